@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from tests.system.collector import Collector, until
 from tests.view.browser.pages import Watched
 from tests.view.browser.programs import simulate
 from tests.view.viewer import Viewer
@@ -49,8 +50,6 @@ def open_page(browser):
 def run_of(tmp_path_factory):
     """A store with two runs of a simulation, the second of which lost five events and solves three times as long, the
     daemon that still has it, and where the first run began."""
-    from tests.system.collector import Collector
-
     collector = Collector(tmp_path_factory.mktemp("runs")).start()
     address = "tcp://{}:{}".format(*collector.address("tcp"))
     first = simulate(address)
@@ -70,5 +69,6 @@ class Run:
 @pytest.fixture(scope="package")
 def runs_viewer(run_of):
     viewer = Viewer("--store", run_of.collector.store)
+    until(lambda: len(viewer.get("sessions")["sessions"]) == 2 and viewer.get("gaps")["total"] == 1, "both runs in the table")
     yield viewer
     assert viewer.end() == (0, "")

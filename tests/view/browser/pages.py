@@ -16,6 +16,7 @@ AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practi
 PIXELS = """
 ([selector, wanted]) => {
   const canvas = document.querySelector(selector);
+  if (!canvas?.width) return [];
   const pen = canvas.getContext('2d');
   const { data, width } = pen.getImageData(0, 0, canvas.width, canvas.height);
   const columns = new Set();

@@ -19,13 +19,16 @@ class Unwritable:
         raise ValueError("this event is lost on purpose")
 
 
-def simulate(address, *, steps=60, solve=2 * MILLISECOND, lost_at=(), lost=5, stream=0, names=("assemble", "solve")):
-    """Run a simulation whose steps are 10 ms long, which ended just now; lose `lost` events after some of the steps.
+def simulate(
+    address, *, steps=60, solve=2 * MILLISECOND, lost_at=(), lost=5, names=("assemble", "solve")
+):
+    """Run a simulation whose steps are 10 ms long; lose `lost` events after some of the steps.
 
     Return the time of the first step, in Unix nanoseconds."""
     emitter = Emitter(address, process="simulation")
-    emitter.use_stream(stream)
-    begin = time.monotonic_ns() - steps * STEP
+    emitter.use_stream(0)
+    begin = time.monotonic_ns()
+    time.sleep(steps * STEP / 1e9)
     for number in range(steps):
         at = begin + number * STEP
         assemble, solver = names

@@ -68,7 +68,7 @@ export class Heat {
     pen.textAlign = "right";
     const skip = Math.ceil(16 / tall);
     for (let row = 0; row < edges.length; row += skip) pen.fillText(duration(Math.round(edges[row])), LEFT - 8, Math.max(7, HEIGHT - BOTTOM - row * tall));
-    pen.fillText(when(to), width, HEIGHT - 8);
+    if (width > 520) pen.fillText(when(to), width, HEIGHT - 8);
     pen.textAlign = "left";
     pen.fillText(when(from), LEFT, HEIGHT - 8);
   }

@@ -27,6 +27,12 @@ export class Finder {
     const from = anew || !this._at ? view.from : this._at;
     await this._go(() => get("search", { name: this._text, after: from, backwards: way < 0, ...filters }), (answer) => {
       const [found] = answer.events;
+      if (!found && anew && from >= view.bounds.from) {
+        // Nothing behind the left edge: begin at the beginning.
+        this._at = view.bounds.from - 1n;
+        queueMicrotask(() => this.match(1));
+        return "";
+      }
       if (!found) return `no ${way > 0 ? "later" : "earlier"} “${cut(this._text, 30)}”`;
       this._at = BigInt(found.time);
       this._timeline.reveal(this._at, this._at + BigInt(found.duration ?? 0));

@@ -15,7 +15,7 @@ export class Arriving {
     this.element = h("section", { class: "panel", "aria-label": "Arriving" },
       h("header", {}, h("h2", {}, "Arriving"), this._note),
       this._chart,
-      h("div", { class: "scroll" }, h("table", { class: "plain" },
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Sources" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, [["Source"], ["Format"], ["Sessions", 1], ["Streams", 1], ["Events", 1], ["Missing", 1], ["Newest", 1], ["Rate"]].map(([name, number]) => h("th", { scope: "col", class: number ? "number" : "" }, name)))),
         this._body)));
   }

@@ -30,7 +30,7 @@ export class StreamTable {
     this._whole = h("span");
     this._grid = new Grid({
       columns: COLUMNS,
-      label: "Streams",
+      label: "Table of streams",
       empty: "No stream matches.",
       rows: (from, to) => this._rows(from, to),
       sorted: (order) => this._note({ sort: order.name, down: order.descending ? "" : "no" }),

@@ -43,7 +43,7 @@ function reasons(overview) {
 }
 
 function worst(streams) {
-  return h("div", { class: "scroll" }, h("table", { class: "plain" },
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Streams that lack most" }, h("table", { class: "plain" },
     h("thead", {}, h("tr", {}, ["Streams that lack most", "Session", "Events", "Missing", "Completeness"].map((each, index) => h("th", { scope: "col", class: index > 1 ? "number" : "" }, each)))),
     h("tbody", {}, streams.slice(0, 5).map((each) => h("tr", {},
       h("th", { scope: "row" }, visible(`${each.source} / ${each.stream || "(none)"}`)),
