@@ -43,8 +43,9 @@ class Watched:
         self.page.set_default_timeout(SECONDS * 1000)
         self.said = []
         self.requests = []
-        self.expected = []
-        """Parts of messages that a test wants: what Chromium says of an answer that is an error."""
+        self.expected = ["willReadFrequently"]
+        """Parts of messages that a test wants or causes: what Chromium says of answers that are errors, and of tests
+        that read pixels."""
         self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))

@@ -38,7 +38,7 @@ def test_an_injected_gap_shows_at_every_zoom(open_page, runs_viewer):
     for length in (86_400 * SECOND, SECOND, STEP, 10_000, 100):
         page.go(f"/timeline?from={begin - length // 2}&to={begin + length // 2}")
         page.until(page.lossy_columns, f"the gap in {length} ns")
-        assert page.lossy_columns("canvas.rangebar")
+        page.until(lambda: page.lossy_columns("canvas.rangebar"), "the gap in the range bar")
 
 
 def test_a_gap_says_what_is_missing(open_page, runs_viewer):

@@ -51,7 +51,7 @@ def test_sql_answers_and_refuses(open_page, runs_viewer):
     statement = "SELECT name, count(*) AS n FROM spans GROUP BY name ORDER BY name"
     page = open_page(runs_viewer, f"#/sql?sql={quote(statement)}")
     page.until_text(".grid", "assemble")
-    page.expected = ["status of 4"]
+    page.expected += ["status of 4"]
     page.go(f"/sql?sql={quote('DROP VIEW spans')}")
     page.until(lambda: page.page.locator(".problem").count(), "the refusal")
     reading = quote("SELECT * FROM read_csv('/etc/passwd')")
