@@ -39,9 +39,14 @@ def test_the_same_pins_make_the_same_bundles(tmp_path):
     if shutil.which("npm") is None:
         pytest.skip("needs npm: apt install npm")
     made = subprocess.run(
-        ["node", VIEW / "bundles/make.mjs", tmp_path / "vendor"], capture_output=True, text=True, check=False
+        ["node", VIEW / "bundles/make.mjs", tmp_path / "vendor"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    if made.returncode and any(word in made.stderr for word in ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT")):
+    if made.returncode and any(
+        word in made.stderr for word in ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT")
+    ):
         pytest.skip("needs a registry of npm packages: set npm's `registry`")
     assert made.returncode == 0, made.stderr
     assert sums(tmp_path / "vendor") == listed()

@@ -31,6 +31,14 @@ def browser():
 
 
 @pytest.fixture
+def live_viewer(collector):
+    """A viewer of a collector that runs. Name it before `open_page`, so that pages are closed before it ends."""
+    viewer = Viewer("--store", collector.store)
+    yield viewer
+    assert viewer.end() == (0, "")
+
+
+@pytest.fixture
 def open_page(browser):
     """A function that opens a page of a viewer. At the end no page may have said or asked for anything odd."""
     opened = []
@@ -69,6 +77,9 @@ class Run:
 @pytest.fixture(scope="package")
 def runs_viewer(run_of):
     viewer = Viewer("--store", run_of.collector.store)
-    until(lambda: len(viewer.get("sessions")["sessions"]) == 2 and viewer.get("gaps")["total"] == 1, "both runs in the table")
+    until(
+        lambda: len(viewer.get("sessions")["sessions"]) == 2 and viewer.get("gaps")["total"] == 1,
+        "both runs in the table",
+    )
     yield viewer
     assert viewer.end() == (0, "")

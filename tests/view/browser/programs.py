@@ -33,9 +33,16 @@ def simulate(
         at = begin + number * STEP
         assemble, solver = names
         emitter.write(assemble, at + MILLISECOND, at + 3 * MILLISECOND, {"cells": 64})
-        emitter.write(solver, at + 4 * MILLISECOND, at + 4 * MILLISECOND + solve, {"iterations": 12 + number % 5})
+        emitter.write(
+            solver,
+            at + 4 * MILLISECOND,
+            at + 4 * MILLISECOND + solve,
+            {"iterations": 12 + number % 5},
+        )
         emitter.write("step", at, at + 9 * MILLISECOND, {"number": number})
-        emitter.write("checkpoint", at + 9 * MILLISECOND, at + 9 * MILLISECOND, {}) if number % 10 == 9 else None
+        emitter.write(
+            "checkpoint", at + 9 * MILLISECOND, at + 9 * MILLISECOND, {}
+        ) if number % 10 == 9 else None
         if number in lost_at:
             for _ in range(lost):
                 emitter.write("lost", at, at, {"value": Unwritable()})

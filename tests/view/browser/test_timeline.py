@@ -12,7 +12,6 @@ from tests.system.collector import until
 from tests.view.browser.conftest import LOST
 from tests.view.browser.pages import PHONE
 from tests.view.browser.programs import STEP, emitting
-from tests.view.viewer import Viewer
 
 SECOND = 1_000_000_000
 HOSTILE = [
@@ -94,7 +93,9 @@ def test_a_shared_link_restores_the_view(open_page, runs_viewer, run_of):
 def test_a_row_has_every_column_its_bytes_and_its_children(open_page, runs_viewer):
     (found,) = runs_viewer.get("search", name="step")["events"]
     place = found["place"]
-    page = open_page(runs_viewer, f"#/timeline?row={place['source']}/{place['session']}/{place['offset']}")
+    page = open_page(
+        runs_viewer, f"#/timeline?row={place['source']}/{place['session']}/{place['offset']}"
+    )
     page.until_text(".details h2", "step")
     page.until_text(".details .family", "solve")
     page.until_text(".details", "Raw bytes")
@@ -124,12 +125,10 @@ def test_the_keyboard_finds_names_lanes_and_spans(open_page, runs_viewer):
     assert page.page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_live_rows_appear_and_open_spans_grow(open_page, collector, request):
+def test_live_rows_appear_and_open_spans_grow(live_viewer, open_page, collector):
     address = "tcp://{}:{}".format(*collector.address("tcp"))
-    viewer = Viewer("--store", collector.store)
-    request.addfinalizer(viewer.end)
     with emitting(address):
-        page = open_page(viewer, "#/overview")
+        page = open_page(live_viewer, "#/overview")
         page.until_text("#live", "live")
         page.until_text(".verdict h1", "events")
         before = page.text(".verdict h1")
@@ -141,16 +140,14 @@ def test_live_rows_appear_and_open_spans_grow(open_page, collector, request):
         page.until(lambda: len(page.page.evaluate(DRAWS)) > len(left) + 3, "it to move on")
 
 
-def test_names_are_shown_as_text(open_page, collector, request):
+def test_names_are_shown_as_text(live_viewer, open_page, collector):
     emitter = Emitter("tcp://{}:{}".format(*collector.address("tcp")), process=HOSTILE[0])
     for name in HOSTILE:
         with emitter.span(name, **{"<b>": name}):
             pass
     assert emitter.close(30)
-    viewer = Viewer("--store", collector.store)
-    request.addfinalizer(viewer.end)
-    until(lambda: viewer.get("search", name="x" * 100)["events"], "the last name in the table")
-    page = open_page(viewer, "#/statistics")
+    until(lambda: live_viewer.get("search", name="x" * 100)["events"], "the last name in the table")
+    page = open_page(live_viewer, "#/statistics")
     page.until_text(".grid", "<img src=x onerror=alert(1)>")
     assert "⟨202e⟩gnp.exe" in page.text(".grid")
     for view in ("overview", "compare", "notes", "timeline"):
@@ -158,7 +155,7 @@ def test_names_are_shown_as_text(open_page, collector, request):
         page.until(lambda view=view: page.page.locator(f"main[data-view={view}]").count(), view)
         page.page.wait_for_timeout(700)
     for name in HOSTILE[:2]:
-        (found,) = viewer.get("search", name=name)["events"]
+        (found,) = live_viewer.get("search", name=name)["events"]
         place = found["place"]
         page.go(f"/timeline?row={place['source']}/{place['session']}/{place['offset']}")
         page.until_text(".details h2", name[:20])
