@@ -175,4 +175,3 @@ def test_drawing_is_measured(open_page, runs_viewer, size, record_property):
     draws = page.until(lambda: page.page.evaluate(DRAWS)[before:], "drawings")
     p95 = statistics.quantiles([*draws, *draws], n=20)[-1]
     record_property("draw_p95_ms", p95)
-    print(f"draw p95 {p95:.2f} ms of {len(draws)} at {size}")
