@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.errors import FullError, StoreError
 from tailrace.store import notes as module
-from tailrace.store.notes import Listed, Note, Notes
+from tailrace.store.notes import ListedNotes, Note, NoteStore
 
 
 def note(text="slow here", **values):
@@ -20,13 +20,13 @@ def note(text="slow here", **values):
 @pytest.fixture(params=["directory", "url"])
 def notes(request, tmp_path):
     if request.param == "directory":
-        return Notes(str(tmp_path), {})
+        return NoteStore(str(tmp_path), {})
     s3 = request.getfixturevalue("s3")
-    return Notes("s3://bucket/noted", s3.options)
+    return NoteStore("s3://bucket/noted", s3.options)
 
 
 def test_a_store_begins_without_notes(notes):
-    assert notes.list() == Listed([], [])
+    assert notes.list() == ListedNotes([], [])
     assert notes.refused is None
 
 
@@ -50,7 +50,7 @@ def test_a_removed_note_is_gone_once(notes):
 )
 def test_only_a_note_is_removed(tmp_path, name):
     (tmp_path / "ports.json").touch()
-    assert not Notes(str(tmp_path), {}).remove(name)
+    assert not NoteStore(str(tmp_path), {}).remove(name)
     assert (tmp_path / "ports.json").exists()
 
 
@@ -61,24 +61,26 @@ def test_any_text_is_kept(notes):
 
 
 def test_a_damaged_file_is_named_and_hides_no_other(tmp_path):
-    notes = Notes(str(tmp_path), {})
+    notes = NoteStore(str(tmp_path), {})
     one = note()
     notes.add(one)
     (tmp_path / "notes" / f"{'0' * 16}.json").write_text("{")
     (tmp_path / "notes" / "README").write_text("not ours")
-    assert notes.list() == Listed([one], [f"{'0' * 16}.json"])
+    assert notes.list() == ListedNotes([one], [f"{'0' * 16}.json"])
 
 
 def test_many_writers_lose_no_note(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         made = [note(text=str(number)) for number in range(40)]
-        list(pool.map(lambda each: Notes(str(tmp_path), {}).add(each), made))
-    assert {each.text for each in Notes(str(tmp_path), {}).list().notes} == {n.text for n in made}
+        list(pool.map(lambda each: NoteStore(str(tmp_path), {}).add(each), made))
+    assert {each.text for each in NoteStore(str(tmp_path), {}).list().notes} == {
+        n.text for n in made
+    }
 
 
 def test_there_is_room_for_so_many(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "NOTES_MAX", 2)
-    notes = Notes(str(tmp_path), {})
+    notes = NoteStore(str(tmp_path), {})
     notes.add(note())
     notes.add(note())
     with pytest.raises(FullError, match="has 2 notes"):
@@ -87,7 +89,7 @@ def test_there_is_room_for_so_many(tmp_path, monkeypatch):
 
 def test_a_place_that_is_no_directory_is_an_error_and_not_an_absence(tmp_path):
     (tmp_path / "notes").touch()
-    notes = Notes(str(tmp_path), {})
+    notes = NoteStore(str(tmp_path), {})
     with pytest.raises(StoreError, match="list the notes"):
         notes.list()
     with pytest.raises(StoreError, match="list the notes"):
@@ -96,7 +98,7 @@ def test_a_place_that_is_no_directory_is_an_error_and_not_an_absence(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; run as a user")
 def test_a_store_that_may_only_be_read_says_so(tmp_path):
-    notes = Notes(str(tmp_path), {})
+    notes = NoteStore(str(tmp_path), {})
     notes.add(note())
     for path in (tmp_path / "notes", tmp_path):
         path.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -111,7 +113,7 @@ def test_a_store_that_may_only_be_read_says_so(tmp_path):
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
-    notes = Notes(str(tmp_path), {})
+    notes = NoteStore(str(tmp_path), {})
 
     def fail(path):
         raise OSError(28, "No space left on device")

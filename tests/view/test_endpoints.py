@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from tailrace.chosen import choose
 from tailrace.clock import SystemClock
-from tailrace.view.answering import Content, encoded
-from tailrace.view.desk import Shelf, Turn
+from tailrace.view.answering import FileAnswer, encoded
+from tailrace.view.desk import DeskTurn, Shelf
 from tailrace.view.endpoints import ENDPOINTS
 from tests.export.traces import EPOCH, stores
 from tests.query.tables import ask, compact, make
@@ -40,10 +40,10 @@ class Desk:
     def ask(self, path, method="GET", **parameters):
         endpoint = BY_PATH[method, path]
         given = {k.rstrip("_"): v for k, v in parameters.items() if v is not None}
-        turn = Turn(self._shelves)
+        turn = DeskTurn(self._shelves)
         try:
             answer = endpoint.answer(turn, msgspec.convert(given, endpoint.takes, strict=False))
-            if isinstance(answer, Content):
+            if isinstance(answer, FileAnswer):
                 return answer
             body = encoded(answer)
             assert turn.same()

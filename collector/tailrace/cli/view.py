@@ -62,7 +62,7 @@ def command(
 
     from tailrace.clock import SystemClock
     from tailrace.view.application import Viewer
-    from tailrace.view.desk import Shelf, Turn
+    from tailrace.view.desk import DeskTurn, Shelf
     from tailrace.view.opening import Token
     from tailrace.view.serve import listen, listen_at, serve
 
@@ -70,7 +70,7 @@ def command(
     shelves = [
         Shelf(each, clock, name) for each, name in zip(loaded, names or (None,), strict=True)
     ]
-    turn = Turn(shelves)  # say at once, and on the terminal, that a store is not there
+    turn = DeskTurn(shelves)  # say at once, and on the terminal, that a store is not there
     for number in range(len(shelves)):
         turn.snapshot(number)
     turn.end(good=True)

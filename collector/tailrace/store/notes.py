@@ -51,18 +51,18 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     stream: str = ""
 
 
-class Listed(NamedTuple):
+class ListedNotes(NamedTuple):
     """The notes by their times, and the names of files that are no notes."""
 
     notes: list[Note]
     unreadable: list[str]
 
 
-class Notes:
+class NoteStore:
     """The notes of a store, a directory or URL. Methods raise StoreError and FullError."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
-        self._place: _Place = (
+        self._place: _NotePlace = (
             _Directory(Path(store.removeprefix("file://")) / DIRECTORY)
             if is_local(store.removeprefix("file://"))
             else _Bucket(f"{store.rstrip('/')}/{DIRECTORY}", options)
@@ -73,7 +73,7 @@ class Notes:
         """Return why no note can be kept here, as far as that is known without trying."""
         return self._place.refused
 
-    def list(self) -> Listed:
+    def list(self) -> ListedNotes:
         """Return all notes, the earliest first."""
         found: list[Note] = []
         unreadable: list[str] = []
@@ -87,7 +87,9 @@ class Notes:
                 unreadable.append(name)
             else:
                 found.append(note)
-        return Listed(sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable)
+        return ListedNotes(
+            sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
+        )
 
     def add(self, note: Note) -> None:
         if len(list(filter(_FILE.fullmatch, self._place.names()))) >= NOTES_MAX:
@@ -99,7 +101,7 @@ class Notes:
         return _ID.fullmatch(id_) is not None and self._place.remove(f"{id_}{_SUFFIX}")
 
 
-class _Place(Protocol):
+class _NotePlace(Protocol):
     """Small files under names."""
 
     @property

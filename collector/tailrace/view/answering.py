@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from tailrace.errors import MissingPackageError, QueryError, StoreError, TailraceError, UnknownError
-from tailrace.view.wire import Problem, Refusal
+from tailrace.view.wire import ApiProblem, ApiRefusal
 
 JSON = "application/json"
 CSV = "text/csv; charset=utf-8"
@@ -30,7 +30,7 @@ class TooLongError(TailraceError):
     """The answer took longer than it may."""
 
 
-class Content(NamedTuple):
+class FileAnswer(NamedTuple):
     """An answer that is not JSON. `name` is the file under which a browser saves it."""
 
     body: bytes
@@ -67,7 +67,7 @@ def encoded(answer: msgspec.Struct) -> bytes:
     return body
 
 
-def response(answer: Content | bytes) -> Response:
+def response(answer: FileAnswer | bytes) -> Response:
     """Return the response for an answer: JSON, or other content."""
     if isinstance(answer, bytes):
         return Response(answer, media_type=JSON, headers={"cache-control": "no-store"})
@@ -81,7 +81,7 @@ def response(answer: Content | bytes) -> Response:
 def refusal(
     status: HTTPStatus, what: str, where: str, todo: str, headers: dict[str, str] | None = None
 ) -> Response:
-    problem = Refusal(error=Problem(what=cut(what), where=cut(where), todo=todo))
+    problem = ApiRefusal(error=ApiProblem(what=cut(what), where=cut(where), todo=todo))
     return Response(
         msgspec.json.encode(problem),
         status,

@@ -18,9 +18,9 @@ from tailrace.view.answering import refusal, response
 from tailrace.view.asking import Asking
 from tailrace.view.desk import Shelf
 from tailrace.view.endpoints import ENDPOINTS, PREFIX
-from tailrace.view.live import Watch
+from tailrace.view.live import LiveWatch
 from tailrace.view.opening import Door, Token
-from tailrace.view.pages import Pages
+from tailrace.view.pages import PageFiles
 from tailrace.view.questions import OfExport
 
 
@@ -31,8 +31,8 @@ class Viewer:
         self, shelves: Sequence[Shelf], token: Token | None, hosts: Iterable[str] = ()
     ) -> None:
         self._asking = Asking(shelves)
-        self._watch = Watch(shelves[0].loaded, shelves[0].clock)
-        self._pages = Pages()
+        self._watch = LiveWatch(shelves[0].loaded, shelves[0].clock)
+        self._pages = PageFiles()
         routes = [
             Route(
                 f"{PREFIX}/{each.path}", partial(self._asking.respond, each), methods=[each.method]

@@ -19,11 +19,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tailrace.errors import BrokenOffError, TailraceError
-from tailrace.view.answering import Content, TooLongError, encoded, failure, refusal, response
-from tailrace.view.desk import SLOTS, LeftError, Shelf, Turn
-from tailrace.view.questions import Question
+from tailrace.view.answering import FileAnswer, TooLongError, encoded, failure, refusal, response
+from tailrace.view.desk import SLOTS, DeskTurn, LeftError, Shelf
+from tailrace.view.questions import ApiQuestion
 
-Q = TypeVar("Q", bound=Question)
+Q = TypeVar("Q", bound=ApiQuestion)
 T = TypeVar("T")
 
 SECONDS = 60.0
@@ -51,28 +51,28 @@ class Endpoint(NamedTuple, Generic[Q]):
     about: str
     takes: type[Q]
     gives: type[msgspec.Struct]
-    answer: Callable[[Turn, Q], msgspec.Struct | Content]
+    answer: Callable[[DeskTurn, Q], msgspec.Struct | FileAnswer]
     kept: bool = True
     media_types: Sequence[str] = ()
     """Types of content that it may return instead."""
 
 
-class Kept:
+class KeptAnswers:
     """The last answers, by question and snapshot."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._most = most
         self._size = 0
-        self._answers: OrderedDict[object, Content | bytes] = OrderedDict()
+        self._answers: OrderedDict[object, FileAnswer | bytes] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: object) -> Content | bytes | None:
+    def get(self, key: object) -> FileAnswer | bytes | None:
         with self._lock:
             if key in self._answers:
                 self._answers.move_to_end(key)
             return self._answers.get(key)
 
-    def put(self, key: object, answer: Content | bytes) -> None:
+    def put(self, key: object, answer: FileAnswer | bytes) -> None:
         with self._lock:
             self._size += _size(answer) - _size(self._answers.pop(key, b""))
             self._answers[key] = answer
@@ -88,12 +88,12 @@ class Asking:
         self._seconds = seconds
         self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="ask")
         self._long = ThreadPoolExecutor(LONG_SLOTS, thread_name_prefix="long")
-        self._kept = Kept()
+        self._kept = KeptAnswers()
 
     async def respond(self, endpoint: Endpoint[Any], request: Request) -> Response:
         """Answer a question to an endpoint."""
 
-        def work(asked: Question) -> Awaitable[Content | bytes]:
+        def work(asked: ApiQuestion) -> Awaitable[FileAnswer | bytes]:
             return self.run(request, lambda turn: self._answer(endpoint, turn, asked))
 
         return await self.give(request, endpoint.takes, work, response)
@@ -118,11 +118,11 @@ class Asking:
         except TailraceError as error:
             return failure(error, where)
 
-    async def long(self, request: Request, work: Callable[[Turn], T], seconds: float) -> T:
+    async def long(self, request: Request, work: Callable[[DeskTurn], T], seconds: float) -> T:
         """Do the same as `run` for work that may take long, beside which questions are answered."""
         return await self._run(self._long, request, work, seconds)
 
-    async def run(self, request: Request, work: Callable[[Turn], T]) -> T:
+    async def run(self, request: Request, work: Callable[[DeskTurn], T]) -> T:
         """Return what `work` returns, which runs in a thread. Raise its errors, LeftError if the client leaves,
         and TooLongError."""
         return await self._run(self._threads, request, work, self._seconds)
@@ -131,10 +131,10 @@ class Asking:
         self,
         threads: ThreadPoolExecutor,
         request: Request,
-        work: Callable[[Turn], T],
+        work: Callable[[DeskTurn], T],
         seconds: float,
     ) -> T:
-        turn = Turn(self.shelves)
+        turn = DeskTurn(self.shelves)
         future = threads.submit(_turned, turn, work)
         working: asyncio.Future[Any] = asyncio.wrap_future(future)
         leaving: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))
@@ -161,7 +161,9 @@ class Asking:
         for shelf in self.shelves:
             shelf.close()
 
-    def _answer(self, endpoint: Endpoint[Any], turn: Turn, asked: Question) -> Content | bytes:
+    def _answer(
+        self, endpoint: Endpoint[Any], turn: DeskTurn, asked: ApiQuestion
+    ) -> FileAnswer | bytes:
         key = None
         if endpoint.kept:
             states = tuple(turn.snapshot(store).state for store in asked.stores)
@@ -169,13 +171,13 @@ class Asking:
             if (kept := self._kept.get(key)) is not None:
                 return kept
         answer = endpoint.answer(turn, asked)
-        whole = answer if isinstance(answer, Content) else encoded(answer)
+        whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
         if key is not None:
             self._kept.put(key, whole)
         return whole
 
 
-def _turned(turn: Turn, work: Callable[[Turn], T]) -> T:
+def _turned(turn: DeskTurn, work: Callable[[DeskTurn], T]) -> T:
     """Do the work; again if files of a snapshot were deleted meanwhile, so that all figures are of one version."""
     for _ in range(ATTEMPTS):
         good = False
@@ -191,7 +193,7 @@ def _turned(turn: Turn, work: Callable[[Turn], T]) -> T:
     raise BrokenOffError("the table's files were deleted while they were read; ask again")
 
 
-async def _end(turn: Turn, working: asyncio.Future[Any]) -> None:
+async def _end(turn: DeskTurn, working: asyncio.Future[Any]) -> None:
     """Interrupt work that nobody waits for any more, until it has ended."""
     while not working.done():
         turn.interrupt()
@@ -230,5 +232,5 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _size(answer: Content | bytes) -> int:
+def _size(answer: FileAnswer | bytes) -> int:
     return len(answer if isinstance(answer, bytes) else answer.body)

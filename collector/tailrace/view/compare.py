@@ -12,16 +12,16 @@ from tailrace.errors import UnknownError
 from tailrace.query.completeness import Completeness
 from tailrace.query.window import Window
 from tailrace.view import wire
-from tailrace.view.answering import CSV, Content, cut, shown
+from tailrace.view.answering import CSV, FileAnswer, cut, shown
 from tailrace.view.converting import decimal, whole
-from tailrace.view.desk import Snapshot, Turn
-from tailrace.view.questions import OfComparison, Selected
+from tailrace.view.desk import DeskSnapshot, DeskTurn
+from tailrace.view.questions import OfComparison, OfSelection
 from tailrace.view.statistics import table
 
 _MARKER = "SELECT min(time) FROM events WHERE name = ? AND kind NOT IN ('gap', 'heal') AND {}"
 
 
-class Run(NamedTuple):
+class ComparedRun(NamedTuple):
     """One side: what is compared, and what it lacks."""
 
     store: int
@@ -32,7 +32,7 @@ class Run(NamedTuple):
     statistics: list[SpanStatistics]
 
 
-def compare(turn: Turn, asked: OfComparison) -> wire.Comparison | Content:
+def compare(turn: DeskTurn, asked: OfComparison) -> wire.Comparison | FileAnswer:
     by = parse(asked.by)
     a, b = (
         _run(turn, store, side, asked, by)
@@ -57,7 +57,9 @@ def compare(turn: Turn, asked: OfComparison) -> wire.Comparison | Content:
     )
 
 
-def _run(turn: Turn, store: int, side: Selected, asked: OfComparison, by: Sequence[Key]) -> Run:
+def _run(
+    turn: DeskTurn, store: int, side: OfSelection, asked: OfComparison, by: Sequence[Key]
+) -> ComparedRun:
     snapshot = turn.snapshot(store)
     window, marker = side.window, None
     if asked.align:
@@ -66,10 +68,10 @@ def _run(turn: Turn, store: int, side: Selected, asked: OfComparison, by: Sequen
         window = window._replace(since=marker, until=until)
     found = snapshot.whole(window.scope)
     figures = statistics(snapshot.engine, window, by, self_time=asked.figure == "self")
-    return Run(store, snapshot.version, window, marker, found, figures)
+    return ComparedRun(store, snapshot.version, window, marker, found, figures)
 
 
-def _marker(snapshot: Snapshot, window: Window, name: str) -> int:
+def _marker(snapshot: DeskSnapshot, window: Window, name: str) -> int:
     """Return the time of the first event of a name. Raise UnknownError if there is none."""
     rows = window.rows
     ((time,),) = snapshot.engine.rows(_MARKER.format(rows.sql), (name, *rows.values))
@@ -79,7 +81,7 @@ def _marker(snapshot: Snapshot, window: Window, name: str) -> int:
     return int(time)
 
 
-def _side(turn: Turn, run: Run) -> wire.Side:
+def _side(turn: DeskTurn, run: ComparedRun) -> wire.Side:
     return wire.Side(
         store=cut(turn.shelves[run.store].name),
         version=run.version,
@@ -104,7 +106,7 @@ def _difference(each: FigureChange, *, exceeds: bool) -> wire.Difference:
     )
 
 
-def _csv(found: Sequence[FigureChange], by: Sequence[Key], figure: str) -> Content:
+def _csv(found: Sequence[FigureChange], by: Sequence[Key], figure: str) -> FileAnswer:
     heading = [*(key.word for key in by), "unit", f"{figure} a", f"{figure} b", "change"]
     rows = ((*each.group, each.unit, each.from_, each.to, each.word) for each in found)
-    return Content(table(heading, rows), CSV, "comparison.csv")
+    return FileAnswer(table(heading, rows), CSV, "comparison.csv")

@@ -23,7 +23,7 @@ from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
 from tailrace.query.remote import Place, RemoteEngine
 from tailrace.rollups.snapshot import Snapshot as TimelineSnapshot
-from tailrace.store.notes import Notes
+from tailrace.store.notes import NoteStore
 
 SLOTS = 3
 """Questions that run at the same time."""
@@ -42,7 +42,7 @@ class LeftError(TailraceError):
     """The client has left, so nobody wants the answer."""
 
 
-class Snapshot(NamedTuple):
+class DeskSnapshot(NamedTuple):
     """One version of a store's table, and what the running collector still awaits of it."""
 
     engine: Engine
@@ -72,7 +72,7 @@ class Shelf:
         self.loaded = loaded
         self._options = loaded.config.store.options
         self.clock = clock
-        self.notes = Notes(self.store, self._options)
+        self.notes = NoteStore(self.store, self._options)
         self._lock = threading.Lock()
         self._idle: list[tuple[Engine, float]] = []
         self._newest = 0
@@ -140,18 +140,18 @@ class Shelf:
                 self._idle.pop()[0].close()
 
 
-class Turn:
+class DeskTurn:
     """One request's questions. Used by one thread; `interrupt` may be called by another."""
 
     def __init__(self, shelves: Sequence[Shelf]) -> None:
         self.shelves = shelves
-        self._taken: dict[int, tuple[Snapshot, int]] = {}
+        self._taken: dict[int, tuple[DeskSnapshot, int]] = {}
         self._remote: list[RemoteEngine] = []
         self._own: list[Engine] = []
         self._timeline: TimelineSnapshot | None = None
         self._left = threading.Event()
 
-    def snapshot(self, store: int = 0) -> Snapshot:
+    def snapshot(self, store: int = 0) -> DeskSnapshot:
         """Return the snapshot of a store, the same one each time. Raise StoreError, and UnknownError for a number
         that no store has."""
         self.still_wanted()
@@ -161,8 +161,8 @@ class Turn:
                 raise UnknownError(f"there is no store {store}; the numbers are {least} to {most}")
             shelf = self.shelves[store]
             engine = shelf.take()
-            self._taken[store] = Snapshot(engine, NOBODY), -1
-            snapshot = Snapshot(engine, shelf.live(engine))
+            self._taken[store] = DeskSnapshot(engine, NOBODY), -1
+            snapshot = DeskSnapshot(engine, shelf.live(engine))
             self._taken[store] = snapshot, snapshot.version
         return self._taken[store][0]
 
@@ -173,15 +173,15 @@ class Turn:
             self._timeline = self.shelves[0].timeline(engine)
         return self._timeline
 
-    def own_snapshot(self, limits: Limits) -> Snapshot:
+    def own_snapshot(self, limits: Limits) -> DeskSnapshot:
         """Return the newest snapshot of the first store, on an engine that the caller closes."""
         self.still_wanted()
         shelf = self.shelves[0]
         engine = shelf.open(limits)
         self._own.append(engine)
-        return Snapshot(engine, shelf.live(engine))
+        return DeskSnapshot(engine, shelf.live(engine))
 
-    def apart(self, snapshot: Snapshot, limits: Limits) -> RemoteEngine:
+    def apart(self, snapshot: DeskSnapshot, limits: Limits) -> RemoteEngine:
         """Return an engine that asks the same snapshot in a process of its own."""
         self.still_wanted()
         engine = snapshot.engine

@@ -26,7 +26,7 @@ from tailrace.export.progress import RowCount
 from tailrace.export.selected import Selected
 from tailrace.query.limits import Limits
 from tailrace.query.patience import Patience
-from tailrace.view.desk import Turn
+from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfExport
 
 COMPLETENESS = "x-tailrace-completeness"
@@ -55,7 +55,7 @@ class Written(NamedTuple):
     words: dict[str, object]
 
 
-def write(turn: Turn, asked: OfExport) -> Written:
+def write(turn: DeskTurn, asked: OfExport) -> Written:
     """Write an export. Raise the errors of `export`."""
     directory = Path(tempfile.mkdtemp(prefix="tailrace-view-"))
     try:
@@ -65,7 +65,7 @@ def write(turn: Turn, asked: OfExport) -> Written:
         raise
 
 
-def _write(turn: Turn, asked: OfExport, directory: Path) -> Written:
+def _write(turn: DeskTurn, asked: OfExport, directory: Path) -> Written:
     def select() -> Selected:
         snapshot = turn.own_snapshot(LIMITS)
         patience = Patience(snapshot.engine, None)

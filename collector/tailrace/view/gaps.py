@@ -6,11 +6,11 @@ from tailrace.rollups.snapshot import PlacedGap
 from tailrace.view import wire
 from tailrace.view.answering import cut, shown
 from tailrace.view.converting import decimal, whole
-from tailrace.view.desk import Turn
-from tailrace.view.questions import OfGaps, OfNextGap, Selected
+from tailrace.view.desk import DeskTurn
+from tailrace.view.questions import OfGaps, OfNextGap, OfSelection
 
 
-def gaps(turn: Turn, asked: OfGaps) -> wire.Gaps:
+def gaps(turn: DeskTurn, asked: OfGaps) -> wire.Gaps:
     """Return the gaps that may lie within the times; one whose place nobody knows lies within any."""
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.window.scope)
@@ -24,7 +24,7 @@ def gaps(turn: Turn, asked: OfGaps) -> wire.Gaps:
     )
 
 
-def next_gap(turn: Turn, asked: OfNextGap) -> wire.Gaps:
+def next_gap(turn: DeskTurn, asked: OfNextGap) -> wire.Gaps:
     """Return the gap that begins next after a time, or before it; none if there is none."""
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.window.scope)
@@ -43,7 +43,7 @@ def next_gap(turn: Turn, asked: OfNextGap) -> wire.Gaps:
     )
 
 
-def _within(turn: Turn, asked: Selected) -> list[PlacedGap]:
+def _within(turn: DeskTurn, asked: OfSelection) -> list[PlacedGap]:
     """Return the gaps that may concern what is selected."""
     return [
         each
@@ -58,9 +58,9 @@ def _overlaps(each: PlacedGap, since: int | None, until: int | None) -> bool:
     return (since is None or each.end >= since) and (until is None or each.begin < until)
 
 
-def _gap(each: PlacedGap) -> wire.Gap:
+def _gap(each: PlacedGap) -> wire.ShownGap:
     gap = each.gap
-    return wire.Gap(
+    return wire.ShownGap(
         source=cut(gap.source),
         format=cut(gap.format),
         session=cut(gap.session),

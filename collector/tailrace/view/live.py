@@ -18,7 +18,7 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.errors import NoAnswerError, TailraceError
 from tailrace.query.live import ask
 from tailrace.query.table import TableReader
-from tailrace.view.wire import Health, News, Rate
+from tailrace.view.wire import CollectorHealth, News, Rate
 
 EVERY_SECONDS = 1.0
 KEPT_SECONDS = 120
@@ -31,7 +31,7 @@ AWAY_SECONDS = 10.0
 """How long a collector is not asked again that took long not to answer."""
 
 
-class _Source(msgspec.Struct):
+class _SourceFields(msgspec.Struct):
     seen_events: int
 
 
@@ -40,7 +40,7 @@ class _Spool(msgspec.Struct):
     uncommitted_bytes: int
 
 
-class _Heartbeat(msgspec.Struct):
+class _HeartbeatFields(msgspec.Struct):
     interval_seconds: float
     age_seconds: float
 
@@ -52,9 +52,9 @@ class CollectorStatus(msgspec.Struct):
     conditions: dict[str, str]
     pid: int
     uptime_seconds: float
-    sources: dict[str, _Source]
+    sources: dict[str, _SourceFields]
     spool: _Spool
-    heartbeat: _Heartbeat
+    heartbeat: _HeartbeatFields
 
 
 class Rates:
@@ -87,7 +87,7 @@ class Rates:
         return found
 
 
-class Watch:
+class LiveWatch:
     """Looks at one store once a second, in a thread of its own, while somebody listens."""
 
     def __init__(self, loaded: Loaded, clock: Clock) -> None:
@@ -185,11 +185,11 @@ class Watch:
         return self._table.version(), sum(file.rows for file in self._table.files())
 
 
-def _health(status: CollectorStatus | None) -> Health | None:
+def _health(status: CollectorStatus | None) -> CollectorHealth | None:
     if status is None:
         return None
     beats = status.heartbeat.interval_seconds > 0
-    return Health(
+    return CollectorHealth(
         pid=status.pid,
         state=status.state,
         conditions=status.conditions,

@@ -7,11 +7,11 @@ from tailrace.errors import UnknownError
 from tailrace.store.notes import Note
 from tailrace.view import wire
 from tailrace.view.answering import cut
-from tailrace.view.desk import Turn
+from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import NewNote, OfNothing, OldNote
 
 
-def notes(turn: Turn, _: OfNothing) -> wire.NoteList:
+def notes(turn: DeskTurn, _: OfNothing) -> wire.NoteList:
     kept = turn.shelves[0].notes
     found = kept.list()
     return wire.NoteList(
@@ -22,13 +22,13 @@ def notes(turn: Turn, _: OfNothing) -> wire.NoteList:
     )
 
 
-def add(turn: Turn, asked: NewNote) -> wire.NoteList:
+def add(turn: DeskTurn, asked: NewNote) -> wire.NoteList:
     shelf = turn.shelves[0]
     shelf.notes.add(_note(asked, shelf.clock))
     return notes(turn, OfNothing())
 
 
-def remove(turn: Turn, asked: OldNote) -> wire.NoteList:
+def remove(turn: DeskTurn, asked: OldNote) -> wire.NoteList:
     if not turn.shelves[0].notes.remove(asked.id):
         raise UnknownError(f"there is no note {asked.id!r}")
     return notes(turn, OfNothing())

@@ -13,8 +13,8 @@ from tailrace import __version__
 from tailrace.view.answering import JSON, statuses
 from tailrace.view.endpoints import ENDPOINTS, PREFIX
 from tailrace.view.exporting import ARCHIVE, BINARY
-from tailrace.view.questions import OfExport, Question
-from tailrace.view.wire import News, Refusal
+from tailrace.view.questions import ApiQuestion, OfExport
+from tailrace.view.wire import ApiRefusal, News
 
 EVENTS = "text/event-stream"
 
@@ -37,7 +37,7 @@ def _description() -> dict[str, Any]:
     answers = [each.gives for each in ENDPOINTS]
     bodies = [each.takes for each in ENDPOINTS if each.method == "POST"]
     _, schemas = msgspec.json.schema_components(
-        {*answers, *bodies, News, Refusal}, ref_template=_REFERENCE
+        {*answers, *bodies, News, ApiRefusal}, ref_template=_REFERENCE
     )
     paths: dict[str, dict[str, Any]] = {}
     for each in ENDPOINTS:
@@ -68,7 +68,7 @@ def _description() -> dict[str, Any]:
 
 
 def _live() -> dict[str, Any]:
-    operation = _operation("What is new, once a second, as server-sent events `news`", Question)
+    operation = _operation("What is new, once a second, as server-sent events `news`", ApiQuestion)
     content = {EVENTS: {"schema": {"type": "string", "contentSchema": _schema(News)}}}
     return operation | {"responses": _responses(content)}
 
@@ -79,7 +79,7 @@ def _export() -> dict[str, Any]:
     return operation | {"responses": _responses({BINARY: binary, ARCHIVE: binary})}
 
 
-def _operation(about: str, takes: type[Question], *, body: bool = False) -> dict[str, Any]:
+def _operation(about: str, takes: type[ApiQuestion], *, body: bool = False) -> dict[str, Any]:
     operation: dict[str, Any] = {"summary": about, "description": cleandoc(takes.__doc__ or "")}
     if body:
         content = {JSON: {"schema": _schema(takes)}}
@@ -87,7 +87,7 @@ def _operation(about: str, takes: type[Question], *, body: bool = False) -> dict
     return operation | {"parameters": list(_parameters(takes))}
 
 
-def _parameters(takes: type[Question]) -> Iterable[dict[str, Any]]:
+def _parameters(takes: type[ApiQuestion]) -> Iterable[dict[str, Any]]:
     _, (schema, *_) = _components(takes)
     required = schema.get("required", [])
     for name, each in schema["properties"].items():
@@ -97,7 +97,7 @@ def _parameters(takes: type[Question]) -> Iterable[dict[str, Any]]:
         yield parameter
 
 
-def _components(takes: type[Question]) -> tuple[Any, list[dict[str, Any]]]:
+def _components(takes: type[ApiQuestion]) -> tuple[Any, list[dict[str, Any]]]:
     references, schemas = msgspec.json.schema_components([takes], ref_template=_REFERENCE)
     return references, list(schemas.values())
 
@@ -107,7 +107,7 @@ def _schema(of: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _responses(content: dict[str, Any]) -> dict[str, Any]:
-    refused = {JSON: {"schema": _schema(Refusal)}}
+    refused = {JSON: {"schema": _schema(ApiRefusal)}}
     return {"200": {"description": "the answer", "content": content}} | {
         str(status.value): {"description": status.phrase, "content": refused}
         for status in statuses()

@@ -12,7 +12,7 @@ from tailrace.query.views import VIEWS
 from tailrace.view import wire
 from tailrace.view.answering import cut
 from tailrace.view.converting import decimal, whole
-from tailrace.view.desk import Turn
+from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfNothing, OfStreams
 from tailrace.view.sql import LIMITS, ROWS
 from tailrace.view.streams import streams_of
@@ -32,11 +32,11 @@ FROM gaps GROUP BY source, reason ORDER BY 3 DESC, source, reason
 """
 
 
-def store(turn: Turn, _: OfNothing) -> wire.Store:
+def store(turn: DeskTurn, _: OfNothing) -> wire.StoreAnswer:
     snapshot = turn.snapshot()
     table = snapshot.engine.table
     files = table.files()
-    return wire.Store(
+    return wire.StoreAnswer(
         version=snapshot.version,
         tailrace=__version__,
         root=cut(table.root),
@@ -68,7 +68,7 @@ def store(turn: Turn, _: OfNothing) -> wire.Store:
     )
 
 
-def overview(turn: Turn, _: OfNothing) -> wire.Overview:
+def overview(turn: DeskTurn, _: OfNothing) -> wire.OverviewAnswer:
     snapshot = turn.snapshot()
     engine = snapshot.engine
     lost = [
@@ -96,7 +96,7 @@ def overview(turn: Turn, _: OfNothing) -> wire.Overview:
         if source != OWN_SOURCE
     ]
     worst = streams_of(engine, OfStreams(limit=WORST))
-    return wire.Overview(
+    return wire.OverviewAnswer(
         version=snapshot.version,
         whole=whole(snapshot.whole(EVERYTHING)),
         missing=lost,

@@ -32,7 +32,7 @@ class Page(NamedTuple):
     tag: str
 
 
-class Pages:
+class PageFiles:
     """Serves files by their paths below `page/`."""
 
     def __init__(self) -> None:

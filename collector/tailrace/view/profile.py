@@ -7,11 +7,11 @@ from tailrace.analysis.heat import heat_map
 from tailrace.view import wire
 from tailrace.view.answering import shown
 from tailrace.view.converting import decimal, whole
-from tailrace.view.desk import Turn
+from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfDurations, OfFlame
 
 
-def flame(turn: Turn, asked: OfFlame) -> wire.Flame:
+def flame(turn: DeskTurn, asked: OfFlame) -> wire.Flame:
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.window.scope)
     graph = of_spans(snapshot.engine, asked.window, asked.unit)
@@ -21,7 +21,7 @@ def flame(turn: Turn, asked: OfFlame) -> wire.Flame:
         whole=whole(found),
         unit=graph.unit,
         nodes=[
-            wire.FlameNode(
+            wire.ShownFlameNode(
                 parent=node.parent,
                 name=shown(node.name),
                 count=node.spans,
@@ -35,11 +35,11 @@ def flame(turn: Turn, asked: OfFlame) -> wire.Flame:
     )
 
 
-def durations(turn: Turn, asked: OfDurations) -> wire.HeatMap:
+def durations(turn: DeskTurn, asked: OfDurations) -> wire.HeatMapAnswer:
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.window.scope)
     counted = heat_map(snapshot.engine, asked.window, asked.name, asked.columns)
-    return wire.HeatMap(
+    return wire.HeatMapAnswer(
         version=snapshot.version,
         whole=whole(found),
         from_=decimal(counted.since),

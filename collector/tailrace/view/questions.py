@@ -24,7 +24,7 @@ Offset = Annotated[int, Meta(ge=0, description="the number of rows to leave out 
 Word = Annotated[str, Meta(max_length=10_000)]
 
 
-class Question(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
+class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
     """The parameters that all endpoints have: none."""
 
     @property
@@ -33,7 +33,7 @@ class Question(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=
         return (0,)
 
 
-class Selected(Question, frozen=True, kw_only=True):
+class OfSelection(ApiQuestion, frozen=True, kw_only=True):
     """What to take: everything, or what belongs to these sources, sessions (beginnings of ids) and streams, and
     begins from `from` on, and before `to`."""
 
@@ -66,11 +66,11 @@ class Selected(Question, frozen=True, kw_only=True):
         )
 
 
-class OfNothing(Question, frozen=True, kw_only=True):
+class OfNothing(ApiQuestion, frozen=True, kw_only=True):
     """No parameters."""
 
 
-class OfStreams(Question, frozen=True, kw_only=True):
+class OfStreams(ApiQuestion, frozen=True, kw_only=True):
     """Which streams: those of which source, format, session, name or state contains a text."""
 
     search: Word = ""
@@ -85,12 +85,12 @@ class OfStreams(Question, frozen=True, kw_only=True):
     limit: Limit = 100
 
 
-class OfSessions(Question, frozen=True, kw_only=True):
+class OfSessions(ApiQuestion, frozen=True, kw_only=True):
     source: list[Word] = []
     session: list[Word] = []
 
 
-class OfLanes(Question, frozen=True, kw_only=True):
+class OfLanes(ApiQuestion, frozen=True, kw_only=True):
     source: list[Word] = []
     session: list[Word] = []
     stream: list[Word] = []
@@ -109,7 +109,7 @@ class OfLanes(Question, frozen=True, kw_only=True):
         )
 
 
-class OfFrame(Question, frozen=True, kw_only=True):
+class OfFrame(ApiQuestion, frozen=True, kw_only=True):
     """A window that is so many pixels wide, on the axis of its lanes, and its lanes: each a list of JSON
     (`["source", "session", "stream", substream or null]`). Without lanes, the first ones of all."""
 
@@ -119,11 +119,11 @@ class OfFrame(Question, frozen=True, kw_only=True):
     lanes: list[Word] = []
 
 
-class OfGaps(Selected, frozen=True, kw_only=True):
+class OfGaps(OfSelection, frozen=True, kw_only=True):
     limit: Limit = 1000
 
 
-class OfStatistics(Selected, frozen=True, kw_only=True):
+class OfStatistics(OfSelection, frozen=True, kw_only=True):
     """Group by columns of `spans` or by `attributes.NAME`. Self time reads all spans in order."""
 
     by: list[Word] = msgspec.field(default_factory=lambda: ["name"])
@@ -132,7 +132,7 @@ class OfStatistics(Selected, frozen=True, kw_only=True):
     format: Literal["json", "csv"] = "json"
 
 
-class Statement(Question, frozen=True, kw_only=True):
+class OfStatement(ApiQuestion, frozen=True, kw_only=True):
     """A statement of SQL over the views; see `store` for its limits."""
 
     sql: Annotated[str, Meta(min_length=1, max_length=100_000)]
@@ -140,7 +140,7 @@ class Statement(Question, frozen=True, kw_only=True):
     limit: Limit = 10_000
 
 
-class OfComparison(Question, frozen=True, kw_only=True):
+class OfComparison(ApiQuestion, frozen=True, kw_only=True):
     """Two runs, `a` and `b`: each a store (its number in `store`), and what to take of it.
 
     With `align`, each run begins at its first event of that name, and ends `length` nanoseconds later."""
@@ -168,28 +168,32 @@ class OfComparison(Question, frozen=True, kw_only=True):
         return self.a_store, self.b_store
 
     @property
-    def sides(self) -> tuple[Selected, Selected]:
+    def sides(self) -> tuple[OfSelection, OfSelection]:
         return (
-            Selected(source=self.a_source, session=self.a_session, from_=self.a_from, to=self.a_to),
-            Selected(source=self.b_source, session=self.b_session, from_=self.b_from, to=self.b_to),
+            OfSelection(
+                source=self.a_source, session=self.a_session, from_=self.a_from, to=self.a_to
+            ),
+            OfSelection(
+                source=self.b_source, session=self.b_session, from_=self.b_from, to=self.b_to
+            ),
         )
 
 
-class OfFlame(Selected, frozen=True, kw_only=True):
+class OfFlame(OfSelection, frozen=True, kw_only=True):
     """At most `limit` nodes: those with the most time."""
 
     unit: Literal["ns", "ticks"] = "ns"
     limit: Limit = 2000
 
 
-class OfDurations(Selected, frozen=True, kw_only=True):
+class OfDurations(OfSelection, frozen=True, kw_only=True):
     """Spans of one name, or of all names, in at most so many columns."""
 
     name: Word | None = None
     columns: Annotated[int, Meta(ge=1, le=1000)] = 200
 
 
-class OfRow(Question, frozen=True, kw_only=True):
+class OfRow(ApiQuestion, frozen=True, kw_only=True):
     """A place: see `Place`."""
 
     source: Word
@@ -197,7 +201,7 @@ class OfRow(Question, frozen=True, kw_only=True):
     offset: int
 
 
-class OfSearch(Selected, frozen=True, kw_only=True):
+class OfSearch(OfSelection, frozen=True, kw_only=True):
     """Names that contain `name`, whatever its case, of events that begin after a time or, `backwards`, before it."""
 
     name: Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -206,14 +210,14 @@ class OfSearch(Selected, frozen=True, kw_only=True):
     limit: Limit = 1
 
 
-class OfNextGap(Selected, frozen=True, kw_only=True):
+class OfNextGap(OfSelection, frozen=True, kw_only=True):
     """The gap that begins next after a time, or, `backwards`, last before it."""
 
     after: Nanoseconds
     backwards: bool = False
 
 
-class NewNote(Question, frozen=True, kw_only=True):
+class NewNote(ApiQuestion, frozen=True, kw_only=True):
     """A text about a range of time; without words for them, about all sources, sessions and streams."""
 
     from_: Nanoseconds = msgspec.field(name="from")
@@ -224,11 +228,11 @@ class NewNote(Question, frozen=True, kw_only=True):
     stream: Word = ""
 
 
-class OldNote(Question, frozen=True, kw_only=True):
+class OldNote(ApiQuestion, frozen=True, kw_only=True):
     id: Annotated[str, Meta(max_length=100)]
 
 
-class OfExport(Selected, frozen=True, kw_only=True):
+class OfExport(OfSelection, frozen=True, kw_only=True):
     """One of the formats of `store`."""
 
     format: Word

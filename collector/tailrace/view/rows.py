@@ -13,7 +13,7 @@ from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.view import wire
 from tailrace.view.answering import cut, shown
 from tailrace.view.converting import bounded, decimal, members, whole
-from tailrace.view.desk import Turn
+from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfRow, OfSearch
 
 CHILDREN_MAX = 200
@@ -49,7 +49,7 @@ class _Span(NamedTuple):
     offset: int
 
 
-def row(turn: Turn, asked: OfRow) -> wire.Rows:
+def row(turn: DeskTurn, asked: OfRow) -> wire.RowsAnswer:
     snapshot = turn.snapshot()
     engine = snapshot.engine
     found = snapshot.whole(Scope.of(Selection((asked.source,), (asked.session,))))
@@ -57,11 +57,11 @@ def row(turn: Turn, asked: OfRow) -> wire.Rows:
     others = list(_rows(engine, EVENTS, asked, "kind NOT IN ('span', 'begin')"))
     if not spans and not others:
         raise UnknownError(f"no row stands at {asked.offset} of session {asked.session!r}")
-    parent, children, more, how = None, list[wire.Event](), False, ""
+    parent, children, more, how = None, list[wire.ShownEvent](), False, ""
     if spans:
         span = _span(engine, asked)
         parent, children, more, how = _relatives(engine, span)
-    return wire.Rows(
+    return wire.RowsAnswer(
         version=snapshot.version,
         whole=whole(found),
         rows=[*spans, *others],
@@ -73,7 +73,7 @@ def row(turn: Turn, asked: OfRow) -> wire.Rows:
     )
 
 
-def search(turn: Turn, asked: OfSearch) -> wire.Found:
+def search(turn: DeskTurn, asked: OfSearch) -> wire.FoundEvents:
     """Return the next events, by wall time, whose name contains a text, whatever its case."""
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.window.scope)
@@ -85,7 +85,7 @@ def search(turn: Turn, asked: OfSearch) -> wire.Found:
     )
     values = (*condition.values, *condition.values, asked.limit + 1)
     events = [_event(*each) for each in snapshot.engine.rows(sql, values)]
-    return wire.Found(
+    return wire.FoundEvents(
         version=snapshot.version,
         whole=whole(found),
         events=events[: asked.limit],
@@ -101,7 +101,7 @@ def _searched(asked: OfSearch) -> Iterator[RowCondition]:
         yield RowCondition("time IS NOT NULL")
 
 
-def _rows(engine: Engine, view: View, asked: OfRow, also: str) -> Iterator[wire.Row]:
+def _rows(engine: Engine, view: View, asked: OfRow, also: str) -> Iterator[wire.ShownRow]:
     exact = {c.name for c in view.columns if c.type in {"BIGINT", "BOOLEAN"}}
     columns = ", ".join(
         f'"{c.name}"' if c.name in exact or c.type == "VARCHAR" else f'"{c.name}"::VARCHAR'
@@ -112,12 +112,14 @@ def _rows(engine: Engine, view: View, asked: OfRow, also: str) -> Iterator[wire.
         f' WHERE source = ? AND session = ? AND "offset" = ? AND {also} LIMIT {ROWS_MAX}'
     )
     names = [column.name for column in view.columns]
-    place = wire.Place(source=asked.source, session=asked.session, offset=asked.offset)
+    place = wire.RowPlace(source=asked.source, session=asked.session, offset=asked.offset)
     for values in engine.rows(sql, (asked.source, asked.session, asked.offset)):
         given = dict(zip(names, values, strict=True))
         text = given.pop("attributes")
         shown_values = {name: _shown(value) for name, value in given.items()}
-        yield wire.Row(view=view.name, place=place, columns=shown_values, attributes=_members(text))
+        yield wire.ShownRow(
+            view=view.name, place=place, columns=shown_values, attributes=_members(text)
+        )
 
 
 def _shown(value: object) -> Any:  # noqa: ANN401 - JSON
@@ -141,7 +143,7 @@ def _span(engine: Engine, asked: OfRow) -> _Span:
 
 def _relatives(
     engine: Engine, span: _Span
-) -> tuple[wire.Event | None, list[wire.Event], bool, str]:
+) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
     """Return the parent and the direct children of a span, whether there are more, and how they are known."""
     here = "source = ? AND session = ?"
     of_session = (span.source, span.session)
@@ -159,7 +161,7 @@ def _relatives(
 
 def _contained(
     engine: Engine, span: _Span
-) -> tuple[wire.Event | None, list[wire.Event], bool, str]:
+) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
     lane = 'source = ? AND session = ? AND stream = ? AND substream IS NOT DISTINCT FROM ? AND "offset" <> ?'
     of_lane = (*span[:4], span.offset)
     around = RowCondition(
@@ -185,7 +187,7 @@ def _contained(
     return above, children[:CHILDREN_MAX], more, "containment"
 
 
-def _spans(engine: Engine, condition: RowCondition, order: str) -> Iterator[wire.Event]:
+def _spans(engine: Engine, condition: RowCondition, order: str) -> Iterator[wire.ShownEvent]:
     sql = (
         f"SELECT {_OF_SPAN} FROM spans WHERE {condition.sql}"  # noqa: S608 - our own words
         f" ORDER BY {order} LIMIT {CHILDREN_MAX + 1}"
@@ -194,10 +196,10 @@ def _spans(engine: Engine, condition: RowCondition, order: str) -> Iterator[wire
         yield _event(*each)
 
 
-def _event(source: str, session: str, offset: int, stream: str, *rest: Any) -> wire.Event:  # noqa: ANN401 - a row
+def _event(source: str, session: str, offset: int, stream: str, *rest: Any) -> wire.ShownEvent:  # noqa: ANN401 - a row
     substream, kind, name, category, time, duration, open_ = rest
-    return wire.Event(
-        place=wire.Place(source=source, session=session, offset=offset),
+    return wire.ShownEvent(
+        place=wire.RowPlace(source=source, session=session, offset=offset),
         stream=cut(stream),
         substream=decimal(substream),
         kind=kind,

@@ -14,10 +14,10 @@ from tailrace.query.completeness import EVERYTHING
 from tailrace.query.limits import Limits
 from tailrace.query.remote import RemoteAnswer
 from tailrace.view import wire
-from tailrace.view.answering import CSV, TEXT_MAX, Content, cut
+from tailrace.view.answering import CSV, TEXT_MAX, FileAnswer, cut
 from tailrace.view.converting import bounded, whole
-from tailrace.view.desk import Turn
-from tailrace.view.questions import Statement
+from tailrace.view.desk import DeskTurn
+from tailrace.view.questions import OfStatement
 from tailrace.view.statistics import table
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
@@ -30,7 +30,7 @@ BYTES = 16 * 2**20
 """About the most characters of one answer. Behind that, there are `more` rows."""
 
 
-def sql(turn: Turn, asked: Statement) -> wire.SqlAnswer | Content:
+def sql(turn: DeskTurn, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
     snapshot = turn.snapshot()
     began = time.monotonic()
     found = snapshot.whole(EVERYTHING)
@@ -39,7 +39,7 @@ def sql(turn: Turn, asked: Statement) -> wire.SqlAnswer | Content:
     rows, more = _rows(answer, asked.limit)
     names = [column.name for column in answer.columns]
     if asked.format == "csv":
-        return Content(table(names, rows), CSV, "answer.csv")
+        return FileAnswer(table(names, rows), CSV, "answer.csv")
     embedded = [column.embedded for column in answer.columns]
     shown = [[_value(v, json=j) for v, j in zip(row, embedded, strict=True)] for row in rows]
     return wire.SqlAnswer(

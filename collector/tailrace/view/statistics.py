@@ -10,9 +10,9 @@ from tailrace.analysis.grouping import parse
 from tailrace.analysis.statistics import SpanStatistics, statistics as of_spans
 from tailrace.query.output import FORMULA
 from tailrace.view import wire
-from tailrace.view.answering import CSV, Content, shown
+from tailrace.view.answering import CSV, FileAnswer, shown
 from tailrace.view.converting import decimal, whole
-from tailrace.view.desk import Turn
+from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfStatistics
 
 HEADINGS = (
@@ -20,7 +20,7 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def statistics(turn: Turn, asked: OfStatistics) -> wire.Statistics | Content:
+def statistics(turn: DeskTurn, asked: OfStatistics) -> wire.Statistics | FileAnswer:
     snapshot = turn.snapshot()
     by = parse(asked.by)
     found = snapshot.whole(asked.window.scope)
@@ -28,7 +28,7 @@ def statistics(turn: Turn, asked: OfStatistics) -> wire.Statistics | Content:
     words = [key.word for key in by]
     if asked.format == "csv":
         rows = ((*each.group, *each[1:]) for each in groups)
-        return Content(table([*words, *HEADINGS], rows), CSV, "statistics.csv")
+        return FileAnswer(table([*words, *HEADINGS], rows), CSV, "statistics.csv")
     return wire.Statistics(
         version=snapshot.version,
         whole=whole(found),

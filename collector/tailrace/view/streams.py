@@ -10,7 +10,7 @@ from tailrace.query.filters import RowCondition, Selection, all_of
 from tailrace.view import wire
 from tailrace.view.answering import cut, shown
 from tailrace.view.converting import decimal, members, whole
-from tailrace.view.desk import Turn
+from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfSessions, OfStreams
 
 _SEARCHED = "contains(lower(concat_ws(chr(31), source, format, session, stream, state)), lower(?))"
@@ -31,7 +31,7 @@ WHERE {} ORDER BY source, opened, session LIMIT {}
 SESSIONS_MAX = 10_000
 
 
-def streams(turn: Turn, asked: OfStreams) -> wire.Streams:
+def streams(turn: DeskTurn, asked: OfStreams) -> wire.Streams:
     snapshot = turn.snapshot()
     selection = _selection(asked)
     found = snapshot.whole(Scope.of(selection))
@@ -60,7 +60,7 @@ def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
     ]
 
 
-def sessions(turn: Turn, asked: OfSessions) -> wire.Sessions:
+def sessions(turn: DeskTurn, asked: OfSessions) -> wire.Sessions:
     snapshot = turn.snapshot()
     selection = _selection(asked)
     found = snapshot.whole(Scope.of(selection))
@@ -106,10 +106,10 @@ def _stream(source: str, format_: str, session: str, stream: str, *rest: Any) ->
     )
 
 
-def _session(source: str, format_: str, session: str, *rest: Any) -> wire.Session:  # noqa: ANN401 - a row
+def _session(source: str, format_: str, session: str, *rest: Any) -> wire.ShownSession:  # noqa: ANN401 - a row
     opened, closed, closed_at, continues, peer, transport, run, clock, rate, *more = rest
     epoch, offset, producer, totals, rows, events, missing, unknown, state, begins, ends = more
-    return wire.Session(
+    return wire.ShownSession(
         source=cut(source),
         format=cut(format_),
         session=cut(session),

@@ -11,7 +11,7 @@ from tailrace.rollups.snapshot import Lane, LaneKey, PlacedGap
 from tailrace.view import wire
 from tailrace.view.answering import cut, shown
 from tailrace.view.converting import decimal, whole
-from tailrace.view.desk import Turn
+from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfFrame, OfLanes
 
 NAME_MAX = 300
@@ -21,7 +21,7 @@ LANES_MAX = 1000
 """Lanes of one frame."""
 
 
-def lanes(turn: Turn, asked: OfLanes) -> wire.Lanes:
+def lanes(turn: DeskTurn, asked: OfLanes) -> wire.Lanes:
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.scope)
     timeline = turn.timeline()
@@ -31,7 +31,7 @@ def lanes(turn: Turn, asked: OfLanes) -> wire.Lanes:
     )
 
 
-def frame(turn: Turn, asked: OfFrame) -> wire.Frame:
+def frame(turn: DeskTurn, asked: OfFrame) -> wire.FrameAnswer:
     if asked.to <= asked.from_:
         raise QueryError("an empty window: to must be greater than from")
     keys = [_key(text) for text in asked.lanes]
@@ -55,8 +55,8 @@ def _key(text: str) -> LaneKey:
         ) from error
 
 
-def _lane(each: Lane) -> wire.Lane:
-    return wire.Lane(
+def _lane(each: Lane) -> wire.ShownLane:
+    return wire.ShownLane(
         source=each.key.source,
         session=each.key.session,
         stream=each.key.stream,
@@ -74,16 +74,16 @@ def _lane(each: Lane) -> wire.Lane:
     )
 
 
-def _frame(found: Frame) -> wire.Frame:
+def _frame(found: Frame) -> wire.FrameAnswer:
     zero = found.window.begin
-    return wire.Frame(
+    return wire.FrameAnswer(
         version=found.version,
         from_=str(zero),
         to=str(found.window.end),
         bucket=found.bucket,
         coarse=found.coarse,
         lanes=[
-            wire.LaneKey(
+            wire.LaneName(
                 source=key.source,
                 session=key.session,
                 stream=key.stream,

@@ -100,7 +100,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     differences: list[Difference]
 
 
-class FlameNode(msgspec.Struct, kw_only=True):
+class ShownFlameNode(msgspec.Struct, kw_only=True):
     """Spans of one name under the same enclosing names. `parent` is a place in the list of nodes; null is none.
 
     `total` is the time within the range during which one of the node's spans, or a span inside, is the innermost open
@@ -122,12 +122,12 @@ class Flame(msgspec.Struct, kw_only=True):
     version: int
     whole: Whole
     unit: str
-    nodes: list[FlameNode]
+    nodes: list[ShownFlameNode]
     left_out: int
     open: int
 
 
-class HeatMap(msgspec.Struct, kw_only=True):
+class HeatMapAnswer(msgspec.Struct, kw_only=True):
     """How many spans began when, and how long they took.
 
     Columns are ranges of time of `width` from `from` on. Rows are ranges of durations: row 0 is 0 ns, and row n

@@ -14,7 +14,7 @@ Ticks = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="an integer as a 
 """A 64-bit integer that may exceed 2^53."""
 
 
-class Problem(msgspec.Struct, kw_only=True):
+class ApiProblem(msgspec.Struct, kw_only=True):
     """`what` is wrong, `where` in the request it is, and what to do (`todo`)."""
 
     what: str
@@ -22,10 +22,10 @@ class Problem(msgspec.Struct, kw_only=True):
     todo: str
 
 
-class Refusal(msgspec.Struct, kw_only=True):
+class ApiRefusal(msgspec.Struct, kw_only=True):
     """The answer to a request that has no other answer."""
 
-    error: Problem
+    error: ApiProblem
 
 
 class Whole(msgspec.Struct, kw_only=True):

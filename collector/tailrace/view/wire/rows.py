@@ -38,7 +38,7 @@ class Streams(msgspec.Struct, kw_only=True):
     streams: list[Stream]
 
 
-class Session(msgspec.Struct, kw_only=True):
+class ShownSession(msgspec.Struct, kw_only=True):
     """A row of the view `sessions`, with the times within which its events lie."""
 
     source: str
@@ -69,10 +69,10 @@ class Session(msgspec.Struct, kw_only=True):
 class Sessions(msgspec.Struct, kw_only=True):
     version: int
     whole: Whole
-    sessions: list[Session]
+    sessions: list[ShownSession]
 
 
-class Gap(msgspec.Struct, kw_only=True):
+class ShownGap(msgspec.Struct, kw_only=True):
     """A row of the view `gaps`, and the times of the events around it.
 
     `placed` says how exact these times are; they are null where the session has no events at all."""
@@ -100,10 +100,10 @@ class Gaps(msgspec.Struct, kw_only=True):
     version: int
     whole: Whole
     total: int
-    gaps: list[Gap]
+    gaps: list[ShownGap]
 
 
-class Place(msgspec.Struct, kw_only=True):
+class RowPlace(msgspec.Struct, kw_only=True):
     """Where a record stands: its session, and the offset in the session's bytes. It stays when files are merged."""
 
     source: str
@@ -111,10 +111,10 @@ class Place(msgspec.Struct, kw_only=True):
     offset: int
 
 
-class Event(msgspec.Struct, kw_only=True):
+class ShownEvent(msgspec.Struct, kw_only=True):
     """What `search` finds. `duration` is null for what has none, and for an open span."""
 
-    place: Place
+    place: RowPlace
     stream: str
     substream: Ticks | None
     kind: str
@@ -125,20 +125,20 @@ class Event(msgspec.Struct, kw_only=True):
     open: bool
 
 
-class Found(msgspec.Struct, kw_only=True):
+class FoundEvents(msgspec.Struct, kw_only=True):
     """Events by their times. `more` says that there are more behind them."""
 
     version: int
     whole: Whole
-    events: list[Event]
+    events: list[ShownEvent]
     more: bool
 
 
-class Row(msgspec.Struct, kw_only=True):
+class ShownRow(msgspec.Struct, kw_only=True):
     """A row of the view `spans` or `events`: every column. 64-bit integers are decimal texts."""
 
     view: str
-    place: Place
+    place: RowPlace
     columns: dict[str, Any]
     attributes: dict[str, Any]
 
@@ -150,16 +150,16 @@ class Raw(msgspec.Struct, kw_only=True):
     why: str
 
 
-class Rows(msgspec.Struct, kw_only=True):
+class RowsAnswer(msgspec.Struct, kw_only=True):
     """The rows at a place, the span that encloses the first of them, and the spans directly inside it.
 
     `related` says how these are known: by `id`, from the record's own words, or by `containment` in its lane."""
 
     version: int
     whole: Whole
-    rows: list[Row]
-    parent: Event | None
-    children: list[Event]
+    rows: list[ShownRow]
+    parent: ShownEvent | None
+    children: list[ShownEvent]
     more_children: bool
     related: str
     raw: Raw

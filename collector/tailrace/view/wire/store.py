@@ -29,7 +29,7 @@ class FormatFacts(msgspec.Struct, kw_only=True):
     meaning: str
 
 
-class Store(msgspec.Struct, kw_only=True):
+class StoreAnswer(msgspec.Struct, kw_only=True):
     """The store, and what there is to ask for. `stores` has a number for each store on the command line."""
 
     version: int
@@ -54,7 +54,7 @@ class Store(msgspec.Struct, kw_only=True):
     sql_rows: int
 
 
-class Health(msgspec.Struct, kw_only=True):
+class CollectorHealth(msgspec.Struct, kw_only=True):
     """What the running collector says of itself."""
 
     pid: int
@@ -84,7 +84,7 @@ class News(msgspec.Struct, kw_only=True):
     number: int
     version: int
     rows: int
-    health: Health | None
+    health: CollectorHealth | None
     unasked: str
     rates: list[Rate]
 
@@ -112,7 +112,7 @@ class MissingFacts(msgspec.Struct, kw_only=True):
     streams: int
 
 
-class Overview(msgspec.Struct, kw_only=True):
+class OverviewAnswer(msgspec.Struct, kw_only=True):
     """What is there and, before all, what is missing. `worst` are the streams that lack most."""
 
     version: int

@@ -11,7 +11,7 @@ import msgspec
 from tailrace.view.wire.parts import Ns, Ticks, Whole
 
 
-class LaneKey(msgspec.Struct, kw_only=True):
+class LaneName(msgspec.Struct, kw_only=True):
     """What names a lane: a stream of a session, or one of its substreams. An empty stream is no known one."""
 
     source: str
@@ -20,7 +20,7 @@ class LaneKey(msgspec.Struct, kw_only=True):
     substream: Ticks | None
 
 
-class Lane(LaneKey, kw_only=True):
+class ShownLane(LaneName, kw_only=True):
     """A lane and what is in it.
 
     `first` and `last` are on the lane's `axis`: `wall`, or an axis of its own for a clock that is not tied to wall
@@ -42,7 +42,7 @@ class Lane(LaneKey, kw_only=True):
 class Lanes(msgspec.Struct, kw_only=True):
     version: int
     whole: Whole
-    lanes: list[Lane]
+    lanes: list[ShownLane]
 
 
 class SpanColumns(msgspec.Struct, kw_only=True):
@@ -104,7 +104,7 @@ class FrameGap(msgspec.Struct, kw_only=True):
     placed: str
 
 
-class Frame(msgspec.Struct, kw_only=True):
+class FrameAnswer(msgspec.Struct, kw_only=True):
     """What a window has: every long span, buckets of short ones, and each gap.
 
     `bucket` is the width of a bucket in ns; `coarse` says that it is wider than a pixel, for want of room."""
@@ -114,7 +114,7 @@ class Frame(msgspec.Struct, kw_only=True):
     to: Ns
     bucket: int
     coarse: bool
-    lanes: list[LaneKey]
+    lanes: list[LaneName]
     names: list[str]
     spans: SpanColumns
     instants: InstantColumns
