@@ -35,7 +35,7 @@ FROM events WHERE {drawn} AND ({chosen})
 GROUP BY source, session ORDER BY source, session
 """
 
-_FACTS = """
+FACTS = """
 SELECT s.source, s.format, s.session, s.opened, s.closed_at, s.run, s.clock, s.ticks_per_second, s.epoch, s.clock_offset,
   s.peer
 FROM sessions AS s WHERE {chosen}
@@ -76,6 +76,7 @@ class SessionClock(NamedTuple):
     shift: int = 0
     first: int | None = None
     last: int | None = None
+    run: str | None = None
 
     @property
     def clock_words(self) -> str:
@@ -106,7 +107,7 @@ class SessionClock(NamedTuple):
         return min(max(begin + ns(end) - ns(start), begin), LATEST)
 
 
-class _Extent(NamedTuple):
+class Extent(NamedTuple):
     """The extent of a session's drawn rows, in ticks: those with wall time, those without, and ends without a begin."""
 
     source: str
@@ -121,7 +122,9 @@ class _Extent(NamedTuple):
     last_lone_end: int | None = None
 
 
-class _Facts(NamedTuple):
+class Facts(NamedTuple):
+    """What the view `sessions` says of a session's clock."""
+
     source: str
     format: str
     session: str
@@ -134,51 +137,65 @@ class _Facts(NamedTuple):
     clock_offset: int | None = None
     peer: str | None = None
 
+    @property
+    def ticks(self) -> Ticks:
+        return Ticks(self.rate)
+
+    @property
+    def zero(self) -> int | None:
+        """Return the time of tick 0, where the views have times for ticks."""
+        return self.epoch if self.rate is not None and 0 < self.rate < 1e18 else None
+
 
 def sessions(selected: Selected) -> dict[Key, SessionClock]:
     """Return the selected sessions, in the order of source and id."""
     rows = selected.condition(EVENTS)
     extents = [
-        _Extent(*row)
+        Extent(*row)
         for row in selected.few(_EXTENTS.format(drawn=DRAWN, chosen=rows.sql), rows.values)
     ]
     chosen = selected.filters.selection._replace(streams=None).condition
-    facts = {
-        (row[0], row[2]): _Facts(*row)
-        for row in selected.few(_FACTS.format(chosen=chosen.sql), chosen.values)
-    }
+    facts = [Facts(*row) for row in selected.few(FACTS.format(chosen=chosen.sql), chosen.values)]
+    return placed(extents, facts)
+
+
+def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[Key, SessionClock]:
+    """Return sessions with their places, in the order of source and id.
+
+    A session may have an extent, facts, or both."""
     of_rows = {(e.source, e.session): e for e in extents}
-    for key in sorted(facts.keys() - of_rows.keys()):
-        of_rows[key] = _Extent(*key, facts[key].format)
-    for key in of_rows.keys() - facts.keys():
-        facts[key] = _Facts(key[0], of_rows[key].format, key[1])
-    shifts = _shifts(of_rows.values(), facts)
-    return {key: _session(of_rows[key], facts[key], shifts) for key in sorted(of_rows)}
+    known = {(f.source, f.session): f for f in facts}
+    for key in sorted(known.keys() - of_rows.keys()):
+        of_rows[key] = Extent(*key, known[key].format)
+    for key in of_rows.keys() - known.keys():
+        known[key] = Facts(key[0], of_rows[key].format, key[1])
+    shifts = _shifts(of_rows.values(), known)
+    return {key: _session(of_rows[key], known[key], shifts) for key in sorted(of_rows)}
 
 
-def _axis(facts: _Facts) -> Key:
-    """Return what shares an axis with a session: its run, or the session alone."""
-    return (facts.source, f"run {facts.run}" if facts.run else f"session {facts.session}")
+def axis(of: Facts | SessionClock) -> Key:
+    """Return what shares an axis with a session that has no wall time: its run, or the session alone."""
+    return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
 
-def _shifts(extents: Iterable[_Extent], facts: dict[Key, _Facts]) -> dict[Key, int]:
+def _shifts(extents: Iterable[Extent], facts: dict[Key, Facts]) -> dict[Key, int]:
     """Return, for each axis without wall time, the time of its tick 0."""
     firsts: dict[Key, int] = {}
     opened: dict[Key, int] = {}
     for extent in extents:
         its = facts[extent.source, extent.session]
-        axis = _axis(its)
+        its_axis = axis(its)
         if its.opened is not None:
-            opened[axis] = min(opened.get(axis, its.opened), its.opened)
+            opened[its_axis] = min(opened.get(its_axis, its.opened), its.opened)
         if extent.first_aligned is not None:
-            first = Ticks(its.rate).ns(extent.first_aligned)
-            firsts[axis] = min(firsts.get(axis, first), first)
-    return {axis: opened.get(axis, 0) - first for axis, first in firsts.items()}
+            first = its.ticks.ns(extent.first_aligned)
+            firsts[its_axis] = min(firsts.get(its_axis, first), first)
+    return {each: opened.get(each, 0) - first for each, first in firsts.items()}
 
 
-def _session(extent: _Extent, facts: _Facts, shifts: dict[Key, int]) -> SessionClock:
-    ticks = Ticks(facts.rate)
-    shift = shifts.get(_axis(facts), 0)
+def _session(extent: Extent, facts: Facts, shifts: dict[Key, int]) -> SessionClock:
+    ticks = facts.ticks
+    shift = shifts.get(axis(facts), 0)
     firsts, lasts = [], []
     if extent.first_time is not None:
         firsts.append(extent.first_time)
@@ -199,11 +216,12 @@ def _session(extent: _Extent, facts: _Facts, shifts: dict[Key, int]) -> SessionC
         facts.clock,
         ticks,
         tied=extent.first_aligned is None,
-        epoch=facts.epoch if ticks.rate else None,
+        epoch=facts.zero,
         clock_offset=facts.clock_offset or 0,
         shift=shift,
         first=min(firsts, default=None),
         last=max(lasts, default=None),
+        run=facts.run,
     )
     lone = [extent.first_lone_end, extent.last_lone_end]
     for end in (session.place_tick(tick) for tick in lone if tick is not None):

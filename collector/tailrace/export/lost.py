@@ -34,16 +34,17 @@ _PLACED = {
 }
 """How a gap is placed, by whether there is an event before it, and one behind."""
 
-_GAPS = """
+GAPS_OF = """
 SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
 FROM gaps WHERE {gaps}
 ORDER BY source, session, stream, first, "offset", reason, id
 """
 
-_EVENTS = """
-SELECT source, session, stream, {numbers} AS number, "offset", time, aligned
-FROM events WHERE {drawn} AND kind <> 'end' AND start IS NOT NULL AND {sessions}
-"""
+EVENTS_OF = f"""
+SELECT source, session, stream, {_NUMBERS} AS number, "offset", time, aligned
+FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions}}
+"""  # noqa: S608 - our own words
+"""The events that may be a gap's neighbours."""
 
 Place = tuple[str, str, str]
 """Source, session and stream; the stream is empty for a gap of no known one."""
@@ -126,13 +127,13 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
     Count in `timeline.left` those without a place, and those that lie outside of the times."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
-        Gap(*row) for row in timeline.selected.few(_GAPS.format(gaps=chosen.sql), chosen.values)
+        Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)
     ]
     around = Neighbourhood(gaps)
     if gaps:
         _look(timeline, around, {gap.session for gap in gaps})
     for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
-        found = [_place(timeline, gap, *around.of(gap)) for gap in of_stream]
+        found = [_place(timeline, gap, around) for gap in of_stream]
         yield from sorted((each for each in found if each is not None), key=_by_time)
 
 
@@ -140,28 +141,36 @@ def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> Non
     """Show `around` all events of the sessions that have gaps, also those that are not selected.
 
     The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
-    selected = timeline.selected
+    selected, places = timeline.selected, timeline.sessions
     chosen = one_of("session", sorted(sessions))
-    answer = selected.arrow(
-        _EVENTS.format(numbers=_NUMBERS, drawn=DRAWN, sessions=chosen.sql), chosen.values
-    )
+    answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
     for batch in selected.batches(answer, RowCount(None)):
         columns = [column.to_pylist() for column in batch.columns]
         for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
-            session = timeline.sessions.get((source, name))
+            session = places.get((source, name))
             begin = None if session is None else session.place(time, aligned)
             if begin is not None:
                 around.see((source, name, stream), number, offset, begin)
 
 
-def _place(timeline: DrawnRows, gap: Gap, before: int | None, behind: int | None) -> Lost | None:
-    session = timeline.session(gap.source, gap.session, gap.format)
+def between(gap: Gap, session: SessionClock, around: Neighbourhood) -> tuple[int, int, str] | None:
+    """Return where a gap begins and ends, and how exact that is; None if nothing tells."""
+    before, behind = around.of(gap)
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:
+        return None
+    return begin, max(begin, end), _PLACED[before is not None, behind is not None]
+
+
+def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
+    session = timeline.session(gap.source, gap.session, gap.format)
+    place = between(gap, session, around)
+    if place is None:
         timeline.left["gap without a place in time"] += 1
         return None
-    window = _cut(timeline, begin, max(begin, end))
+    begin, end, words = place
+    window = _cut(timeline, begin, end)
     if window is None:
         timeline.left["gap outside of the selected times"] += 1
         return None
@@ -169,8 +178,7 @@ def _place(timeline: DrawnRows, gap: Gap, before: int | None, behind: int | None
     members = {
         "reason": gap.reason, "detail": gap.detail, "first": gap.first, "last": gap.last,
         "remaining": gap.remaining, "of": gap.of, "id": gap.id,
-        "placed": _PLACED[before is not None, behind is not None],
-        "begins": begin, "ends": max(begin, end),
+        "placed": words, "begins": begin, "ends": end,
     }  # fmt: skip
     known = {key: value for key, value in members.items() if value is not None}
     return Lost(session, gap.stream, f"LOST {count} ({gap.reason})", *window, known)

@@ -1,0 +1,217 @@
+"""Make the sidecar of a data file: sums of its short spans at several levels, and its long spans one by one.
+
+At level k, a bucket is 2 ** k wide, in nanoseconds of stored times or in ticks of rows without one; it holds
+the spans that begin in it and are shorter than that. The ticks of stored times count as 2 ** s ns, as the
+first and the last of a session tell. Levels are four times as wide as the one before; they begin where sums
+and long spans together are at most `SHARE` of the spans, and end where wider buckets save little.
+
+The sidecar is a function of the file alone. Memory is that of a few row groups and of the sums; the database
+writes to disk what exceeds `MEMORY`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from pyarrow import parquet
+
+from tailrace.rollups.events import COLUMNS, EVENTS, LANE, SPAN, added
+from tailrace.rollups.extents import EXTENTS, LaneExtent
+from tailrace.rollups.sidecar import Header, SidecarLane, Sidecars
+
+SHARE = 0.25
+MEMORY = "256MB"
+SAMPLE = 32_768
+"""Rows that tell where the levels begin."""
+
+GROUPS = 4
+"""Row groups that are read at a time; those of merged files are small."""
+
+STEP = 2
+"""The logarithm of how much wider the buckets of the next level are."""
+
+HIGHEST = 52
+SAVES = 0.9
+"""A further level has at most this share of the sums of the level before."""
+
+FEW = 16
+"""So few sums need no further level."""
+
+EACH = "events"
+"""The table of the rows of one batch."""
+
+_WORDS = ["source", "format", "session", "stream", "kind", "name"]
+_FAR = [
+    "source", "session", "format", "stream", "substream", "kind", "depth", "start", "end", "time",
+]  # fmt: skip
+
+_EXTENTS = f"SELECT * FROM ({EXTENTS.format(rows='batch')}) AS e({', '.join(LaneExtent._fields)})"  # noqa: S608 - our own words
+
+_PACES = """
+SELECT source, session, min(time) AS first_time, max(time) AS last_time, min(start) AS first_start,
+  max(start) AS last_start
+FROM batch WHERE time IS NOT NULL AND start IS NOT NULL GROUP BY source, session
+"""
+
+_LANES = """
+CREATE TABLE lanes AS
+SELECT row_number() OVER (ORDER BY source, session, stream, substream) - 1 AS number,
+  coalesce(p.scale, 0)::INTEGER AS scale, e.*
+FROM (
+  SELECT source, session, any_value(format) AS format, stream, substream, sum(events)::BIGINT AS events,
+    max(deepest) AS deepest, min(timed_from) AS timed_from, min(timed_first) AS timed_first,
+    max(timed_last) AS timed_last, min(tick_first) AS tick_first,
+    max(tick_last) AS tick_last, min(lone_first) AS lone_first, max(lone_last) AS lone_last
+  FROM extents GROUP BY source, session, stream, substream
+) AS e
+LEFT JOIN (
+  SELECT source, session, least(greatest(floor(log2(nullif(
+    (max(last_time)::DOUBLE - min(first_time)) / nullif(max(last_start)::DOUBLE - min(first_start), 0), 0)) + 0.01), 0), 40) AS scale
+  FROM paces GROUP BY source, session
+) AS p USING (source, session)
+"""
+
+_IN_LANES = f"""
+SELECT l.number AS lane, l.scale, e.* EXCLUDE ({LANE})
+FROM ({EVENTS.format(rows="batch", condition="true")}) AS e
+JOIN lanes AS l ON l.source = e.source AND l.session = e.session AND l.stream = e.stream
+  AND l.substream IS NOT DISTINCT FROM e.substream
+"""  # noqa: S608 - our own words
+
+_BOUND = "(1::BIGINT << greatest({level} - CASE WHEN timed THEN scale ELSE 0 END, 0))"
+"""The ticks that a span of a level does not reach."""
+
+_EDGE = "(edge >> {level}) * (1::BIGINT << {level})"
+
+_FIRST_LEVEL = f"""
+SELECT min(level) FROM (
+  SELECT level,
+    count(DISTINCT (lane, timed, depth, edge >> level)) FILTER (longest < {_BOUND.format(level="level")})
+    + count(*) FILTER (longest >= {_BOUND.format(level="level")}) AS size
+  FROM sample, (SELECT unnest(range(0, {HIGHEST}, {STEP}))::INTEGER AS level)
+  WHERE what = {SPAN} GROUP BY level
+) WHERE size <= {SHARE} * (SELECT count(*) FROM sample WHERE what = {SPAN})
+"""  # noqa: S608 - our own words
+
+_CELLS = """
+SELECT level::TINYINT AS level, lane::INTEGER AS lane, what, timed, depth::INTEGER AS depth, edge, spot, start, "count",
+  busy, longest, label, member, "offset", kind, least, most, latest
+FROM cells ORDER BY level, edge
+"""
+_LONG_SPANS = """
+SELECT lane::INTEGER AS lane, timed, depth::INTEGER AS depth, spot, start, longest, label, "offset"
+FROM longs ORDER BY longest, spot
+"""
+
+
+def build(source: Any, sidecars: Sidecars, path: str) -> None:  # noqa: ANN401 - pyarrow takes paths and files
+    """Write the sidecar of the data file `path` of the table; `source` is where it is, or the open file.
+
+    Raise OSError, and duckdb.Error or pyarrow's errors for a file that cannot be read."""
+    file = parquet.ParquetFile(source, read_dictionary=_WORDS)
+    with duckdb.connect(config={"memory_limit": MEMORY, "threads": 1}) as database:
+        database.execute("SET preserve_insertion_order = false")
+        lanes = _note_lanes(database, file)
+        first = _first_level(database, file)
+        _sum_up(database, file, first)
+        levels = _add_levels(database, first)
+        header = Header(path, file.metadata.num_rows, levels, lanes)
+        sidecars.write(header, _reader(database, _CELLS), _reader(database, _LONG_SPANS))
+
+
+def _reader(database: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
+    return database.cursor().sql(sql).to_arrow_reader(65_536)
+
+
+def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+    groups = iter(range(file.num_row_groups))
+    while some := list(islice(groups, GROUPS)):
+        yield file.read_row_groups(some, columns=list(columns), use_threads=False)
+
+
+def _gather(
+    database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], sqls: dict[str, str]
+) -> None:
+    """Run statements over each batch of rows, called `batch`; gather the answers in tables, by their names.
+
+    The table `events` has only the last answer."""
+    made = False
+    for batch in batches:
+        database.register("batch", batch)
+        for table, sql in sqls.items():
+            into = (
+                f"INSERT INTO {table}"
+                if made and table != EACH
+                else f"CREATE OR REPLACE TABLE {table} AS"
+            )
+            database.execute(f"{into} {sql}")
+        database.unregister("batch")
+        made = True
+
+
+def _note_lanes(
+    database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile
+) -> list[SidecarLane]:
+    """Note the lanes of the file in the table `lanes`, and return them."""
+    _gather(database, _batches(file, _FAR), {"extents": _EXTENTS, "paces": _PACES})
+    database.execute(_LANES)
+    fields = ", ".join(("scale", *LaneExtent._fields))
+    rows = database.execute(f"SELECT {fields} FROM lanes ORDER BY number").fetchall()  # noqa: S608 - our own words
+    return [SidecarLane(scale, LaneExtent(*extent)) for scale, *extent in rows]
+
+
+def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile) -> int:
+    """Return the lowest level, as rows in the middle of the file tell."""
+    middle = file.read_row_group(file.num_row_groups // 2, columns=list(COLUMNS), use_threads=False)
+    batch = middle.slice(max(0, (middle.num_rows - SAMPLE) // 2), SAMPLE)
+    _gather(database, [batch], {"sample": _IN_LANES})
+    ((level,),) = database.execute(_FIRST_LEVEL).fetchall()
+    return HIGHEST if level is None else int(level)
+
+
+def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
+    """Make the tables `longs`, and `cells` with the lowest level."""
+    bound = _BOUND.format(level=first)
+    of_batch = {
+        EACH: _IN_LANES,
+        "longs": f"FROM {EACH} WHERE longest >= {bound}",
+        "parts": _level(f"(FROM {EACH} WHERE longest < {bound})", first),
+    }
+    _gather(database, _batches(file, COLUMNS), of_batch)
+    database.execute(
+        f"DROP TABLE {EACH}; CREATE TABLE cells AS {_level('parts', first)}; DROP TABLE parts"
+    )
+
+
+def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> list[int]:
+    """Add to `cells` the levels that save something. Return all levels."""
+    database.execute("CREATE TABLE finer AS FROM cells")
+    kept, levels = _count(database, "finer"), [first]
+    for level in range(first + STEP, HIGHEST + 1, STEP):
+        low, high = _BOUND.format(level=level - STEP), _BOUND.format(level=level)
+        longer = f"(FROM longs WHERE longest >= {low} AND longest < {high})"
+        rows = f"(FROM finer UNION ALL BY NAME {longer})"
+        database.execute(
+            f"CREATE TABLE coarser AS {_level(rows, level)}; DROP TABLE finer; ALTER TABLE coarser RENAME TO finer"
+        )
+        size = _count(database, "finer")
+        if size <= SAVES * kept:
+            database.execute("INSERT INTO cells BY NAME FROM finer")
+            kept = size
+            levels.append(level)
+        if size <= FEW:
+            break
+    return levels
+
+
+def _level(rows: str, level: int) -> str:
+    """Return the SQL of a level's sums of shorter spans' rows or sums."""
+    return added(rows, f"{level} AS level, lane, scale", _EDGE.format(level=level))
+
+
+def _count(database: duckdb.DuckDBPyConnection, table: str) -> int:
+    return int(database.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])  # noqa: S608 - our own words

@@ -1,0 +1,108 @@
+"""How far the rows of each lane reach, in the times and ticks that are stored.
+
+Rows that were stored with a time have their extent apart from the other rows: the times of the latter follow
+from facts about the session that may come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tailrace.export.clocks import DRAWN, Extent, Facts, Key, SessionClock
+
+EXTENTS = f"""
+SELECT source, session, any_value(format), stream, substream,
+  count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')), max(depth),
+  min(time), min(start) FILTER (time IS NOT NULL),
+  max(greatest(start, coalesce("end", start))) FILTER (time IS NOT NULL),
+  min(start) FILTER (time IS NULL), max(greatest(start, coalesce("end", start))) FILTER (time IS NULL),
+  min("end") FILTER (start IS NULL), max("end") FILTER (start IS NULL)
+FROM {{rows}} WHERE {DRAWN} GROUP BY source, session, stream, substream
+"""  # noqa: S608 - our own words
+
+
+class LaneExtent(NamedTuple):
+    """The extent of a lane's rows. `timed_*` are of rows with a stored time, `tick_*` of rows without one,
+    both in ticks but for `timed_from`; `lone_*` are ends without a begin."""
+
+    source: str
+    session: str
+    format: str
+    stream: str
+    substream: int | None
+    events: int
+    deepest: int | None
+    timed_from: int | None
+    timed_first: int | None
+    timed_last: int | None
+    tick_first: int | None
+    tick_last: int | None
+    lone_first: int | None
+    lone_last: int | None
+
+    def times(self, session: SessionClock) -> tuple[int | None, int | None]:
+        """Return where the lane begins and ends on the axis of its session; None if nothing has a place."""
+        firsts: list[int | None] = []
+        lasts: list[int | None] = []
+        if self.timed_from is not None:
+            firsts.append(self.timed_from)
+            length = 0
+            if self.timed_first is not None and self.timed_last is not None:
+                length = session.ticks.ns(self.timed_last) - session.ticks.ns(self.timed_first)
+            lasts.append(self.timed_from + length)
+        for first, last in ((self.tick_first, self.tick_last), (self.lone_first, self.lone_last)):
+            if first is not None and last is not None:
+                firsts.append(session.place_tick(first))
+                lasts.append(session.place_tick(last))
+        return least(firsts), most(lasts)
+
+
+def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:
+    """Yield the extents of sessions from those of their lanes."""
+    known = {(each.source, each.session): each for each in facts}
+    by_session: dict[Key, list[LaneExtent]] = {}
+    for lane in lanes:
+        by_session.setdefault((lane.source, lane.session), []).append(lane)
+    for key, of_session in by_session.items():
+        yield _of_session(key, of_session, known.get(key))
+
+
+def _of_session(key: Key, lanes: list[LaneExtent], facts: Facts | None) -> Extent:
+    starts = [each.timed_first for each in lanes]
+    ends = [each.timed_last for each in lanes]
+    times = [each.timed_from for each in lanes]
+    first_tick = least(each.tick_first for each in lanes)
+    last_tick = most(each.tick_last for each in lanes)
+    lone = least(each.lone_first for each in lanes), most(each.lone_last for each in lanes)
+    if facts is not None and (zero := facts.zero) is not None:
+        if first_tick is not None:
+            times.append(zero + facts.ticks.ns(first_tick))
+        return Extent(
+            *key,
+            lanes[0].format,
+            first_time=least(times),
+            first_start=least([*starts, first_tick]),
+            last_end=most([*ends, last_tick]),
+            first_lone_end=lone[0],
+            last_lone_end=lone[1],
+        )
+    offset = 0 if facts is None else facts.clock_offset or 0
+    return Extent(
+        *key,
+        lanes[0].format,
+        least(times),
+        least(starts),
+        most(ends),
+        None if first_tick is None else first_tick + offset,
+        None if last_tick is None else last_tick + offset,
+        *lone,
+    )
+
+
+def least(values: Iterable[int | None]) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

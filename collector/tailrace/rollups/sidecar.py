@@ -1,0 +1,168 @@
+"""Sidecars on disk: two files beside the table for each data file, by the name of the latter.
+
+`STORE/rollups/v1/HASH.cells.parquet` has the sums, and in its metadata the header; `HASH.longs.parquet` has
+the long spans. HASH is of the data file's path in the table. Data files never change, so a sidecar is right as
+long as it is there, and may be deleted at any time. A table behind a URL, and one in whose directory nothing
+may be written, has its sidecars in the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from pyarrow import parquet
+
+from tailrace.rollups.extents import LaneExtent
+from tailrace.store.layout import is_local, table_root
+
+VERSION = 1
+"""Stands in the directory's name. It rises whenever a sidecar comes to hold something else."""
+
+LEAST_ROWS = 20_000
+"""A data file with fewer rows is as quickly read as its sidecar."""
+
+_HEADER = b"tailrace.rollup"
+_ROW_GROUP = 65_536
+_CELLS, _LONGS = ".cells.parquet", ".longs.parquet"
+
+
+class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
+    """A lane of the data file, and how long its ticks count: 2 ** `scale` ns."""
+
+    scale: int
+    extent: LaneExtent
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a sidecar is of: the data file's path in the table and number of rows, the levels, the lanes."""
+
+    path: str
+    rows: int
+    levels: list[int]
+    lanes: list[SidecarLane]
+
+
+class Sidecar(msgspec.Struct, frozen=True):
+    header: Header
+    cells: str
+    longs: str
+
+
+class Sidecars:
+    """The directories of a table's sidecars: the one in the store, and the one in the user's cache."""
+
+    def __init__(self, store: str, environ: Mapping[str, str] = os.environ) -> None:
+        root = table_root(store)
+        cached = (
+            cache_path(environ) / hashlib.sha256(root.encode()).hexdigest()[:16] / f"v{VERSION}"
+        )
+        own = Path(root).absolute().parent / "rollups" / f"v{VERSION}"
+        self.directories = [own, cached] if is_local(root) else [cached]
+        self.refused = 0
+        """How many sidecars were there and could not be used."""
+
+    def find(self, path: str) -> Sidecar | None:
+        """Return the sidecar of a data file. Remove one that is damaged, or of something else."""
+        name = _name(path)
+        for directory in self.directories:
+            cells, longs = directory / (name + _CELLS), directory / (name + _LONGS)
+            if not cells.exists():
+                continue
+            try:
+                header = msgspec.json.decode(
+                    parquet.read_metadata(cells).metadata[_HEADER], type=Header
+                )
+                parquet.read_metadata(longs)
+            except (OSError, pa.ArrowException, KeyError, TypeError, msgspec.MsgspecError):
+                header = None
+            if header is not None and header.path == path:
+                return Sidecar(header, str(cells), str(longs))
+            self.refused += 1
+            remove(cells, longs)
+        return None
+
+    def write(
+        self, header: Header, cells: pa.RecordBatchReader, longs: pa.RecordBatchReader
+    ) -> None:
+        """Write a sidecar to the first directory that takes it. Raise OSError if none does."""
+        directory = self._writable()
+        name = _name(header.path)
+        _write(directory / (name + _LONGS), longs, None)
+        _write(directory / (name + _CELLS), cells, header)
+
+    def sweep(self, paths: Iterable[str]) -> int:
+        """Remove the sidecars of all but these data files; return how many."""
+        kept = {_name(path) for path in paths}
+        removed = 0
+        for directory in self.directories:
+            for file in _files(directory):
+                if file.name.split(".", 1)[0] not in kept:
+                    file.unlink(missing_ok=True)
+                    removed += file.name.endswith(_CELLS)
+        return removed
+
+    def _writable(self) -> Path:
+        for last, directory in enumerate(self.directories, start=1):
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError:
+                if last == len(self.directories):
+                    raise
+                continue
+            if os.access(directory, os.W_OK) or last == len(self.directories):
+                return directory
+        raise AssertionError("there is a last directory")
+
+
+def cache_path(environ: Mapping[str, str]) -> Path:
+    """Return the per-user directory of what can be made again, of the XDG Base Directory Specification."""
+    home = Path(environ.get("XDG_CACHE_HOME", ""))
+    if not home.is_absolute():  # the specification requires an absolute path
+        home = Path("~/.cache").expanduser()
+    return home / "tailrace" / "rollups"
+
+
+def remove(*files: Path) -> None:
+    for file in files:
+        with suppress(OSError):
+            file.unlink()
+
+
+def _name(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:32]
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    with suppress(FileNotFoundError):
+        yield from directory.iterdir()
+
+
+def _write(path: Path, rows: pa.RecordBatchReader, header: Header | None) -> None:
+    """Write rows to a file, which has its name once it is whole."""
+    draft = path.with_name(f"{path.name}.{uuid4().hex}")
+    schema = rows.schema
+    words = [field.name for field in schema if field.type == pa.string()]
+    numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    try:
+        with parquet.ParquetWriter(
+            draft, schema, compression="zstd", compression_level=1, use_dictionary=words,
+            column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"), write_statistics=numbers,
+            store_schema=False,
+        ) as writer:  # fmt: skip
+            if header is not None:
+                writer.add_key_value_metadata({_HEADER: msgspec.json.encode(header)})
+            for batch in rows:
+                writer.write_table(
+                    pa.Table.from_batches([batch], schema), row_group_size=_ROW_GROUP
+                )
+        draft.replace(path)
+    except BaseException:
+        remove(draft)
+        raise

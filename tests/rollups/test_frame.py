@@ -1,0 +1,58 @@
+"""A frame holds what its window holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.query.engine import Engine
+from tailrace.rollups.frame import Range, frame
+from tailrace.rollups.snapshot import Snapshot
+from tests.export.traces import EPOCH
+from tests.query.tables import clocked, gap, make, row
+
+
+@pytest.fixture
+def framed(tmp_path):
+    """Return the frame of a store of these rows, whose clock began at EPOCH."""
+
+    def of(rows, begin, end, pixels, lanes=None):
+        store = make(tmp_path / "store", [clocked(epoch=EPOCH), *rows])
+        window = Range(EPOCH + begin, EPOCH + end)
+        return frame(Snapshot(Engine(store)), window, pixels, lanes)
+
+    return of
+
+
+def spans_of(found):
+    columns = [getattr(found.spans, name) for name in found.spans.__struct_fields__]
+    return [
+        (depth, begin - EPOCH, None if end is None else end - EPOCH, found.names[name], count, busy)
+        for _, depth, begin, end, name, count, busy, _, _ in zip(*columns, strict=True)
+    ]
+
+
+def steps(*numbers):
+    return [row(seq=n, offset=10 * n, start=100 * n, end=100 * n + 7, name="step") for n in numbers]
+
+
+def test_spans_shorter_than_a_bucket_are_counted(framed):
+    found = framed(steps(1, 2, 7, 8), 0, 1024, 2)
+    assert (found.bucket, found.coarse) == (512, False)
+    first = EPOCH // 512 * 512 - EPOCH
+    assert spans_of(found) == [
+        (0, first, first + 512, "step", 2, 14),
+        (0, first + 512, first + 1024, "step", 2, 14),
+    ]
+
+
+@pytest.mark.parametrize("pixels", [1, 10, 1000])
+def test_a_gap_and_an_open_span_are_in_every_frame(framed, pixels):
+    begun = row("begin", start=350, offset=35, id=9, name="open")
+    found = framed([*steps(1, 2, 7, 8), gap(4, 3), begun], 0, 1000, pixels)
+    assert [(g.begin - EPOCH, g.end - EPOCH) for g in found.gaps] == [(200, 700)]
+    assert (0, 350, None, "open", 1, 0) in spans_of(found)
+
+
+def test_an_empty_window_is_refused(framed):
+    with pytest.raises(ValueError, match="empty window"):
+        framed([], 5, 5, 100)
