@@ -46,7 +46,7 @@ SELECT *,
     list_filter(json_keys(object, '$.args'), lambda key: json_type(object, {POINTER.format("key")}) IN {NUMBER})
   END AS keys
 FROM ({_SHOWN})
-"""
+"""  # noqa: S608 - our own words
 
 _SAME = """
   source, session, stream, substream, timed, depth, spot AS edge, spot, start, 1::BIGINT AS "count"

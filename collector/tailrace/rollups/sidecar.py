@@ -41,11 +41,13 @@ class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a sidecar is of: the data file's path in the table and number of rows, the levels, the lanes."""
+    """What a sidecar is of: the data file's path in the table and number of rows; the levels, how many sums
+    each has, and the lanes."""
 
     path: str
     rows: int
     levels: list[int]
+    sizes: list[int]
     lanes: list[SidecarLane]
 
 
@@ -60,7 +62,9 @@ class Sidecars:
 
     def __init__(self, store: str, environ: Mapping[str, str] = os.environ) -> None:
         root = table_root(store)
-        cached = cache_path(environ) / hashlib.sha256(root.encode()).hexdigest()[:16] / f"v{VERSION}"
+        cached = (
+            cache_path(environ) / hashlib.sha256(root.encode()).hexdigest()[:16] / f"v{VERSION}"
+        )
         own = Path(root).absolute().parent / "rollups" / f"v{VERSION}"
         self.directories = [own, cached] if is_local(root) else [cached]
         self.refused = 0
@@ -74,7 +78,9 @@ class Sidecars:
             if not cells.exists():
                 continue
             try:
-                header = msgspec.json.decode(parquet.read_metadata(cells).metadata[_HEADER], type=Header)
+                header = msgspec.json.decode(
+                    parquet.read_metadata(cells).metadata[_HEADER], type=Header
+                )
                 parquet.read_metadata(longs)
             except (OSError, pa.ArrowException, KeyError, TypeError, msgspec.MsgspecError):
                 header = None
@@ -83,6 +89,18 @@ class Sidecars:
             self.refused += 1
             remove(cells, longs)
         return None
+
+    def refuse(self, sidecar: Sidecar) -> bool:
+        """Read a sidecar to its end. If that fails, remove the sidecar, and return whether it failed."""
+        try:
+            for path in (sidecar.cells, sidecar.longs):
+                for _ in parquet.ParquetFile(path).iter_batches():
+                    pass
+        except (OSError, pa.ArrowException):
+            self.refused += 1
+            remove(Path(sidecar.cells), Path(sidecar.longs))
+            return True
+        return False
 
     def write(
         self, header: Header, cells: pa.RecordBatchReader, longs: pa.RecordBatchReader
@@ -100,7 +118,7 @@ class Sidecars:
         for directory in self.directories:
             for file in _files(directory):
                 if file.name.split(".", 1)[0] not in kept:
-                    file.unlink(missing_ok=True)
+                    remove(file)
                     removed += file.name.endswith(_CELLS)
         return removed
 
@@ -136,7 +154,7 @@ def _name(path: str) -> str:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         yield from directory.iterdir()
 
 
@@ -155,7 +173,9 @@ def _write(path: Path, rows: pa.RecordBatchReader, header: Header | None) -> Non
             if header is not None:
                 writer.add_key_value_metadata({_HEADER: msgspec.json.encode(header)})
             for batch in rows:
-                writer.write_table(pa.Table.from_batches([batch], schema), row_group_size=_ROW_GROUP)
+                writer.write_table(
+                    pa.Table.from_batches([batch], schema), row_group_size=_ROW_GROUP
+                )
         draft.replace(path)
     except BaseException:
         remove(draft)

@@ -10,13 +10,66 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import FACTS, Facts, Key, Session, axis, placed
+from tailrace.export.clocks import Facts, Key, Session, axis, placed
 from tailrace.export.lost import EVENTS_OF, GAPS_OF, Around, Gap, between
 from tailrace.query.engine import Engine
 from tailrace.query.filters import one_of
 from tailrace.rollups.extents import EXTENTS, LaneExtent, of_sessions
+from tailrace.rollups.held import Held
+from tailrace.rollups.row_source import RowSource
 
 _OPEN = "SELECT source, session, stream, substream, count(*) FROM part.open_begins GROUP BY ALL"
+
+_HIDDEN = """
+SELECT DISTINCT split_part(session, '.', 1) FROM stored WHERE kind = 'session'
+EXCEPT SELECT DISTINCT split_part(session, '.', 1) FROM part.shown WHERE kind = 'session'
+"""
+"""The sessions that others replace, by their roots."""
+
+_FACTS = """
+SELECT w.source, w.format, w.session, r.opened, w.closed_at, r.run, c.clock, c.ticks_per_second, c.epoch,
+  c.clock_offset, w.peer
+FROM (
+  SELECT source, session, any_value(format) AS format, arg_max(ours ->> '$.peer', place) AS peer,
+    arg_max(try_cast(ours ->> '$.closed_at' AS BIGINT), place) AS closed_at
+  FROM part.session_words GROUP BY source, session
+) AS w
+LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USING (source, session)
+"""
+"""`clocks.FACTS` of all sessions with a word of their own, without counting their rows."""
+
+_BEGUN = """
+SELECT b.source, b.session, b.stream, b.substream, b.time IS NOT NULL AS timed, b.depth,
+  coalesce(b.time, b.start) AS spot, b.start,
+  least(greatest(coalesce(e."end", b.start)::HUGEINT - b.start, 0), 9223372036854775807)::BIGINT AS longest,
+  CASE WHEN b.name IS NOT NULL THEN '=' || b.name
+    ELSE concat('?', b.id, ' ', part.asked_name(b.attributes)) END AS label,
+  b."offset", e.id IS NULL AS open
+FROM part.unsuperseded AS b
+LEFT JOIN part.parted_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
+WHERE b.start IS NOT NULL
+"""
+"""Spans that have the row of a begin and no row of a whole span: open, or ended when the begin was forgotten."""
+
+_BEGUN_TABLE = """
+CREATE OR REPLACE TEMP TABLE begun (
+  source VARCHAR, session VARCHAR, stream VARCHAR, substream BIGINT, timed BOOLEAN, depth BIGINT, spot BIGINT,
+  start BIGINT, longest BIGINT, label VARCHAR, "offset" BIGINT, open BOOLEAN
+)
+"""
+
+_NAMES = """
+SELECT a.source, a.session, a.label, coalesce(
+  part.first_name_of(k.names, a.source, a.session, nullif(split_part(a.label, ' ', 2), '')), n.late_name)
+FROM (SELECT unnest(?::STRUCT(source VARCHAR, session VARCHAR, label VARCHAR)[], recursive := true)) AS a
+LEFT JOIN part.learnt AS k ON true
+LEFT JOIN part.late_names AS n
+  ON n.source = a.source AND n.session = a.session AND n.id = try_cast(split_part(substr(a.label, 2), ' ', 1) AS BIGINT)
+"""
+"""The names of labels that ask for one."""
+
+Label = tuple[str, str, str]
+"""Source, session, and the label of an event: see `events`."""
 
 
 class LaneKey(NamedTuple):
@@ -62,20 +115,39 @@ class PlacedGap(NamedTuple):
 class Snapshot:
     """One version of the table. The engine belongs to the caller, and must not move to another version."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, held: Held | None = None) -> None:
+        """Without `held`, everything is computed from rows."""
         self.engine = engine
         self.version = engine.version
+        self.held = Held(None) if held is None else held
+        self.database = self.held.database.cursor()
+        self.rows = RowSource(engine.table, self.database)
+        self.held.follow(self.rows.paths)
+        self._names: dict[Label, str | None] = {}
+        self._note_begun()
 
     @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
-        found = (LaneExtent(*row) for row in self.engine.rows(EXTENTS.format(rows="part.shown")))
-        return {
-            LaneKey(each.source, each.session, each.stream, each.substream): each for each in found
-        }
+        """Return how far the lanes reach, without sessions that others replace."""
+        known = [
+            each.extent for file in self.held.files.values() for each in file.sidecar.header.lanes
+        ]
+        lacking = [path for path in self.rows.paths if path not in self.held.files]
+        if lacking:
+            sql = EXTENTS.format(rows=self.rows.of(lacking, "extent_rows"))
+            known += [LaneExtent(*row) for row in self.database.execute(sql).fetchall()]
+        hidden = {root for (root,) in self.engine.rows(_HIDDEN)}
+        found: dict[LaneKey, LaneExtent] = {}
+        for each in known:
+            if each.session.split(".", 1)[0] in hidden:
+                continue
+            key = LaneKey(each.source, each.session, each.stream, each.substream)
+            found[key] = found[key].with_other(each) if key in found else each
+        return found
 
     @cached_property
     def sessions(self) -> dict[Key, Session]:
-        facts = [Facts(*row) for row in self.engine.rows(FACTS.format(chosen="true"))]
+        facts = [Facts(*row) for row in self.engine.rows(_FACTS)]
         return placed(of_sessions(self.extents.values(), facts), facts)
 
     @cached_property
@@ -101,6 +173,27 @@ class Snapshot:
     def session(self, key: LaneKey) -> Session:
         """Return a lane's session, even one of which nothing but gaps is known."""
         return self.sessions.get(key[:2]) or Session(key.source, "", key.session)
+
+    def names(self, labels: set[Label]) -> dict[Label, str | None]:
+        """Return the names that labels stand for, as the views show them."""
+        asked = [each for each in labels if each[2].startswith("?") and each not in self._names]
+        if asked:
+            fields = [
+                dict(zip(("source", "session", "label"), each, strict=True)) for each in asked
+            ]
+            for source, session, label, name in self.engine.rows(_NAMES, [fields]):
+                self._names[source, session, label] = name
+        return {
+            each: each[2][1:] if each[2].startswith("=") else self._names.get(each)
+            for each in labels
+        }
+
+    def _note_begun(self) -> None:
+        rows = list(self.engine.rows(_BEGUN))
+        self.database.execute(_BEGUN_TABLE)
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            self.database.executemany(f"INSERT INTO begun VALUES ({marks})", rows)  # noqa: S608 - question marks
 
     def _lane(self, key: LaneKey, opened: int, gaps: list[Gap]) -> Lane:
         session = self.session(key)
