@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tailrace.export.clocks import LATEST, sessions
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.export.selected import Selected
-from tailrace.export.timeline import Item, Lane, Timeline
+from tailrace.export.timeline import DrawnRows, Item, Lane
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience
 from tailrace.reading.question import Filters
@@ -34,7 +34,7 @@ class Naive:
         }
         selected = Selected(engine, Filters(), Patience(engine, None))
         self.sessions = sessions(selected)
-        self.timeline = Timeline(selected, Progress(None))
+        self.timeline = DrawnRows(selected, RowCount(None))
         self.spans = list(engine.rows(_SPANS))
         self.events = list(engine.rows(_EVENTS))
 

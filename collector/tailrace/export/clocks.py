@@ -3,7 +3,7 @@
 A session whose clock is tied to wall time has its rows at their Unix times. Any other session has an axis
 of its own: the first row of its run stands at the moment at which the collector opened the run's first
 session, and all other rows are as far from it as their ticks say. A tick without a known length is drawn
-as a nanosecond. `Session.clock_words` says which of these it is, and every writer shows these words.
+as a nanosecond. `SessionClock.clock_words` says which of these it is, and every writer shows these words.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Ticks(NamedTuple):
         return round(ticks * (1e9 / rate))
 
 
-class Session(NamedTuple):
+class SessionClock(NamedTuple):
     """A session with a place on the axis.
 
     `shift` is added to aligned ticks, as nanoseconds, of rows that have no wall time. `first` and `last`
@@ -123,7 +123,7 @@ class Extent(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the view `sessions` says of a session's clock."""
+    """A session's clock, as the view `sessions` has it."""
 
     source: str
     format: str
@@ -147,7 +147,7 @@ class Facts(NamedTuple):
         return self.epoch if self.rate is not None and 0 < self.rate < 1e18 else None
 
 
-def sessions(selected: Selected) -> dict[Key, Session]:
+def sessions(selected: Selected) -> dict[Key, SessionClock]:
     """Return the selected sessions, in the order of source and id."""
     rows = selected.condition(EVENTS)
     extents = [
@@ -159,7 +159,7 @@ def sessions(selected: Selected) -> dict[Key, Session]:
     return placed(extents, facts)
 
 
-def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[Key, Session]:
+def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[Key, SessionClock]:
     """Return sessions with their places, in the order of source and id.
 
     A session may have an extent, facts, or both."""
@@ -173,7 +173,7 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[Key, Sessi
     return {key: _session(of_rows[key], known[key], shifts) for key in sorted(of_rows)}
 
 
-def axis(of: Facts | Session) -> Key:
+def axis(of: Facts | SessionClock) -> Key:
     """Return what shares an axis with a session that has no wall time: its run, or the session alone."""
     return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
@@ -193,7 +193,7 @@ def _shifts(extents: Iterable[Extent], facts: dict[Key, Facts]) -> dict[Key, int
     return {each: opened.get(each, 0) - first for each, first in firsts.items()}
 
 
-def _session(extent: Extent, facts: Facts, shifts: dict[Key, int]) -> Session:
+def _session(extent: Extent, facts: Facts, shifts: dict[Key, int]) -> SessionClock:
     ticks = facts.ticks
     shift = shifts.get(axis(facts), 0)
     firsts, lasts = [], []
@@ -208,7 +208,7 @@ def _session(extent: Extent, facts: Facts, shifts: dict[Key, int]) -> Session:
     if not firsts and facts.opened is not None:
         firsts.append(facts.opened)
         lasts.append(facts.closed_at if facts.closed_at is not None else facts.opened)
-    session = Session(
+    session = SessionClock(
         extent.source,
         extent.format,
         extent.session,

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import DRAWN, Session
+from tailrace.export.clocks import DRAWN, SessionClock
 from tailrace.export.neighbours import Neighbours
-from tailrace.export.progress import Progress
-from tailrace.export.timeline import Timeline
+from tailrace.export.progress import RowCount
+from tailrace.export.timeline import DrawnRows
 from tailrace.query.filters import one_of
 from tailrace.query.views import GAPS
 from tailrace.reading.moment import unix_ns
@@ -78,7 +78,7 @@ class Gap(NamedTuple):
 class Lost(NamedTuple):
     """A gap with its place. `members` are the columns of `gaps`, and what says how exact the place is."""
 
-    session: Session
+    session: SessionClock
     stream: str
     name: str
     begin: int
@@ -86,7 +86,7 @@ class Lost(NamedTuple):
     members: dict[str, Any]
 
 
-class Around:
+class Neighbourhood:
     """The events around the gaps of each stream: by their numbers, and by their offsets."""
 
     def __init__(self, gaps: list[Gap]) -> None:
@@ -121,7 +121,7 @@ class Around:
         return before, behind
 
 
-def lost(timeline: Timeline) -> Iterator[Lost]:
+def lost(timeline: DrawnRows) -> Iterator[Lost]:
     """Yield the gaps that lie within the selected times, stream by stream and by their begins.
 
     Count in `timeline.left` those without a place, and those that lie outside of the times."""
@@ -129,7 +129,7 @@ def lost(timeline: Timeline) -> Iterator[Lost]:
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)
     ]
-    around = Around(gaps)
+    around = Neighbourhood(gaps)
     if gaps:
         _look(timeline, around, {gap.session for gap in gaps})
     for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
@@ -137,14 +137,14 @@ def lost(timeline: Timeline) -> Iterator[Lost]:
         yield from sorted((each for each in found if each is not None), key=_by_time)
 
 
-def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
+def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
     """Show `around` all events of the sessions that have gaps, also those that are not selected.
 
     The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
     selected = timeline.selected
     chosen = one_of("session", sorted(sessions))
     answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
-    for batch in selected.batches(answer, Progress(None)):
+    for batch in selected.batches(answer, RowCount(None)):
         columns = [column.to_pylist() for column in batch.columns]
         for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
             session = timeline.sessions.get((source, name))
@@ -153,7 +153,7 @@ def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
                 around.see((source, name, stream), number, offset, begin)
 
 
-def between(gap: Gap, session: Session, around: Around) -> tuple[int, int, str] | None:
+def between(gap: Gap, session: SessionClock, around: Neighbourhood) -> tuple[int, int, str] | None:
     """Return where a gap begins and ends, and how exact that is; None if nothing tells."""
     before, behind = around.of(gap)
     begin = session.first if before is None else before
@@ -163,7 +163,7 @@ def between(gap: Gap, session: Session, around: Around) -> tuple[int, int, str] 
     return begin, max(begin, end), _PLACED[before is not None, behind is not None]
 
 
-def _place(timeline: Timeline, gap: Gap, around: Around) -> Lost | None:
+def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
     session = timeline.session(gap.source, gap.session, gap.format)
     place = between(gap, session, around)
     if place is None:
@@ -184,7 +184,7 @@ def _place(timeline: Timeline, gap: Gap, around: Around) -> Lost | None:
     return Lost(session, gap.stream, f"LOST {count} ({gap.reason})", *window, known)
 
 
-def _cut(timeline: Timeline, begin: int, end: int) -> tuple[int, int] | None:
+def _cut(timeline: DrawnRows, begin: int, end: int) -> tuple[int, int] | None:
     """Return the part of a range that lies within the selected times, if any does."""
     filters = timeline.selected.filters
     if filters.since is not None:

@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from tailrace.rollups.events import COLUMNS, EVENTS, LANE, SPAN, added
 from tailrace.rollups.extents import EXTENTS, JOINED, LaneExtent
-from tailrace.rollups.sidecar import Header, SidecarLane, Sidecars
+from tailrace.rollups.sidecar import RollupHeader, SidecarLane, Sidecars
 
 SHARE = 0.25
 MEMORY = "256MB"
@@ -126,7 +126,7 @@ def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
             "SELECT level, count(*) FROM cells GROUP BY level ORDER BY level"
         ).fetchall()
         levels = [level for level, _ in sizes] or [first]
-        header = Header(
+        header = RollupHeader(
             path, file.metadata.num_rows, levels, [size for _, size in sizes] or [0], lanes
         )
         sidecars.write(header, _reader(database, _CELLS), _reader(database, _LONG_SPANS))

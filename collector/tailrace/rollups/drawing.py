@@ -1,4 +1,4 @@
-"""What a frame draws, as SQL over the relation `pieces`: rows and sums of rows, in the lanes of the frame.
+"""Draw the relation `pieces`, as SQL: rows and sums of rows become what a frame shows of its lanes.
 
 The relation `lane` has the lanes of the frame, with their number and their scale (`scale.Scale`).
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import DRAWN, Extent, Facts, Key, Session
+from tailrace.export.clocks import DRAWN, Extent, Facts, Key, SessionClock
 
 EXTENTS = f"""
 SELECT source, session, any_value(format), stream, substream,
@@ -61,7 +61,7 @@ class LaneExtent(NamedTuple):
         changed |= {name: most((getattr(self, name), getattr(other, name))) for name in _MOST}
         return self._replace(**changed)
 
-    def times(self, session: Session) -> tuple[int | None, int | None]:
+    def times(self, session: SessionClock) -> tuple[int | None, int | None]:
         """Return where the lane begins and ends on the axis of its session; None if nothing has a place."""
         firsts: list[int | None] = []
         lasts: list[int | None] = []

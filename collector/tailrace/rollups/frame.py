@@ -22,7 +22,7 @@ from tailrace.rollups.drawing import COUNTERS, INSTANTS, LANES, SPANS, lane_row
 from tailrace.rollups.pieces import gather
 from tailrace.rollups.scale import WIDEST, Range, log_at_most, scale
 from tailrace.rollups.snapshot import Label, LaneKey, PlacedGap, Snapshot
-from tailrace.rollups.stacking import Stack
+from tailrace.rollups.stacking import SpanRows
 
 MOST_ROWS = 100_000
 """The most rows of each kind in a frame. A window with more gets wider buckets than a pixel."""
@@ -30,7 +30,7 @@ MOST_ROWS = 100_000
 UNNAMED = "(span without a name)"
 
 
-class Spans(msgspec.Struct, frozen=True):
+class FrameSpans(msgspec.Struct, frozen=True):
     """Spans as columns. `lane` is a place in the frame's lanes, `name` one in its names (of several spans,
     that of the longest), `busy` the sum of their durations in ns. `end` is None of an open span, `offset` of
     several spans; with the lane's source and session it is the place of the row."""
@@ -46,8 +46,8 @@ class Spans(msgspec.Struct, frozen=True):
     open: list[bool]
 
 
-class Instants(msgspec.Struct, frozen=True):
-    """Instants, annotations, ends without a begin, and counters without a number, as columns. `kind`, `name`
+class FrameInstants(msgspec.Struct, frozen=True):
+    """FrameInstants, annotations, ends without a begin, and counters without a number, as columns. `kind`, `name`
     and `offset` are None of several."""
 
     lane: list[int]
@@ -58,7 +58,7 @@ class Instants(msgspec.Struct, frozen=True):
     offset: list[int | None]
 
 
-class Counters(msgspec.Struct, frozen=True):
+class FrameCounters(msgspec.Struct, frozen=True):
     """Values of counters, as columns."""
 
     lane: list[int]
@@ -71,7 +71,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """What a window has. `bucket` is the width of its buckets in ns, `coarse` whether it is wider than a
+    """The answer to a window. `bucket` is the width of its buckets in ns, `coarse` whether it is wider than a
     pixel, for want of room. `gaps` lie in the window, of the streams of its lanes and of no known stream."""
 
     version: int
@@ -80,9 +80,9 @@ class Frame(msgspec.Struct, frozen=True):
     coarse: bool
     lanes: list[LaneKey]
     names: list[str]
-    spans: Spans
-    instants: Instants
-    counters: Counters
+    spans: FrameSpans
+    instants: FrameInstants
+    counters: FrameCounters
     gaps: list[PlacedGap]
 
 
@@ -170,7 +170,7 @@ class _Drawing:
             shown = f"{shown}.{member}"
         return self.names.setdefault(shown, len(self.names))
 
-    def _spans(self, rows: list[tuple[Any, ...]], depths: list[int]) -> Spans:
+    def _spans(self, rows: list[tuple[Any, ...]], depths: list[int]) -> FrameSpans:
         lane, _, begin, end, labels, count, busy, offset, is_open, _ = _columns(rows, 10)
         row = [
             place
@@ -178,23 +178,23 @@ class _Drawing:
             for place in _places(each, depths[number])
         ]
         names = [self._code(*each) for each in zip(lane, labels, strict=True)]
-        return Spans(lane, row, begin, end, names, count, busy, offset, is_open)
+        return FrameSpans(lane, row, begin, end, names, count, busy, offset, is_open)
 
-    def _instants(self, rows: list[tuple[Any, ...]]) -> Instants:
+    def _instants(self, rows: list[tuple[Any, ...]]) -> FrameInstants:
         lane, time, count, kind, labels, offset = _columns(rows, 6)
         pairs = zip(lane, labels, strict=True)
         names = [None if label is None else self._code(number, label) for number, label in pairs]
-        return Instants(lane, time, count, kind, names, offset)
+        return FrameInstants(lane, time, count, kind, names, offset)
 
-    def _counters(self, rows: list[tuple[Any, ...]]) -> Counters:
+    def _counters(self, rows: list[tuple[Any, ...]]) -> FrameCounters:
         lane, labels, members, *rest = _columns(rows, 8)
         names = [self._code(*each) for each in zip(lane, labels, members, strict=True)]
-        return Counters(lane, names, *rest)
+        return FrameCounters(lane, names, *rest)
 
 
 def _places(rows: Iterable[tuple[Any, ...]], first: int) -> Iterator[int]:
     """Yield the depths of a lane's spans: those that are stored and, from `first` on, those of other spans."""
-    stack = Stack(first)
+    stack = SpanRows(first)
     for _, depth, begin, end, *_, is_short in rows:
         if depth is not None:
             yield depth

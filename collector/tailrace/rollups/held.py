@@ -1,4 +1,4 @@
-"""What a process holds of the sidecars: a database of their lanes, and of their coarse levels.
+"""Hold what a process knows of the sidecars: a database of their lanes, and of their coarse levels.
 
 A window over all of a large table has its sums in memory; a narrow one reads a few row groups from disk. Files
 of a newer version replace those that it no longer has, and what is held of the others stays.

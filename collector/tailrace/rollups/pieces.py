@@ -1,8 +1,8 @@
 """Gather what a frame is made of: sums from memory and from sidecars, long spans, and rows where there are no sums.
 
 Each file gives, for each of its lanes that may reach into the window, sums of the highest level whose buckets
-fit into those of the frame, and the spans that are too long for this level. Of a file whose lowest level is too
-coarse, or which has no sidecar, rows are read instead: from so far before the window that no span which began
+fit into those of the frame, and the spans that are too long for this level. Where a file's lowest level is too
+coarse, or a file has no sidecar, rows are read instead: from so far before the window that no span which began
 earlier and is not among the file's long spans can reach into it.
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from tailrace.export.clocks import LATEST, Session
+from tailrace.export.clocks import LATEST, SessionClock
 
 WIDEST = 52
 """The logarithm of the widest bucket: 52 days."""
@@ -53,7 +53,7 @@ class Scale(NamedTuple):
     rate: float
 
 
-def scale(session: Session, window: Range, log: int) -> Scale:
+def scale(session: SessionClock, window: Range, log: int) -> Scale:
     """Return a session's window, whose buckets are 2 ** `log` ns wide at most."""
     begin, end = max(window.begin, 0), min(window.end, LATEST)
     rate = session.ticks.rate
@@ -82,7 +82,7 @@ def _log_of(number: Fraction) -> int:
     return log if number >= Fraction(2) ** log else log - 1
 
 
-def _tick_at(session: Session, time: int, offset: int, zero: int, rate: float) -> int:
+def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: float) -> int:
     """Return the first tick that is at `time` or later."""
     if rate.is_integer():
         return -(-(time - zero) * int(rate) // 10**9) - offset

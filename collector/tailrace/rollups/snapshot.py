@@ -1,4 +1,4 @@
-"""What a timeline knows of one snapshot of the table: its sessions, its lanes and its gaps.
+"""Know of one snapshot of the table its sessions, its lanes and its gaps.
 
 A lane is a stream of a session, or one of its substreams. Times are on the axis of `export.clocks`: Unix
 nanoseconds, or for a session without wall time nanoseconds from its arrival on.
@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import Facts, Key, Session, axis, placed
-from tailrace.export.lost import EVENTS_OF, GAPS_OF, Around, Gap, between
+from tailrace.export.clocks import Facts, Key, SessionClock, axis, placed
+from tailrace.export.lost import EVENTS_OF, GAPS_OF, Gap, Neighbourhood, between
 from tailrace.query.engine import Engine
 from tailrace.query.filters import one_of
 from tailrace.rollups.extents import EXTENTS, LaneExtent, of_sessions
@@ -73,7 +73,7 @@ Label = tuple[str, str, str]
 
 
 class LaneKey(NamedTuple):
-    """What names a lane. The stream is empty for what belongs to no known stream."""
+    """The name of a lane. The stream is empty for what belongs to no known stream."""
 
     source: str
     session: str
@@ -81,7 +81,7 @@ class LaneKey(NamedTuple):
     substream: int | None = None
 
 
-class Lane(NamedTuple):
+class TimelineLane(NamedTuple):
     """A lane and what is in it. `first` and `last` are times on its axis, None if nothing in it has a time.
 
     Lanes with wall time share the axis `wall`; others share an axis with those of their run, or with their
@@ -100,7 +100,7 @@ class Lane(NamedTuple):
     unknown: bool
     axis: str
     clock: str
-    """What to say of the times: `wall time`, or which clock they are of."""
+    """The words for the times: `wall time`, or which clock they are of."""
 
 
 class PlacedGap(NamedTuple):
@@ -146,7 +146,7 @@ class Snapshot:
         return found
 
     @cached_property
-    def sessions(self) -> dict[Key, Session]:
+    def sessions(self) -> dict[Key, SessionClock]:
         facts = [Facts(*row) for row in self.engine.rows(_FACTS)]
         return placed(of_sessions(self.extents.values(), facts), facts)
 
@@ -154,13 +154,13 @@ class Snapshot:
     def gaps(self) -> list[PlacedGap]:
         """Return all gaps, stream by stream."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
-        around = Around(gaps)
+        around = Neighbourhood(gaps)
         if gaps:
             self._look(around, {gap.session for gap in gaps})
         return [self._placed(gap, around) for gap in gaps]
 
     @cached_property
-    def lanes(self) -> list[Lane]:
+    def lanes(self) -> list[TimelineLane]:
         """Return all lanes, in the order of their sources, sessions and streams."""
         opened = {LaneKey(*row[:4]): row[4] for row in self.engine.rows(_OPEN)}
         missing: dict[LaneKey, list[Gap]] = {
@@ -170,9 +170,9 @@ class Snapshot:
         keys = sorted(self.extents.keys() | missing.keys() | opened.keys(), key=in_order)
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
-    def session(self, key: LaneKey) -> Session:
+    def session(self, key: LaneKey) -> SessionClock:
         """Return a lane's session, even one of which nothing but gaps is known."""
-        return self.sessions.get(key[:2]) or Session(key.source, "", key.session)
+        return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def names(self, labels: set[Label]) -> dict[Label, str | None]:
         """Return the names that labels stand for, as the views show them."""
@@ -195,12 +195,12 @@ class Snapshot:
             marks = ", ".join("?" * len(rows[0]))
             self.database.executemany(f"INSERT INTO begun VALUES ({marks})", rows)  # noqa: S608 - question marks
 
-    def _lane(self, key: LaneKey, opened: int, gaps: list[Gap]) -> Lane:
+    def _lane(self, key: LaneKey, opened: int, gaps: list[Gap]) -> TimelineLane:
         session = self.session(key)
         extent = self.extents.get(key)
         first, last = (None, None) if extent is None else extent.times(session)
         format_ = session.format or (gaps[0].format if gaps else "")
-        return Lane(
+        return TimelineLane(
             key,
             format_,
             0 if extent is None or extent.deepest is None else extent.deepest + 1,
@@ -214,7 +214,7 @@ class Snapshot:
             session.clock_words,
         )
 
-    def _look(self, around: Around, sessions: set[str]) -> None:
+    def _look(self, around: Neighbourhood, sessions: set[str]) -> None:
         """Show `around` all events of the sessions that have gaps."""
         chosen = one_of("session", sorted(sessions))
         rows = self.engine.rows(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
@@ -224,9 +224,9 @@ class Snapshot:
             if begin is not None:
                 around.see((source, name, stream), number, offset, begin)
 
-    def _placed(self, gap: Gap, around: Around) -> PlacedGap:
+    def _placed(self, gap: Gap, around: Neighbourhood) -> PlacedGap:
         session = self.sessions.get((gap.source, gap.session))
-        session = session or Session(gap.source, gap.format, gap.session)
+        session = session or SessionClock(gap.source, gap.format, gap.session)
         place = between(gap, session, around)
         return PlacedGap(gap, *(place or (None, None, "nowhere")))
 
