@@ -10,6 +10,8 @@ import msgspec
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
 from tailrace.config.load import store_path
+from tailrace.rollups.sidecar import Sidecars
+from tailrace.rollups.tending import tend
 from tailrace.store import upkeep
 from tailrace.units import counted
 
@@ -40,20 +42,23 @@ def command(
     """Merge small files, delete days beyond the retention, and remove files that nobody needs.
 
     The daemon runs this by itself. It is safe beside the daemon and beside readers. A damaged file is
-    never merged: it is set aside, and gaps name its rows.
+    never merged: it is set aside, and gaps name its rows. Roll-ups are made of large files that lack
+    them: sums in `STORE/rollups`, for `tailrace view`, which anybody may delete at any time.
 
     With --json: `deleted_days`, why further days were `held` although the clock says that they are too
     old, how many files were merged (`merged_files`), into how many (`made_files`), and removed
     (`vacuumed_files`), the steps that were `skipped`, each with its reason, a sentence for each `damaged`
     file that was set aside, and `seconds`."""
     loaded = load_config(config, store)
+    path = store_path(loaded.config)
     report = upkeep.run(
-        store_path(loaded.config),
+        path,
         loaded.config.store,
         clock=SystemClock(),
         everything=everything,
         clock_is_right=clock_is_right,
     )
+    made_sidecars = sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path)))
     if as_json:
         click.echo(msgspec.json.encode(report))
         return
@@ -64,6 +69,8 @@ def command(
     merged, made = counted(report.merged_files, "file"), report.made_files
     click.echo(f"merged {merged} into {made}")
     click.echo(f"removed {counted(report.vacuumed_files, 'file')} that no version needs")
+    if made_sidecars:
+        click.echo(f"made roll-ups of {counted(made_sidecars, 'file')}")
     for sentence in report.damaged:
         click.echo(sentence)
     for step in report.skipped:

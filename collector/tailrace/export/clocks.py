@@ -123,7 +123,7 @@ class Extent(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the view `sessions` says of a session's clock."""
+    """A session's clock, as the view `sessions` has it."""
 
     source: str
     format: str

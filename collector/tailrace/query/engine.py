@@ -215,7 +215,7 @@ def connect(
     connection.execute("SET VARIABLE watched = true")
     connection.execute("CREATE SCHEMA part; SET TimeZone = 'UTC'")
     if table.local:
-        directories = f"{table.seen_at}/", f"{_literal(table.seen_at)}/"
+        directories = f"{table.seen_at}/", f"{literal(table.seen_at)}/"
         allowed = ", ".join(quote(directory) for directory in directories)
         connection.execute(f"SET allowed_directories = [{allowed}]")
     _count_progress(connection)
@@ -259,7 +259,7 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
     """Give a connection the objects that `stored` reads. Each connection has its own."""
     connection.execute("SET VARIABLE watched = ?", [table.watched])
     if table.local:
-        files = [_literal(file) for file in sorted(table.file_uris())]
+        files = [literal(file) for file in sorted(table.file_uris())]
         connection.execute("SET VARIABLE files = ?", [files])
     else:
         connection.execute("DROP VIEW IF EXISTS stored")
@@ -322,6 +322,6 @@ def _of(source: str | None) -> str:
     return "" if source is None else f" WHERE source = {quote(source)}"
 
 
-def _literal(path: str) -> str:
+def literal(path: str) -> str:
     """Return a pattern that matches only this path."""
     return re.sub(r"[*?[]", r"[\g<0>]", path)

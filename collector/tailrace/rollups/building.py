@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import BinaryIO
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyarrow import parquet
 
 from tailrace.rollups.events import COLUMNS, EVENTS, LANE, SPAN, added
-from tailrace.rollups.extents import EXTENTS, LaneExtent
-from tailrace.rollups.sidecar import Header, SidecarLane, Sidecars
+from tailrace.rollups.extents import EXTENTS, JOINED, LaneExtent
+from tailrace.rollups.sidecar import RollupHeader, SidecarLane, Sidecars
 
 SHARE = 0.25
 MEMORY = "256MB"
@@ -46,8 +46,17 @@ EACH = "events"
 
 _WORDS = ["source", "format", "session", "stream", "kind", "name"]
 _FAR = [
-    "source", "session", "format", "stream", "substream", "kind", "depth", "start", "end", "time",
-]  # fmt: skip
+    "source",
+    "session",
+    "format",
+    "stream",
+    "substream",
+    "kind",
+    "depth",
+    "start",
+    "end",
+    "time",
+]
 
 _EXTENTS = f"SELECT * FROM ({EXTENTS.format(rows='batch')}) AS e({', '.join(LaneExtent._fields)})"  # noqa: S608 - our own words
 
@@ -57,23 +66,17 @@ SELECT source, session, min(time) AS first_time, max(time) AS last_time, min(sta
 FROM batch WHERE time IS NOT NULL AND start IS NOT NULL GROUP BY source, session
 """
 
-_LANES = """
+_LANES = f"""
 CREATE TABLE lanes AS
 SELECT row_number() OVER (ORDER BY source, session, stream, substream) - 1 AS number,
   coalesce(p.scale, 0)::INTEGER AS scale, e.*
-FROM (
-  SELECT source, session, any_value(format) AS format, stream, substream, sum(events)::BIGINT AS events,
-    max(deepest) AS deepest, min(timed_from) AS timed_from, min(timed_first) AS timed_first,
-    max(timed_last) AS timed_last, min(tick_first) AS tick_first,
-    max(tick_last) AS tick_last, min(lone_first) AS lone_first, max(lone_last) AS lone_last
-  FROM extents GROUP BY source, session, stream, substream
-) AS e
+FROM ({JOINED.format(extents="extents")}) AS e
 LEFT JOIN (
   SELECT source, session, least(greatest(floor(log2(nullif(
     (max(last_time)::DOUBLE - min(first_time)) / nullif(max(last_start)::DOUBLE - min(first_start), 0), 0)) + 0.01), 0), 40) AS scale
   FROM paces GROUP BY source, session
 ) AS p USING (source, session)
-"""
+"""  # noqa: S608 - our own words
 
 _IN_LANES = f"""
 SELECT l.number AS lane, l.scale, e.* EXCLUDE ({LANE})
@@ -94,7 +97,7 @@ SELECT min(level) FROM (
     + count(*) FILTER (longest >= {_BOUND.format(level="level")}) AS size
   FROM sample, (SELECT unnest(range(0, {HIGHEST}, {STEP}))::INTEGER AS level)
   WHERE what = {SPAN} GROUP BY level
-) WHERE size <= {SHARE} * (SELECT count(*) FROM sample WHERE what = {SPAN})
+) WHERE size <= ? * (SELECT count(*) FROM sample WHERE what = {SPAN})
 """  # noqa: S608 - our own words
 
 _CELLS = """
@@ -108,7 +111,7 @@ FROM longs ORDER BY longest, spot
 """
 
 
-def build(source: Any, sidecars: Sidecars, path: str) -> None:  # noqa: ANN401 - pyarrow takes paths and files
+def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
     """Write the sidecar of the data file `path` of the table; `source` is where it is, or the open file.
 
     Raise OSError, and duckdb.Error or pyarrow's errors for a file that cannot be read."""
@@ -118,8 +121,14 @@ def build(source: Any, sidecars: Sidecars, path: str) -> None:  # noqa: ANN401 -
         lanes = _note_lanes(database, file)
         first = _first_level(database, file)
         _sum_up(database, file, first)
-        levels = _add_levels(database, first)
-        header = Header(path, file.metadata.num_rows, levels, lanes)
+        _add_levels(database, first)
+        sizes = database.execute(
+            "SELECT level, count(*) FROM cells GROUP BY level ORDER BY level"
+        ).fetchall()
+        levels = [level for level, _ in sizes] or [first]
+        header = RollupHeader(
+            path, file.metadata.num_rows, levels, [size for _, size in sizes] or [0], lanes
+        )
         sidecars.write(header, _reader(database, _CELLS), _reader(database, _LONG_SPANS))
 
 
@@ -169,7 +178,7 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
     middle = file.read_row_group(file.num_row_groups // 2, columns=list(COLUMNS), use_threads=False)
     batch = middle.slice(max(0, (middle.num_rows - SAMPLE) // 2), SAMPLE)
     _gather(database, [batch], {"sample": _IN_LANES})
-    ((level,),) = database.execute(_FIRST_LEVEL).fetchall()
+    ((level,),) = database.execute(_FIRST_LEVEL, [SHARE]).fetchall()
     return HIGHEST if level is None else int(level)
 
 
@@ -187,10 +196,10 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
     )
 
 
-def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> list[int]:
-    """Add to `cells` the levels that save something. Return all levels."""
+def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
+    """Add to `cells` the levels that save something."""
     database.execute("CREATE TABLE finer AS FROM cells")
-    kept, levels = _count(database, "finer"), [first]
+    kept = _count(database, "finer")
     for level in range(first + STEP, HIGHEST + 1, STEP):
         low, high = _BOUND.format(level=level - STEP), _BOUND.format(level=level)
         longer = f"(FROM longs WHERE longest >= {low} AND longest < {high})"
@@ -202,10 +211,8 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> list[int]:
         if size <= SAVES * kept:
             database.execute("INSERT INTO cells BY NAME FROM finer")
             kept = size
-            levels.append(level)
         if size <= FEW:
             break
-    return levels
 
 
 def _level(rows: str, level: int) -> str:

@@ -70,10 +70,10 @@ SELECT * EXCLUDE (number), number, number, number FROM (
   FROM (SELECT *, unnest(keys) AS key FROM valued WHERE value IS NULL)
 )
 """  # noqa: S608 - our own words
-"""What `rows` have of this, each as a sum of one; `condition` selects rows by columns of the table."""
+"""The events of `rows`, each as a sum of one; `condition` selects rows by columns of the table."""
 
 KEYS = "what, timed, depth"
-"""What is never added to each other within a lane, beside the names of counters."""
+"""The columns that separate sums within a lane, beside the names of counters."""
 
 ADDED = """
   sum("count")::BIGINT AS "count", least(sum(busy), 9223372036854775807)::BIGINT AS busy,

@@ -7,14 +7,14 @@ from facts about the session that may come later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.export.clocks import DRAWN, Extent, Facts, Key, SessionClock
 
 EXTENTS = f"""
 SELECT source, session, any_value(format), stream, substream,
   count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')), max(depth),
-  min(time), min(start) FILTER (time IS NOT NULL),
+  max(greatest("end"::HUGEINT - start, 0)), min(time), max(time), min(start) FILTER (time IS NOT NULL),
   max(greatest(start, coalesce("end", start))) FILTER (time IS NOT NULL),
   min(start) FILTER (time IS NULL), max(greatest(start, coalesce("end", start))) FILTER (time IS NULL),
   min("end") FILTER (start IS NULL), max("end") FILTER (start IS NULL)
@@ -22,9 +22,20 @@ FROM {{rows}} WHERE {DRAWN} GROUP BY source, session, stream, substream
 """  # noqa: S608 - our own words
 
 
+JOINED = """
+SELECT source, session, any_value(format) AS format, stream, substream, sum(events)::BIGINT AS events,
+  max(deepest) AS deepest, max(longest) AS longest, min(timed_from) AS timed_from,
+  max(timed_until) AS timed_until, min(timed_first) AS timed_first, max(timed_last) AS timed_last,
+  min(tick_first) AS tick_first, max(tick_last) AS tick_last, min(lone_first) AS lone_first,
+  max(lone_last) AS lone_last
+FROM {extents} GROUP BY source, session, stream, substream
+"""
+"""The extents of lanes of which several parts are known."""
+
+
 class LaneExtent(NamedTuple):
     """The extent of a lane's rows. `timed_*` are of rows with a stored time, `tick_*` of rows without one,
-    both in ticks but for `timed_from`; `lone_*` are ends without a begin."""
+    `lone_*` of ends without a begin; all are ticks but the times `timed_from` and `timed_until`."""
 
     source: str
     session: str
@@ -33,13 +44,22 @@ class LaneExtent(NamedTuple):
     substream: int | None
     events: int
     deepest: int | None
+    longest: int | None
     timed_from: int | None
+    timed_until: int | None
     timed_first: int | None
     timed_last: int | None
     tick_first: int | None
     tick_last: int | None
     lone_first: int | None
     lone_last: int | None
+
+    def with_other(self, other: LaneExtent) -> LaneExtent:
+        """Return the extent of this and of another part of the lane."""
+        changed: dict[str, Any] = {"events": self.events + other.events}
+        changed |= {name: least((getattr(self, name), getattr(other, name))) for name in _LEAST}
+        changed |= {name: most((getattr(self, name), getattr(other, name))) for name in _MOST}
+        return self._replace(**changed)
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
         """Return where the lane begins and ends on the axis of its session; None if nothing has a place."""
@@ -56,6 +76,10 @@ class LaneExtent(NamedTuple):
                 firsts.append(session.place_tick(first))
                 lasts.append(session.place_tick(last))
         return least(firsts), most(lasts)
+
+
+_LEAST = ("timed_from", "timed_first", "tick_first", "lone_first")
+_MOST = ("deepest", "longest", "timed_until", "timed_last", "tick_last", "lone_last")
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:

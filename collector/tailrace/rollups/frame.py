@@ -13,14 +13,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import duckdb
 import msgspec
 
-from tailrace.errors import BrokenOffError
+from tailrace.errors import BrokenOffError, QueryError
 from tailrace.export.clocks import LATEST
-from tailrace.rollups.rows import COUNTERS, INSTANTS, LANES, SPANS, lane_row
-from tailrace.rollups.scale import Range, log_at_most, scale
-from tailrace.rollups.snapshot import LaneKey, PlacedGap, Snapshot
-from tailrace.rollups.stacking import Stack
+from tailrace.rollups.drawing import COUNTERS, INSTANTS, LANES, SPANS, lane_row
+from tailrace.rollups.pieces import gather
+from tailrace.rollups.scale import WIDEST, Range, log_at_most, scale
+from tailrace.rollups.snapshot import Label, LaneKey, PlacedGap, Snapshot
+from tailrace.rollups.stacking import SpanRows
 
 MOST_ROWS = 100_000
 """The most rows of each kind in a frame. A window with more gets wider buckets than a pixel."""
@@ -28,7 +30,7 @@ MOST_ROWS = 100_000
 UNNAMED = "(span without a name)"
 
 
-class Spans(msgspec.Struct, frozen=True):
+class FrameSpans(msgspec.Struct, frozen=True):
     """Spans as columns. `lane` is a place in the frame's lanes, `name` one in its names (of several spans,
     that of the longest), `busy` the sum of their durations in ns. `end` is None of an open span, `offset` of
     several spans; with the lane's source and session it is the place of the row."""
@@ -44,8 +46,8 @@ class Spans(msgspec.Struct, frozen=True):
     open: list[bool]
 
 
-class Instants(msgspec.Struct, frozen=True):
-    """Instants, annotations, ends without a begin, and counters without a number, as columns. `kind`, `name`
+class FrameInstants(msgspec.Struct, frozen=True):
+    """FrameInstants, annotations, ends without a begin, and counters without a number, as columns. `kind`, `name`
     and `offset` are None of several."""
 
     lane: list[int]
@@ -56,7 +58,7 @@ class Instants(msgspec.Struct, frozen=True):
     offset: list[int | None]
 
 
-class Counters(msgspec.Struct, frozen=True):
+class FrameCounters(msgspec.Struct, frozen=True):
     """Values of counters, as columns."""
 
     lane: list[int]
@@ -69,7 +71,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """What a window has. `bucket` is the width of its buckets in ns, `coarse` whether it is wider than a
+    """The answer to a window. `bucket` is the width of its buckets in ns, `coarse` whether it is wider than a
     pixel, for want of room. `gaps` lie in the window, of the streams of its lanes and of no known stream."""
 
     version: int
@@ -78,9 +80,9 @@ class Frame(msgspec.Struct, frozen=True):
     coarse: bool
     lanes: list[LaneKey]
     names: list[str]
-    spans: Spans
-    instants: Instants
-    counters: Counters
+    spans: FrameSpans
+    instants: FrameInstants
+    counters: FrameCounters
     gaps: list[PlacedGap]
 
 
@@ -95,12 +97,10 @@ def frame(
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
     finest = log_at_most(Fraction(window.end - window.begin, pixels))
-    log = finest
-    while True:
-        found = _Drawing(snapshot, window, log, keys)
-        if found.rows <= MOST_ROWS or log >= 52:
-            break
+    log, found = finest, _drawn(snapshot, window, finest, keys)
+    while found.rows > MOST_ROWS and log < WIDEST:
         log += 2
+        found = _drawn(snapshot, window, log, keys)
     if snapshot.engine.version != snapshot.version:
         raise BrokenOffError("the table's files were deleted while they were read; ask again")
     return Frame(
@@ -117,6 +117,24 @@ def frame(
     )
 
 
+def _drawn(snapshot: Snapshot, window: Range, log: int, lanes: Sequence[LaneKey]) -> _Drawing:
+    """Return a frame's rows; without the sidecars that turn out to be damaged or gone."""
+    while True:
+        try:
+            return _Drawing(snapshot, window, log, lanes)
+        except duckdb.InterruptException as error:
+            raise QueryError(str(error)) from error
+        except (duckdb.Error, OSError) as error:
+            if not snapshot.held.drop_damaged():
+                raise _refusal(snapshot, error) from error
+
+
+def _refusal(snapshot: Snapshot, error: Exception) -> QueryError | BrokenOffError:
+    if snapshot.engine.table.missing_files():
+        return BrokenOffError("the table's files were deleted while they were read; ask again")
+    return QueryError(str(error))
+
+
 class _Drawing:
     """The rows of a frame with buckets of one width."""
 
@@ -124,43 +142,59 @@ class _Drawing:
         self, snapshot: Snapshot, window: Range, log: int, lanes: Sequence[LaneKey]
     ) -> None:
         self.names: dict[str, int] = {}
-        engine = snapshot.engine
+        self._lanes = lanes
+        database = snapshot.database
         scales = {key[:2]: scale(snapshot.session(key), window, log) for key in lanes}
         given = [lane_row(i, key, scales[key[:2]]) for i, key in enumerate(lanes)]
-        engine.connection.execute(LANES, [given])
+        database.execute(LANES, [given])
+        gather(database, snapshot.held, snapshot.rows)
+        spans = database.execute(SPANS).fetchall()
+        instants = database.execute(INSTANTS).fetchall()
+        counters = database.execute(COUNTERS).fetchall()
+        labels = {self._label(row[0], row[4]) for row in (*spans, *instants) if row[4] is not None}
+        self._known = snapshot.names(labels | {self._label(row[0], row[1]) for row in counters})
         depths = {lane.key: lane.depths for lane in snapshot.lanes}
-        self.spans = self._spans(list(engine.rows(SPANS)), [depths.get(key, 0) for key in lanes])
-        self.instants = self._instants(list(engine.rows(INSTANTS)))
-        self.counters = self._counters(list(engine.rows(COUNTERS)))
-        self.rows = max(len(self.spans.lane), len(self.instants.lane), len(self.counters.lane))
+        self.spans = self._spans(spans, [depths.get(key, 0) for key in lanes])
+        self.instants = self._instants(instants)
+        self.counters = self._counters(counters)
+        self.rows = max(len(spans), len(instants), len(counters))
 
-    def _name(self, name: str | None) -> int:
-        return self.names.setdefault(UNNAMED if name is None else name, len(self.names))
+    def _label(self, lane: int, label: str) -> Label:
+        source, session, *_ = self._lanes[lane]
+        return source, session, label
 
-    def _spans(self, rows: list[tuple[Any, ...]], depths: list[int]) -> Spans:
-        lane, _, begin, end, name, count, busy, offset, is_open, _ = _columns(rows, 10)
+    def _code(self, lane: int, label: str, member: str | None = None) -> int:
+        name = self._known[self._label(lane, label)]
+        shown = UNNAMED if name is None else name
+        if member is not None:
+            shown = f"{shown}.{member}"
+        return self.names.setdefault(shown, len(self.names))
+
+    def _spans(self, rows: list[tuple[Any, ...]], depths: list[int]) -> FrameSpans:
+        lane, _, begin, end, labels, count, busy, offset, is_open, _ = _columns(rows, 10)
         row = [
             place
             for number, each in groupby(rows, itemgetter(0))
             for place in _places(each, depths[number])
         ]
-        return Spans(
-            lane, row, begin, end, [self._name(n) for n in name], count, busy, offset, is_open
-        )
+        names = [self._code(*each) for each in zip(lane, labels, strict=True)]
+        return FrameSpans(lane, row, begin, end, names, count, busy, offset, is_open)
 
-    def _instants(self, rows: list[tuple[Any, ...]]) -> Instants:
-        lane, time, count, kind, name, offset = _columns(rows, 6)
-        codes = [None if n is None else self._name(n) for n in name]
-        return Instants(lane, time, count, kind, codes, offset)
+    def _instants(self, rows: list[tuple[Any, ...]]) -> FrameInstants:
+        lane, time, count, kind, labels, offset = _columns(rows, 6)
+        pairs = zip(lane, labels, strict=True)
+        names = [None if label is None else self._code(number, label) for number, label in pairs]
+        return FrameInstants(lane, time, count, kind, names, offset)
 
-    def _counters(self, rows: list[tuple[Any, ...]]) -> Counters:
-        lane, name, *rest = _columns(rows, 7)
-        return Counters(lane, [self._name(n) for n in name], *rest)
+    def _counters(self, rows: list[tuple[Any, ...]]) -> FrameCounters:
+        lane, labels, members, *rest = _columns(rows, 8)
+        names = [self._code(*each) for each in zip(lane, labels, members, strict=True)]
+        return FrameCounters(lane, names, *rest)
 
 
 def _places(rows: Iterable[tuple[Any, ...]], first: int) -> Iterator[int]:
     """Yield the depths of a lane's spans: those that are stored and, from `first` on, those of other spans."""
-    stack = Stack(first)
+    stack = SpanRows(first)
     for _, depth, begin, end, *_, is_short in rows:
         if depth is not None:
             yield depth

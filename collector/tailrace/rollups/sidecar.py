@@ -1,7 +1,7 @@
 """Sidecars on disk: two files beside the table for each data file, by the name of the latter.
 
-`STORE/rollups/v1/HASH.cells.parquet` has the sums, and in its metadata the header; `HASH.longs.parquet` has
-the long spans. HASH is of the data file's path in the table. Data files never change, so a sidecar is right as
+The one with `cells` in its name has the sums, and in its metadata the header; the file with
+`longs` in its name has the long spans. HASH is of the data file's path in the table. Data files never change, so a sidecar is right as
 long as it is there, and may be deleted at any time. A table behind a URL, and one in whose directory nothing
 may be written, has its sidecars in the user's cache.
 """
@@ -40,17 +40,19 @@ class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
     extent: LaneExtent
 
 
-class Header(msgspec.Struct, frozen=True):
-    """What a sidecar is of: the data file's path in the table and number of rows, the levels, the lanes."""
+class RollupHeader(msgspec.Struct, frozen=True):
+    """Names the data file by its path in the table, with its number of rows; and the levels, how many sums
+    each has, and the lanes."""
 
     path: str
     rows: int
     levels: list[int]
+    sizes: list[int]
     lanes: list[SidecarLane]
 
 
 class Sidecar(msgspec.Struct, frozen=True):
-    header: Header
+    header: RollupHeader
     cells: str
     longs: str
 
@@ -77,7 +79,7 @@ class Sidecars:
                 continue
             try:
                 header = msgspec.json.decode(
-                    parquet.read_metadata(cells).metadata[_HEADER], type=Header
+                    parquet.read_metadata(cells).metadata[_HEADER], type=RollupHeader
                 )
                 parquet.read_metadata(longs)
             except (OSError, pa.ArrowException, KeyError, TypeError, msgspec.MsgspecError):
@@ -88,8 +90,20 @@ class Sidecars:
             remove(cells, longs)
         return None
 
+    def refuse(self, sidecar: Sidecar) -> bool:
+        """Read a sidecar to its end. If that fails, remove the sidecar, and return whether it failed."""
+        try:
+            for path in (sidecar.cells, sidecar.longs):
+                for _ in parquet.ParquetFile(path).iter_batches():
+                    pass
+        except (OSError, pa.ArrowException):
+            self.refused += 1
+            remove(Path(sidecar.cells), Path(sidecar.longs))
+            return True
+        return False
+
     def write(
-        self, header: Header, cells: pa.RecordBatchReader, longs: pa.RecordBatchReader
+        self, header: RollupHeader, cells: pa.RecordBatchReader, longs: pa.RecordBatchReader
     ) -> None:
         """Write a sidecar to the first directory that takes it. Raise OSError if none does."""
         directory = self._writable()
@@ -104,7 +118,7 @@ class Sidecars:
         for directory in self.directories:
             for file in _files(directory):
                 if file.name.split(".", 1)[0] not in kept:
-                    file.unlink(missing_ok=True)
+                    remove(file)
                     removed += file.name.endswith(_CELLS)
         return removed
 
@@ -140,11 +154,11 @@ def _name(path: str) -> str:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         yield from directory.iterdir()
 
 
-def _write(path: Path, rows: pa.RecordBatchReader, header: Header | None) -> None:
+def _write(path: Path, rows: pa.RecordBatchReader, header: RollupHeader | None) -> None:
     """Write rows to a file, which has its name once it is whole."""
     draft = path.with_name(f"{path.name}.{uuid4().hex}")
     schema = rows.schema

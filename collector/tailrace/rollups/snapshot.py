@@ -1,4 +1,4 @@
-"""What a timeline knows of one snapshot of the table: its sessions, its lanes and its gaps.
+"""Know of one snapshot of the table its sessions, its lanes and its gaps.
 
 A lane is a stream of a session, or one of its substreams. Times are on the axis of `export.clocks`: Unix
 nanoseconds, or for a session without wall time nanoseconds from its arrival on.
@@ -10,17 +10,70 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import FACTS, Facts, Key, SessionClock, axis, placed
+from tailrace.export.clocks import Facts, Key, SessionClock, axis, placed
 from tailrace.export.lost import EVENTS_OF, GAPS_OF, Gap, Neighbourhood, between
 from tailrace.query.engine import Engine
 from tailrace.query.filters import one_of
 from tailrace.rollups.extents import EXTENTS, LaneExtent, of_sessions
+from tailrace.rollups.held import Held
+from tailrace.rollups.row_source import RowSource
 
 _OPEN = "SELECT source, session, stream, substream, count(*) FROM part.open_begins GROUP BY ALL"
 
+_HIDDEN = """
+SELECT DISTINCT split_part(session, '.', 1) FROM stored WHERE kind = 'session'
+EXCEPT SELECT DISTINCT split_part(session, '.', 1) FROM part.shown WHERE kind = 'session'
+"""
+"""The sessions that others replace, by their roots."""
+
+_FACTS = """
+SELECT w.source, w.format, w.session, r.opened, w.closed_at, r.run, c.clock, c.ticks_per_second, c.epoch,
+  c.clock_offset, w.peer
+FROM (
+  SELECT source, session, any_value(format) AS format, arg_max(ours ->> '$.peer', place) AS peer,
+    arg_max(try_cast(ours ->> '$.closed_at' AS BIGINT), place) AS closed_at
+  FROM part.session_words GROUP BY source, session
+) AS w
+LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USING (source, session)
+"""
+"""`clocks.FACTS` of all sessions with a word of their own, without counting their rows."""
+
+_BEGUN = """
+SELECT b.source, b.session, b.stream, b.substream, b.time IS NOT NULL AS timed, b.depth,
+  coalesce(b.time, b.start) AS spot, b.start,
+  least(greatest(coalesce(e."end", b.start)::HUGEINT - b.start, 0), 9223372036854775807)::BIGINT AS longest,
+  CASE WHEN b.name IS NOT NULL THEN '=' || b.name
+    ELSE concat('?', b.id, ' ', part.asked_name(b.attributes)) END AS label,
+  b."offset", e.id IS NULL AS open
+FROM part.unsuperseded AS b
+LEFT JOIN part.parted_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
+WHERE b.start IS NOT NULL
+"""
+"""Spans that have the row of a begin and no row of a whole span: open, or ended when the begin was forgotten."""
+
+_BEGUN_TABLE = """
+CREATE OR REPLACE TEMP TABLE begun (
+  source VARCHAR, session VARCHAR, stream VARCHAR, substream BIGINT, timed BOOLEAN, depth BIGINT, spot BIGINT,
+  start BIGINT, longest BIGINT, label VARCHAR, "offset" BIGINT, open BOOLEAN
+)
+"""
+
+_NAMES = """
+SELECT a.source, a.session, a.label, coalesce(
+  part.first_name_of(k.names, a.source, a.session, nullif(split_part(a.label, ' ', 2), '')), n.late_name)
+FROM (SELECT unnest(?::STRUCT(source VARCHAR, session VARCHAR, label VARCHAR)[], recursive := true)) AS a
+LEFT JOIN part.learnt AS k ON true
+LEFT JOIN part.late_names AS n
+  ON n.source = a.source AND n.session = a.session AND n.id = try_cast(split_part(substr(a.label, 2), ' ', 1) AS BIGINT)
+"""
+"""The names of labels that ask for one."""
+
+Label = tuple[str, str, str]
+"""Source, session, and the label of an event: see `events`."""
+
 
 class LaneKey(NamedTuple):
-    """What names a lane. The stream is empty for what belongs to no known stream."""
+    """The name of a lane. The stream is empty for what belongs to no known stream."""
 
     source: str
     session: str
@@ -28,7 +81,7 @@ class LaneKey(NamedTuple):
     substream: int | None = None
 
 
-class Lane(NamedTuple):
+class TimelineLane(NamedTuple):
     """A lane and what is in it. `first` and `last` are times on its axis, None if nothing in it has a time.
 
     Lanes with wall time share the axis `wall`; others share an axis with those of their run, or with their
@@ -47,7 +100,7 @@ class Lane(NamedTuple):
     unknown: bool
     axis: str
     clock: str
-    """What to say of the times: `wall time`, or which clock they are of."""
+    """The words for the times: `wall time`, or which clock they are of."""
 
 
 class PlacedGap(NamedTuple):
@@ -62,20 +115,39 @@ class PlacedGap(NamedTuple):
 class Snapshot:
     """One version of the table. The engine belongs to the caller, and must not move to another version."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, held: Held | None = None) -> None:
+        """Without `held`, everything is computed from rows."""
         self.engine = engine
         self.version = engine.version
+        self.held = Held(None) if held is None else held
+        self.database = self.held.database.cursor()
+        self.rows = RowSource(engine.table, self.database)
+        self.held.follow(self.rows.paths)
+        self._names: dict[Label, str | None] = {}
+        self._note_begun()
 
     @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
-        found = (LaneExtent(*row) for row in self.engine.rows(EXTENTS.format(rows="part.shown")))
-        return {
-            LaneKey(each.source, each.session, each.stream, each.substream): each for each in found
-        }
+        """Return how far the lanes reach, without sessions that others replace."""
+        known = [
+            each.extent for file in self.held.files.values() for each in file.sidecar.header.lanes
+        ]
+        lacking = [path for path in self.rows.paths if path not in self.held.files]
+        if lacking:
+            sql = EXTENTS.format(rows=self.rows.of(lacking, "extent_rows"))
+            known += [LaneExtent(*row) for row in self.database.execute(sql).fetchall()]
+        hidden = {root for (root,) in self.engine.rows(_HIDDEN)}
+        found: dict[LaneKey, LaneExtent] = {}
+        for each in known:
+            if each.session.split(".", 1)[0] in hidden:
+                continue
+            key = LaneKey(each.source, each.session, each.stream, each.substream)
+            found[key] = found[key].with_other(each) if key in found else each
+        return found
 
     @cached_property
     def sessions(self) -> dict[Key, SessionClock]:
-        facts = [Facts(*row) for row in self.engine.rows(FACTS.format(chosen="true"))]
+        facts = [Facts(*row) for row in self.engine.rows(_FACTS)]
         return placed(of_sessions(self.extents.values(), facts), facts)
 
     @cached_property
@@ -88,7 +160,7 @@ class Snapshot:
         return [self._placed(gap, around) for gap in gaps]
 
     @cached_property
-    def lanes(self) -> list[Lane]:
+    def lanes(self) -> list[TimelineLane]:
         """Return all lanes, in the order of their sources, sessions and streams."""
         opened = {LaneKey(*row[:4]): row[4] for row in self.engine.rows(_OPEN)}
         missing: dict[LaneKey, list[Gap]] = {
@@ -102,12 +174,33 @@ class Snapshot:
         """Return a lane's session, even one of which nothing but gaps is known."""
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
-    def _lane(self, key: LaneKey, opened: int, gaps: list[Gap]) -> Lane:
+    def names(self, labels: set[Label]) -> dict[Label, str | None]:
+        """Return the names that labels stand for, as the views show them."""
+        asked = [each for each in labels if each[2].startswith("?") and each not in self._names]
+        if asked:
+            fields = [
+                dict(zip(("source", "session", "label"), each, strict=True)) for each in asked
+            ]
+            for source, session, label, name in self.engine.rows(_NAMES, [fields]):
+                self._names[source, session, label] = name
+        return {
+            each: each[2][1:] if each[2].startswith("=") else self._names.get(each)
+            for each in labels
+        }
+
+    def _note_begun(self) -> None:
+        rows = list(self.engine.rows(_BEGUN))
+        self.database.execute(_BEGUN_TABLE)
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            self.database.executemany(f"INSERT INTO begun VALUES ({marks})", rows)  # noqa: S608 - question marks
+
+    def _lane(self, key: LaneKey, opened: int, gaps: list[Gap]) -> TimelineLane:
         session = self.session(key)
         extent = self.extents.get(key)
         first, last = (None, None) if extent is None else extent.times(session)
         format_ = session.format or (gaps[0].format if gaps else "")
-        return Lane(
+        return TimelineLane(
             key,
             format_,
             0 if extent is None or extent.deepest is None else extent.deepest + 1,

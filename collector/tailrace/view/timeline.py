@@ -5,9 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.errors import QueryError
-from tailrace.rollups.frame import Counters, Frame, Instants, Spans, frame as of_window
+from tailrace.rollups.frame import (
+    Frame,
+    FrameCounters,
+    FrameInstants,
+    FrameSpans,
+    frame as of_window,
+)
 from tailrace.rollups.scale import Range
-from tailrace.rollups.snapshot import Lane, LaneKey, PlacedGap
+from tailrace.rollups.snapshot import LaneKey, PlacedGap, TimelineLane
 from tailrace.view import wire
 from tailrace.view.answering import cut, shown
 from tailrace.view.converting import decimal, whole
@@ -55,7 +61,7 @@ def _key(text: str) -> LaneKey:
         ) from error
 
 
-def _lane(each: Lane) -> wire.ShownLane:
+def _lane(each: TimelineLane) -> wire.ShownLane:
     return wire.ShownLane(
         source=each.key.source,
         session=each.key.session,
@@ -99,7 +105,7 @@ def _frame(found: Frame) -> wire.FrameAnswer:
     )
 
 
-def _spans(found: Spans, zero: int) -> wire.SpanColumns:
+def _spans(found: FrameSpans, zero: int) -> wire.SpanColumns:
     return wire.SpanColumns(
         lane=found.lane,
         depth=found.depth,
@@ -113,7 +119,7 @@ def _spans(found: Spans, zero: int) -> wire.SpanColumns:
     )
 
 
-def _instants(found: Instants, zero: int) -> wire.InstantColumns:
+def _instants(found: FrameInstants, zero: int) -> wire.InstantColumns:
     return wire.InstantColumns(
         lane=found.lane,
         time=[each - zero for each in found.time],
@@ -124,7 +130,7 @@ def _instants(found: Instants, zero: int) -> wire.InstantColumns:
     )
 
 
-def _counters(found: Counters, zero: int) -> wire.CounterColumns:
+def _counters(found: FrameCounters, zero: int) -> wire.CounterColumns:
     return wire.CounterColumns(
         lane=found.lane,
         name=found.name,

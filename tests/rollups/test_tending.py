@@ -1,0 +1,117 @@
+"""Sidecars are made where they lack, removed with their files, and never needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.query.engine import Engine
+from tailrace.rollups.frame import Range, frame
+from tailrace.rollups.held import Held
+from tailrace.rollups.sidecar import Sidecars
+from tailrace.rollups.snapshot import Snapshot
+from tailrace.rollups.tending import tend
+from tests.export.traces import EPOCH
+from tests.query.tables import clocked, compact, make, row, vacuum
+
+
+def steps(numbers):
+    return [
+        row(seq=n, offset=10 * n, start=100 * n, end=100 * n + 7, time=EPOCH + 100 * n, name="step")
+        for n in numbers
+    ]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return make(tmp_path / "store", [clocked(epoch=EPOCH), *steps(range(50))], steps(range(50, 90)))
+
+
+@pytest.fixture
+def sidecars(store, tmp_path):
+    return Sidecars(store, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+
+def tended(store, sidecars, least_rows=0):
+    return list(tend(store, {}, sidecars, least_rows))
+
+
+def drawn(store, sidecars):
+    """How many steps a frame counts, and from how many sidecars."""
+    held = Held(sidecars)
+    found = frame(Snapshot(Engine(store), held), Range(EPOCH, EPOCH + 2**20), 4)
+    return sum(found.spans.count), len(held.files)
+
+
+def test_each_file_gets_its_sidecar_once(store, sidecars):
+    assert drawn(store, sidecars) == (90, 0)
+    assert len(tended(store, sidecars)) == 2
+    assert drawn(store, sidecars) == (90, 2)
+    assert tended(store, sidecars) == []
+
+
+def test_a_small_file_gets_none(store, sidecars):
+    assert len(tended(store, sidecars, least_rows=45)) == 1
+    assert drawn(store, sidecars) == (90, 1)
+
+
+def test_a_sidecar_goes_when_its_file_is_vacuumed(store, sidecars, tmp_path):
+    tended(store, sidecars)
+    compact(store)
+    assert len(tended(store, sidecars)) == 1
+    assert len(list(sidecars.directories[0].iterdir())) == 6  # the merged files can still be read
+    vacuum(store)
+    tended(store, sidecars)
+    assert len(list(sidecars.directories[0].iterdir())) == 2
+    assert drawn(store, sidecars) == (90, 1)
+
+
+def test_sidecars_may_be_deleted_at_any_time(store, sidecars):
+    tended(store, sidecars)
+    for file in sidecars.directories[0].iterdir():
+        file.unlink()
+    assert drawn(store, sidecars) == (90, 0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:-9], lambda data: b"", lambda data: b"x" * 99],
+    ids=["cut", "empty", "other"],
+)
+@pytest.mark.parametrize("part", ["cells", "longs"])
+def test_a_damaged_sidecar_is_ignored_counted_and_made_again(store, sidecars, part, damage):
+    tended(store, sidecars)
+    one = min(sidecars.directories[0].glob(f"*.{part}.parquet"))
+    one.write_bytes(damage(one.read_bytes()))
+    assert drawn(store, sidecars) == (90, 1)
+    assert sidecars.refused == 1
+    assert len(tended(store, sidecars)) == 1
+
+
+@pytest.mark.parametrize("part", ["cells", "longs"])
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_a_sidecar_that_turns_out_to_be_unreadable_is_no_longer_used(store, sidecars, part, how):
+    tended(store, sidecars)
+    held = Held(sidecars, memory=0)
+    snapshot = Snapshot(Engine(store), held)
+    one = min(sidecars.directories[0].glob(f"*.{part}.parquet"))
+    if how == "gone":
+        one.unlink()
+    else:
+        one.write_bytes(b"PAR1" + b"\xff" * (one.stat().st_size - 4))
+    found = frame(snapshot, Range(EPOCH, EPOCH + 2**20), 4)
+    assert (sum(found.spans.count), len(held.files), sidecars.refused) == (90, 1, 1)
+
+
+def test_a_sidecar_of_another_file_is_refused(store, sidecars):
+    tended(store, sidecars)
+    one, other = sorted(sidecars.directories[0].glob("*.cells.parquet"))
+    one.write_bytes(other.read_bytes())
+    assert drawn(store, sidecars) == (90, 1)
+    assert sidecars.refused == 1
+
+
+def test_a_store_that_cannot_be_written_has_its_sidecars_in_the_cache(store, sidecars):
+    sidecars.directories[0].parent.write_text("a file where the directory would be")
+    assert len(tended(store, sidecars)) == 2
+    assert list(sidecars.directories[1].glob("*.cells.parquet"))
+    assert drawn(store, sidecars) == (90, 2)
