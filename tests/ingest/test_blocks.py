@@ -199,6 +199,15 @@ def test_spans_of_usual_events_are_packed(format_, make):
     assert sum(same(files(seed, format_, make)) for seed in range(5)) > 10
 
 
+def test_events_of_an_epoch_beyond_64_bits_have_no_time():
+    log = Log()
+    session = log.open()
+    log.data(session, heph_epoch(2**64 - 1) + b"".join(heph_event(1, n) for n in range(40)))
+    same(log.entries)
+    found, *_ = played(log.entries, packed=True)
+    assert [row["time"] for row in found if row["kind"] == "span"] == [None] * 40
+
+
 def test_runs_of_usual_events_are_packed():
     assert sum(same(sendings(seed)) for seed in range(5)) > 10
 

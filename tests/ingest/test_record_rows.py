@@ -7,7 +7,9 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.ingest.record_rows import INT64_MAX, INT64_MIN, wall_times
+from tailrace import kernels
+from tailrace.ingest.record_rows import INT64_MAX, INT64_MIN, block_times, wall_times
+from tailrace.model.block import Block, Integers, Words
 
 int64 = st.integers(INT64_MIN, INT64_MAX)
 rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -28,6 +30,29 @@ def test_a_wall_time_is_in_64_bits_or_none_and_nothing_raises(starts, epoch, rat
 )
 def test_ticks_are_scaled_by_their_rate(ticks, rate, nanoseconds):
     assert wall_times([ticks, None], 10**18, rate) == [10**18 + nanoseconds, None]
+
+
+def with_starts(starts):
+    """A block of events that have nothing but their starts."""
+    offsets = Integers.of(range(len(starts)))
+    nothing, one = bytes(4 * len(starts)), [""]
+    words = Words(nothing, one, 1)
+    values = dict.fromkeys(Block._fields[6:])
+    return Block(len(starts), len(starts), offsets, offsets, words, words, **values)._replace(
+        start=Integers.of(starts)
+    )
+
+
+@pytest.mark.skipif(not kernels.active(), reason="kernels are not built or off")
+@given(
+    st.lists(st.none() | int64, min_size=1),
+    st.none() | st.integers(0, 2**64 - 1) | int64,
+    st.none() | rates | st.sampled_from([1e9, 1e6, 1.0]),
+)
+def test_the_times_of_a_block_are_those_of_its_starts(starts, epoch, rate):
+    times = block_times(with_starts(starts), epoch, rate)
+    found = [None] * len(starts) if times is None else times.list(len(starts))
+    assert found == wall_times(starts, epoch, rate)
 
 
 def test_a_rate_next_to_nothing_gives_no_time():

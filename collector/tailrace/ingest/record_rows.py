@@ -144,7 +144,7 @@ def block_times(block: Block, epoch: int | None, ticks_per_second: float | None)
     starts = block.start
     if epoch is None or not ticks_per_second or not isinstance(starts, Integers):
         return None
-    if 1e9 % ticks_per_second == 0 and ticks_per_second.is_integer():
+    if 1e9 % ticks_per_second == 0 and ticks_per_second.is_integer() and _fits(epoch):
         times = shifted(starts.values, block.rows, epoch, 10**9 // int(ticks_per_second))
         if times is not None:
             return Integers(times, starts.valid)

@@ -122,7 +122,8 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
 
     msgspec takes the last of repeated keys and passes over white space. But it never writes more
     than it read, so if it writes as many bytes again, it dropped nothing. It does not look inside
-    `args`, so nesting and UTF-8 are checked here.
+    `args`, so nesting and UTF-8 are checked here. To msgspec a newline is white space: only one between braces is
+    sure to stand between two records, and not inside of one.
     """
     try:
         if not data.isascii():
@@ -133,6 +134,8 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
     opened = data.count(b"{") + (data.count(b"[") if b"[" in data else 0)
     if (
         len(usual) != len(lines)
+        or data.count(b"}\n{") != len(lines) - 1
+        or not (data.startswith(b"{") and data.endswith(b"}\n"))
         or b"\\" in data
         or len(_encode_lines(usual)) != len(data)
         or (opened - len(lines) >= DEPTH_MAX and any(map(_may_be_deep, lines)))
