@@ -32,7 +32,7 @@ cdef class InOrder:
     `take` counts until an event needs the ledger. Call `write` or `write_back` before the ledger looks at a stream or
     at all of them, and `read` or `read_all` after the ledger has changed them.
 
-    A stream that has all its marks lends them. Of a stream that has few, and of numbers near zero, copies are held
+    A stream that has all its marks lends them. For a stream that has few, and of numbers near zero, copies are held
     here until they are written back, since an array that is lent cannot grow."""
 
     cdef Slot *slots

@@ -39,12 +39,12 @@ from tailrace.view.timeline import frame, lanes
 PREFIX = "/api/v1"
 
 ENDPOINTS: tuple[Endpoint[Any], ...] = (
-    Endpoint("GET", "store", "What the store is, and what can be asked of it", OfNothing, wire.StoreAnswer, store, kept=False),
-    Endpoint("GET", "overview", "What there is, and what is missing", OfNothing, wire.OverviewAnswer, overview),
+    Endpoint("GET", "store", "The store, and what can be asked of it", OfNothing, wire.StoreAnswer, store, kept=False),
+    Endpoint("GET", "overview", "The sources, and what is missing", OfNothing, wire.OverviewAnswer, overview),
     Endpoint("GET", "streams", "The streams, a page at a time", OfStreams, wire.Streams, streams),
     Endpoint("GET", "sessions", "The sessions: producers, clocks, times", OfSessions, wire.Sessions, sessions),
     Endpoint("GET", "lanes", "The lanes of the timeline", OfLanes, wire.Lanes, lanes),
-    Endpoint("GET", "frame", "What a window of the timeline has", OfFrame, wire.FrameAnswer, frame),
+    Endpoint("GET", "frame", "The contents of a window of the timeline", OfFrame, wire.FrameAnswer, frame),
     Endpoint("GET", "row", "Every column at a place, and the spans around and inside it", OfRow, wire.RowsAnswer, row),
     Endpoint("GET", "search", "The next events whose name contains a text", OfSearch, wire.FoundEvents, search),
     Endpoint("GET", "gaps", "The gaps, and between which times they lie", OfGaps, wire.Gaps, gaps),

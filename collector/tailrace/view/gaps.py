@@ -1,4 +1,4 @@
-"""What is missing, and between which times."""
+"""List the missing events, and between which times they are missing."""
 
 from __future__ import annotations
 

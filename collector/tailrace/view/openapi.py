@@ -21,7 +21,7 @@ EVENTS = "text/event-stream"
 _REFERENCE = "#/components/schemas/{name}"
 
 _ABOUT = (
-    "What the page of `tailrace view` uses. Send the token as `Authorization: Bearer TOKEN`, or the cookie that the"
+    "The interface that the page of `tailrace view` uses. Send the token as `Authorization: Bearer TOKEN`, or the cookie that the"
     " printed address sets. Times are Unix nanoseconds. Every answer names the table's version, and what it lacks"
     " (`whole`)."
 )
@@ -68,7 +68,7 @@ def _description() -> dict[str, Any]:
 
 
 def _live() -> dict[str, Any]:
-    operation = _operation("What is new, once a second, as server-sent events `news`", ApiQuestion)
+    operation = _operation("The news, once a second, as server-sent events `news`", ApiQuestion)
     content = {EVENTS: {"schema": {"type": "string", "contentSchema": _schema(News)}}}
     return operation | {"responses": _responses(content)}
 
