@@ -66,21 +66,21 @@ class FileStatistics:
 
     def _within(self, region: Region) -> set[int]:
         left = set(range(len(self.paths)))
-        for column, (least, most) in region.items():
-            lows, highs = self._column(f"min.{column}"), self._column(f"max.{column}")
-            unsure = self._column("null_count.time") if column == "time" else [0] * len(self.paths)
-            left = {
-                number
-                for number in left
-                if lows[number] is None
-                or highs[number] is None
-                or unsure[number] != 0  # a row without a time may get one from its clock
-                or (
-                    (most is None or lows[number] <= most)
-                    and (least is None or highs[number] >= least)
-                )
-            }
+        for column, bounds in region.items():
+            left = {number for number in left if self._may_match(number, column, bounds)}
         return left
+
+    def _may_match(self, number: int, column: str, bounds: Bounds) -> bool:
+        nulls = self._column(f"null_count.{column}")[number]
+        if column == "time" and nulls != 0:
+            return True  # a row without a time may get one from its clock
+        if nulls is not None and nulls == self._column("num_records")[number]:
+            return False
+        low, high = (self._column(f"{end}.{column}")[number] for end in ("min", "max"))
+        if low is None or high is None:
+            return True
+        least, most = bounds
+        return (most is None or low <= most) and (least is None or high >= least)
 
     def _column(self, name: str) -> list[Any]:
         """Return what the log states of each file, or None for each."""
