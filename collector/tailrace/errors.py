@@ -11,6 +11,7 @@
     │   ├── MemoryLimitError a start does not fit into memory: raise the limit (exit 1)
     │   ├── DescriptorsError no descriptor was free: wait, try again
     │   └── BrokenOffError an answer's files were deleted while it was read: ask again
+    ├── NoAnswerError    the running collector cannot be asked; the text says why (exit 1)
     ├── IncompleteError  something is missing although completeness was required (exit 3)
     ├── ExportError      a file of an export cannot be written (exit 1)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
@@ -71,6 +72,10 @@ class MemoryLimitError(StoreError):
 
 class DescriptorsError(StoreError):
     """No descriptor was free for the table. Nothing is half done: repeat the same call later."""
+
+
+class NoAnswerError(TailraceError):
+    """The collector of a store gives no answer, or nobody can tell whether one runs."""
 
 
 class IncompleteError(TailraceError):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tailrace.bundle import archive
-from tailrace.bundle.parts import PARTS, Part, Subject
+from tailrace.bundle.parts import PARTS, BundlePart, Subject
 from tailrace.bundle.redaction import Redaction
 from tests import program
 from tests.system.collector import until
@@ -170,9 +170,9 @@ def test_a_part_that_hangs_or_is_very_long_is_bounded(monkeypatch):
         raise RuntimeError("\x1b[2J" + OPTION)
 
     parts = (
-        Part("hang", "It hangs.", hang),
-        Part("long", "It is long.", lambda _: "\u20ac" * archive.PART_BYTES),
-        Part("fail", "It fails.", fail),
+        BundlePart("hang", "It hangs.", hang),
+        BundlePart("long", "It is long.", lambda _: "\u20ac" * archive.PART_BYTES),
+        BundlePart("fail", "It fails.", fail),
     )
     monkeypatch.setattr(archive, "PARTS", parts)
     monkeypatch.setattr(archive, "PART_SECONDS", 0.2)

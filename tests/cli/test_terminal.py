@@ -69,6 +69,8 @@ FORMS = [
     (2, *QUERY, "--source", "{attack}", "SELECT 1"),
     (2, *QUERY, "--memory", "{attack}", "SELECT 1"),
     (2, "query", "--store", "{missing}", "SELECT 1"),
+    (1, "top", "--store", "{store}"),
+    (2, "top", "--store", "{missing}", "--json"),
     (0, "streams", "--store", "{store}"),
     (0, "streams", "--store", "{store}", "--json"),
     (2, "streams", "--store", "{store}", "--session", "{attack}"),

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.doctor import rate
-from tailrace.doctor.rate import Step
+from tailrace.doctor.rate import RateStep
 from tailrace.sources.udp import size_buffer
 from tests.doctor.hosts import host, only, udp
 
@@ -64,10 +64,10 @@ async def test_a_sender_that_dies_leaves_what_was_measured(monkeypatch, tmp_path
 @pytest.mark.parametrize(
     ("steps", "severity", "best", "lost"),
     [
-        ([Step(100, 100, 25_000.0), Step(200, 200, 60_000.4)], "good", 60_000, 0),
-        ([Step(100, 100, 25_000.0), Step(200, 150, 60_000.0)], "advice", 25_000, 50),
-        ([Step(100, 100, 60_000.0), Step(200, 150, 90_000.0)], "good", 60_000, 50),
-        ([Step(100, 99, 25_000.0)], "advice", 0, 1),
+        ([RateStep(100, 100, 25_000.0), RateStep(200, 200, 60_000.4)], "good", 60_000, 0),
+        ([RateStep(100, 100, 25_000.0), RateStep(200, 150, 60_000.0)], "advice", 25_000, 50),
+        ([RateStep(100, 100, 60_000.0), RateStep(200, 150, 90_000.0)], "good", 60_000, 50),
+        ([RateStep(100, 99, 25_000.0)], "advice", 0, 1),
     ],
 )
 def test_what_is_said_of_the_steps(steps, severity, best, lost):

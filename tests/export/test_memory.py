@@ -8,7 +8,7 @@ from deltalake import write_deltalake
 from tailrace.export.exporting import export
 from tailrace.export.formats import WRITERS
 from tailrace.export.output import Output
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.export.selected import Selected
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
@@ -41,7 +41,7 @@ def test_what_does_not_fit_into_memory_is_sorted_on_disk(tmp_path):
         engine = Engine(store, limits=Limits(memory=MEMORY, spill=2**40))
         return Selected(engine, Filters(), Patience(engine, None))
 
-    progress = Progress(None)
+    progress = RowCount(None)
     with Output(str(tmp_path / "trace")) as output:
         exported = export(WRITERS["perfetto"], select, output, progress)
     assert progress.rows == ROWS

@@ -22,7 +22,7 @@ FIGURES = {
 """The figures to compare, by the words that users know them by: attributes of `SpanStatistics`."""
 
 
-class Change(NamedTuple):
+class FigureChange(NamedTuple):
     """A group in both runs, of which either may lack it. Figures are None where nothing has ended."""
 
     group: Group
@@ -63,12 +63,12 @@ class Change(NamedTuple):
 
 def changes(
     before: Iterable[SpanStatistics], after: Iterable[SpanStatistics], figure: str
-) -> list[Change]:
+) -> list[FigureChange]:
     """Return every group of either run: those that grew most first, then new groups, then gone ones."""
     return sorted(_pairs(before, after, figure), key=_rank)
 
 
-def exceeding(found: Iterable[Change], threshold: float) -> list[Change]:
+def exceeding(found: Iterable[FigureChange], threshold: float) -> list[FigureChange]:
     """Return the changes that grew by more than a share. A new group grew from nothing that is known, so it
     exceeds no threshold."""
     return [each for each in found if each.growth is not None and each.growth > threshold]
@@ -76,15 +76,15 @@ def exceeding(found: Iterable[Change], threshold: float) -> list[Change]:
 
 def _pairs(
     before: Iterable[SpanStatistics], after: Iterable[SpanStatistics], figure: str
-) -> Iterator[Change]:
+) -> Iterator[FigureChange]:
     first = {(each.group, each.unit): each for each in before}
     second = {(each.group, each.unit): each for each in after}
     for group, unit in {**first, **second}:
         key = group, unit
-        yield Change(group, unit, first.get(key), second.get(key), figure)
+        yield FigureChange(group, unit, first.get(key), second.get(key), figure)
 
 
-def _rank(change: Change) -> tuple[int, float, str]:
+def _rank(change: FigureChange) -> tuple[int, float, str]:
     place = 2 if change.before is None else 3 if change.after is None else 0
     growth = change.growth
     return (place or (growth is None), -(growth or 0.0), str(change.group))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.bundle.parts import PARTS, Part
+from tailrace.bundle.parts import PARTS, BundlePart
 from tailrace.bundle.redaction import Redaction
 from tailrace.bundle.subject import Subject
 from tailrace.terminal import printable
@@ -32,7 +32,7 @@ in lines of the log, peers and files. Review it before you pass it on: all of it
 class Made(NamedTuple):
     """A part, or the reason why it is missing."""
 
-    part: Part
+    part: BundlePart
     text: str | None
     failure: str
 
@@ -80,7 +80,7 @@ def facts(made: Made) -> dict[str, object]:
     }
 
 
-def _within(seconds: float, part: Part, subject: Subject) -> Made:
+def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
     """Make a part within a time limit. A part that takes longer is abandoned, because a disk that does
     not answer would block everything."""
     done: list[Made] = []

@@ -45,7 +45,7 @@ QUARANTINE_BYTES = 64 * 2**20
 """Bytes of the quarantine to read for its reasons."""
 
 
-class Part(NamedTuple):
+class BundlePart(NamedTuple):
     name: str
     meaning: str
     make: Callable[[Subject], str]
@@ -227,19 +227,19 @@ def quarantine(subject: Subject) -> str:
 
 
 PARTS = (
-    Part("versions.txt", "Tailrace, Python, the system and every installed package.", versions),
-    Part("configuration.json", "The effective configuration without secrets, or what is wrong with it.", configuration),
-    Part("environment.txt", "Names of the variables that begin with TAILRACE_, without their values.", environment),
-    Part("host.json", "The findings of `tailrace doctor --quick` on this host.", host),
-    Part("status.json", "/status of the running daemon.", page("/status?format=json")),
-    Part("healthz.json", "/healthz of the running daemon.", page("/healthz")),
-    Part("metrics.txt", "/metrics of the running daemon.", page("/metrics")),
-    Part("log.txt", "The last lines of the running daemon's log.", log),
-    Part("table.json", "The table's version, protocol, properties, schema, files and sizes by day.", table),
-    Part("spool.json", "The spool's files and the checkpoints, with their sizes.", spool),
-    Part("ledger.json", "The sums of each source at the newest checkpoint.", ledger),
-    Part("gaps.json", "The amount of missing events, by source and reason.", gaps),
-    Part("quarantine.json", "Input that could not be decoded, by reason, with sizes but without the bytes.", quarantine),
+    BundlePart("versions.txt", "Tailrace, Python, the system and every installed package.", versions),
+    BundlePart("configuration.json", "The effective configuration without secrets, or what is wrong with it.", configuration),
+    BundlePart("environment.txt", "Names of the variables that begin with TAILRACE_, without their values.", environment),
+    BundlePart("host.json", "The findings of `tailrace doctor --quick` on this host.", host),
+    BundlePart("status.json", "/status of the running daemon.", page("/status?format=json")),
+    BundlePart("healthz.json", "/healthz of the running daemon.", page("/healthz")),
+    BundlePart("metrics.txt", "/metrics of the running daemon.", page("/metrics")),
+    BundlePart("log.txt", "The last lines of the running daemon's log.", log),
+    BundlePart("table.json", "The table's version, protocol, properties, schema, files and sizes by day.", table),
+    BundlePart("spool.json", "The spool's files and the checkpoints, with their sizes.", spool),
+    BundlePart("ledger.json", "The sums of each source at the newest checkpoint.", ledger),
+    BundlePart("gaps.json", "The amount of missing events, by source and reason.", gaps),
+    BundlePart("quarantine.json", "Input that could not be decoded, by reason, with sizes but without the bytes.", quarantine),
 )  # fmt: skip
 
 

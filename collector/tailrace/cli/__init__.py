@@ -40,6 +40,7 @@ COMMANDS = {
     "stats": "Count and measure spans by name.",
     "diff": "Compare the spans of two runs.",
     "follow": "Show rows as they arrive.",
+    "top": "Watch the running collector.",
     "export": "Write events in the formats of other tools.",
     "upkeep": "Merge small files and delete old days.",
     "doctor": "Say what to change on this host before anything is lost.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from tailrace.analysis.difference import FIGURES, Change, changes, exceeding
+from tailrace.analysis.difference import FIGURES, FigureChange, changes, exceeding
 from tailrace.cli import ExitCode
 from tailrace.cli.options import (
     GAPS,
@@ -149,7 +149,7 @@ def _read(
     return Run(path, statistics(engine, window, by, self_time=own), whole, Console(engine))
 
 
-def _named(found: list[Change], names: Sequence[str]) -> list[Change]:
+def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:
     """Return the groups of these names. Raise UnknownError for a name that no group has."""
     if not names:
         return found
@@ -161,12 +161,17 @@ def _named(found: list[Change], names: Sequence[str]) -> list[Change]:
     return [each for each in found if _of(each) in names]
 
 
-def _of(change: Change) -> str:
+def _of(change: FigureChange) -> str:
     return ", ".join("-" if value is None else value for value in change.group)
 
 
 def _print(
-    runs: Sequence[Run], found: Sequence[Change], keys: Sequence[str], figure: str, *, as_json: bool
+    runs: Sequence[Run],
+    found: Sequence[FigureChange],
+    keys: Sequence[str],
+    figure: str,
+    *,
+    as_json: bool,
 ) -> None:
     from tailrace.cli.output.durations import spell
 
@@ -192,7 +197,7 @@ def _print(
             console.line(text)
 
 
-def _head(change: Change) -> tuple[str | int | None, ...]:
+def _head(change: FigureChange) -> tuple[str | int | None, ...]:
     """Return the group, its unit, and how many spans of it have ended in either run."""
     counts = (side.ended if side else None for side in (change.before, change.after))
     return (*change.group, change.unit, *counts)

@@ -20,7 +20,7 @@ from tailrace.cli.options import (
 from tailrace.cli.store import open_store
 from tailrace.export.formats import WRITERS
 from tailrace.export.output import STANDARD_OUTPUT, Output
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.terminal import unguarded
 from tailrace.units import Size, counted
 
@@ -94,7 +94,7 @@ def command(
             selected.whole.demand(GAPS)
         return selected
 
-    progress = Progress(terminal)
+    progress = RowCount(terminal)
     with output:
         exported = export(writer, select, output, progress)
     names = [str(name) for name in output.names] or [path]

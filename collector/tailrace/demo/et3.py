@@ -97,7 +97,7 @@ def writes(path: str, lines: Iterable[AgentLine]) -> Iterator[Write]:
 
 def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
     """Yield the events of threads that take turns. At the end, each thread returns from all its calls."""
-    running = [_Thread(random) for _ in range(threads)]
+    running = [_TracedThread(random) for _ in range(threads)]
     for _ in range(steps):
         yield from random.choice(running).step()
     for thread in running:
@@ -105,7 +105,7 @@ def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
             yield from thread.leave()
 
 
-class _Thread:
+class _TracedThread:
     """A thread's calls, and the objects it knows, the youngest last."""
 
     def __init__(self, random: Random) -> None:

@@ -27,7 +27,7 @@ PRIVILEGED = 1024
 """Linux's default limit. The host's limit is in net.ipv4.ip_unprivileged_port_start."""
 
 
-class Listener(NamedTuple):
+class ListeningSocket(NamedTuple):
     name: str
     listen: str
     kind: socket.SocketKind
@@ -58,13 +58,13 @@ def check(host: Host) -> Iterator[Finding]:
         yield good(CHECK, f"Free to listen on: {', '.join(dict.fromkeys(free))}.")
 
 
-def _listeners(host: Host) -> Iterator[Listener]:
+def _listeners(host: Host) -> Iterator[ListeningSocket]:
     for name, config in host.config.sources.items():
         if isinstance(config, UdpConfig):
-            yield Listener(name, config.listen, socket.SOCK_DGRAM)
+            yield ListeningSocket(name, config.listen, socket.SOCK_DGRAM)
         elif isinstance(config, TcpConfig):
-            yield Listener(name, config.listen, socket.SOCK_STREAM)
-    yield Listener("admin", host.config.admin.listen, socket.SOCK_STREAM)
+            yield ListeningSocket(name, config.listen, socket.SOCK_STREAM)
+    yield ListeningSocket("admin", host.config.admin.listen, socket.SOCK_STREAM)
 
 
 def _running(daemon: RunningCollector) -> Finding:
@@ -77,7 +77,7 @@ def _running(daemon: RunningCollector) -> Finding:
     )
 
 
-def _refused(listener: Listener, error: OSError) -> Finding:
+def _refused(listener: ListeningSocket, error: OSError) -> Finding:
     host, port = split(listener.listen)
     why = cause(error)
     other = _moved(listener, f"127.0.0.1:{port}")
@@ -133,6 +133,6 @@ def _socket(name: str, path: Path) -> Finding | None:
     )
 
 
-def _moved(listener: Listener, address: str) -> str:
+def _moved(listener: ListeningSocket, address: str) -> str:
     is_source = listener.name != "admin"
     return setting(listener.name, "listen", address, source=is_source)

@@ -46,7 +46,7 @@ LOW = 50_000
 """Datagrams a second: less than a tenth of what the loop reads on a core of its own."""
 
 
-class Step(NamedTuple):
+class RateStep(NamedTuple):
     sent: int
     received: int
     per_second: float
@@ -61,7 +61,7 @@ def check(host: Host) -> Iterator[Finding]:
     yield judged(name, trio.run(measure, config, host.clock))
 
 
-def judged(name: str, steps: list[Step]) -> Finding:
+def judged(name: str, steps: list[RateStep]) -> Finding:
     if not steps:
         return good(CHECK, "The rate could not be measured here.")
     best = max((round(step.per_second) for step in steps if step.received == step.sent), default=0)
@@ -86,13 +86,13 @@ def judged(name: str, steps: list[Step]) -> Finding:
     )
 
 
-async def measure(config: UdpConfig, clock: Clock) -> list[Step]:
+async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
     """Return the steps up to the first with a loss, or none if nothing can be sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)
     # Request what the kernel grants, so that the source does not warn.
     config = structs.replace(config, listen="127.0.0.1:0", receive_buffer=Size(buffer))
-    steps: list[Step] = []
+    steps: list[RateStep] = []
     try:
         with trio.move_on_after(PROBE_SECONDS):
             async with trio.open_nursery() as nursery:
@@ -105,7 +105,7 @@ async def measure(config: UdpConfig, clock: Clock) -> list[Step]:
     return steps
 
 
-async def _climb(source: UdpSource, intake: _Counting, steps: list[Step]) -> None:
+async def _climb(source: UdpSource, intake: _Counting, steps: list[RateStep]) -> None:
     async with _sender(split(source.address)[1]) as sender:
         for rate in RATES:
             step = await _step(sender, source, intake, rate)
@@ -114,7 +114,7 @@ async def _climb(source: UdpSource, intake: _Counting, steps: list[Step]) -> Non
                 return
 
 
-async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate: int) -> Step:
+async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate: int) -> RateStep:
     assert sender.stdin is not None  # noqa: S101 - both are pipes
     assert sender.stdout is not None  # noqa: S101
     before = intake.received
@@ -132,7 +132,7 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
     await trio.sleep(
         QUEUE_SECONDS
     )  # datagrams that left the queue last are counted with their batch
-    return Step(sent, intake.received - before, sent / seconds)
+    return RateStep(sent, intake.received - before, sent / seconds)
 
 
 @asynccontextmanager

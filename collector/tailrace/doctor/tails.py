@@ -24,7 +24,7 @@ SEARCH_SECONDS = 2.0
 """The limit for all patterns together. The report names patterns that were not searched to the end."""
 
 
-class Seen(msgspec.Struct):
+class Searched(msgspec.Struct):
     """The result of a search for one pattern."""
 
     files: int = 0
@@ -75,8 +75,8 @@ def _streams(format_: str) -> Callable[[str], bool]:
     return known.files.stream if known else lambda _path: True
 
 
-def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float) -> Seen:
-    seen = Seen()
+def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float) -> Searched:
+    seen = Searched()
     errors: list[str] = []
     search = Search([pattern], Roots(lambda _: ()), host.clock, errors.append)
     for found in search.run():
@@ -105,7 +105,7 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
     return [str(error.filename) for error in failed if not isinstance(error, FileNotFoundError)]
 
 
-def _judged(name: str, pattern: str, seen: Seen, following: str) -> Iterator[Finding]:
+def _judged(name: str, pattern: str, seen: Searched, following: str) -> Iterator[Finding]:
     """Yield the findings for one pattern. `following` is the command that makes the source follow links
     out of its roots."""
     figures: Figures = {"pattern": pattern, "files": seen.files}

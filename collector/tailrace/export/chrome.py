@@ -11,18 +11,18 @@ from typing import BinaryIO
 
 import msgspec
 
-from tailrace.export.clocks import Session
+from tailrace.export.clocks import SessionClock
 from tailrace.export.drawing import Members, draw
 from tailrace.export.output import Output
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.export.timeline import Timeline
+from tailrace.export.timeline import DrawnRows
 
 
-def write(selected: Selected, output: Output, progress: Progress) -> Left:
-    timeline = Timeline(selected, progress)
+def write(selected: Selected, output: Output, progress: RowCount) -> Left:
+    timeline = DrawnRows(selected, progress)
     out = output.main()
-    trace = Trace(out, timeline.first)
+    trace = ChromeTrace(out, timeline.first)
     out.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
     draw(timeline, trace)
     about = selected.whole.words | timeline.asked
@@ -36,7 +36,7 @@ def write(selected: Selected, output: Output, progress: Progress) -> Left:
     return timeline.left
 
 
-class Trace:
+class ChromeTrace:
     """A canvas of JSON objects, one a line. A track is a place in `_tracks`: process, thread and name."""
 
     def __init__(self, out: BinaryIO, base: int) -> None:
@@ -48,7 +48,7 @@ class Trace:
     def summary(self, name: str) -> int:
         return self._process(name)
 
-    def process(self, session: Session) -> int:
+    def process(self, session: SessionClock) -> int:
         number = self._process(f"{session.source} {session.session}")
         words = [session.format, session.clock_words, *([session.peer] if session.peer else [])]
         self._say(number, "process_labels", {"labels": "; ".join(words)})

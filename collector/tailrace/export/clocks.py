@@ -3,7 +3,7 @@
 A session whose clock is tied to wall time has its rows at their Unix times. Any other session has an axis
 of its own: the first row of its run stands at the moment at which the collector opened the run's first
 session, and all other rows are as far from it as their ticks say. A tick without a known length is drawn
-as a nanosecond. `Session.clock_words` says which of these it is, and every writer shows these words.
+as a nanosecond. `SessionClock.clock_words` says which of these it is, and every writer shows these words.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Ticks(NamedTuple):
         return round(ticks * (1e9 / rate))
 
 
-class Session(NamedTuple):
+class SessionClock(NamedTuple):
     """A session with a place on the axis.
 
     `shift` is added to aligned ticks, as nanoseconds, of rows that have no wall time. `first` and `last`
@@ -135,7 +135,7 @@ class _Facts(NamedTuple):
     peer: str | None = None
 
 
-def sessions(selected: Selected) -> dict[Key, Session]:
+def sessions(selected: Selected) -> dict[Key, SessionClock]:
     """Return the selected sessions, in the order of source and id."""
     rows = selected.condition(EVENTS)
     extents = [
@@ -176,7 +176,7 @@ def _shifts(extents: Iterable[_Extent], facts: dict[Key, _Facts]) -> dict[Key, i
     return {axis: opened.get(axis, 0) - first for axis, first in firsts.items()}
 
 
-def _session(extent: _Extent, facts: _Facts, shifts: dict[Key, int]) -> Session:
+def _session(extent: _Extent, facts: _Facts, shifts: dict[Key, int]) -> SessionClock:
     ticks = Ticks(facts.rate)
     shift = shifts.get(_axis(facts), 0)
     firsts, lasts = [], []
@@ -191,7 +191,7 @@ def _session(extent: _Extent, facts: _Facts, shifts: dict[Key, int]) -> Session:
     if not firsts and facts.opened is not None:
         firsts.append(facts.opened)
         lasts.append(facts.closed_at if facts.closed_at is not None else facts.opened)
-    session = Session(
+    session = SessionClock(
         extent.source,
         extent.format,
         extent.session,

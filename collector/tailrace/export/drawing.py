@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from tailrace.export.clocks import Session
+from tailrace.export.clocks import SessionClock
 from tailrace.export.lost import Lost, lost
 from tailrace.export.nesting import Nesting
-from tailrace.export.timeline import Item, Lane, Timeline
+from tailrace.export.timeline import DrawnRows, Item, Lane
 
 Members = dict[str, Any]
 
@@ -28,7 +28,7 @@ class Canvas(Protocol):
     def summary(self, name: str) -> int:
         """Return a track that belongs to no session."""
 
-    def process(self, session: Session) -> int:
+    def process(self, session: SessionClock) -> int:
         """Return the track of a session."""
 
     def thread(self, process: int, name: str) -> int:
@@ -53,7 +53,7 @@ class Canvas(Protocol):
         """Draw the value of a counter from now on."""
 
 
-def draw(timeline: Timeline, canvas: Canvas) -> None:
+def draw(timeline: DrawnRows, canvas: Canvas) -> None:
     whole = timeline.selected.whole
     canvas.instant(
         canvas.summary(SUMMARY), timeline.first, whole.text, None, whole.words | timeline.asked
@@ -71,8 +71,8 @@ def draw(timeline: Timeline, canvas: Canvas) -> None:
     _draw_lost(timeline, canvas, threads)
 
 
-def _draw_lost(timeline: Timeline, canvas: Canvas, threads: Threads) -> None:
-    place: tuple[Session, str] | None = None
+def _draw_lost(timeline: DrawnRows, canvas: Canvas, threads: Threads) -> None:
+    place: tuple[SessionClock, str] | None = None
     slices: Slices | None = None
     for each in lost(timeline):
         if slices is None or place != (each.session, each.stream):
@@ -93,13 +93,13 @@ class Threads:
         self._processes: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[str, str, str], int] = {}
 
-    def process(self, session: Session) -> int:
+    def process(self, session: SessionClock) -> int:
         key = (session.source, session.session)
         if key not in self._processes:
             self._processes[key] = self._canvas.process(session)
         return self._processes[key]
 
-    def thread(self, session: Session, stream: str) -> int:
+    def thread(self, session: SessionClock, stream: str) -> int:
         key = (session.source, session.session, stream)
         if key not in self._threads:
             name = f"stream {stream}" if stream else "no stream"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tailrace.errors import BrokenOffError
-from tailrace.export.formats import Writer
+from tailrace.export.formats import ExportWriter
 from tailrace.export.output import Output
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.query.engine import ATTEMPTS
 
@@ -36,7 +36,7 @@ class Exported(NamedTuple):
 
 
 def export(
-    writer: Writer, select: Callable[[], Selected], output: Output, progress: Progress
+    writer: ExportWriter, select: Callable[[], Selected], output: Output, progress: RowCount
 ) -> Exported:
     """Write what `select` takes from the newest snapshot; again if files are deleted meanwhile.
 

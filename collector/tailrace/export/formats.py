@@ -1,7 +1,7 @@
 """The formats that there are.
 
 A format is a function `write(selected, output, progress)` in a module here, and a line in `WRITERS`. It gets
-the rows from `Selected` or, to draw them in time, from a `Timeline` of it; it writes to the files of
+the rows from `Selected` or, to draw them in time, from a `DrawnRows` of it; it writes to the files of
 `Output`; and it returns how many rows it left out, by what they are.
 """
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tailrace.export.output import Output
-    from tailrace.export.progress import Progress
+    from tailrace.export.progress import RowCount
     from tailrace.export.selected import Left, Selected
 
-    Write = Callable[[Selected, Output, Progress], Left]
+    Write = Callable[[Selected, Output, RowCount], Left]
 
 
-class Writer(NamedTuple):
+class ExportWriter(NamedTuple):
     """`place` is MODULE:FUNCTION, `meaning` what comes of it, and `pipes` whether one file says it all."""
 
     place: str
@@ -33,13 +33,13 @@ class Writer(NamedTuple):
 
 
 WRITERS = {
-    "perfetto": Writer("perfetto:write", "Perfetto's protobuf, which ui.perfetto.dev opens"),
-    "chrome": Writer("chrome:write", "Chrome's JSON, which many viewers read"),
-    "parquet": Writer("tables:write_parquet", "Parquet, and the gaps beside it"),
-    "arrow": Writer("tables:write_arrow", "Arrow's IPC file, and the gaps beside it"),
-    "csv": Writer("tables:write_csv", "comma-separated values, and the gaps beside them"),
-    "jsonl": Writer("tables:write_jsonl", "JSON, one object a line, and the gaps beside it"),
-    "otlp": Writer(
+    "perfetto": ExportWriter("perfetto:write", "Perfetto's protobuf, which ui.perfetto.dev opens"),
+    "chrome": ExportWriter("chrome:write", "Chrome's JSON, which many viewers read"),
+    "parquet": ExportWriter("tables:write_parquet", "Parquet, and the gaps beside it"),
+    "arrow": ExportWriter("tables:write_arrow", "Arrow's IPC file, and the gaps beside it"),
+    "csv": ExportWriter("tables:write_csv", "comma-separated values, and the gaps beside them"),
+    "jsonl": ExportWriter("tables:write_jsonl", "JSON, one object a line, and the gaps beside it"),
+    "otlp": ExportWriter(
         "otlp:write",
         "OpenTelemetry's JSON lines: spans, with logs and metrics beside them",
         pipes=False,

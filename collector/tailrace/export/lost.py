@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import DRAWN, Session
+from tailrace.export.clocks import DRAWN, SessionClock
 from tailrace.export.neighbours import Neighbours
-from tailrace.export.progress import Progress
-from tailrace.export.timeline import Timeline
+from tailrace.export.progress import RowCount
+from tailrace.export.timeline import DrawnRows
 from tailrace.query.filters import one_of
 from tailrace.query.views import GAPS
 from tailrace.reading.moment import unix_ns
@@ -77,7 +77,7 @@ class Gap(NamedTuple):
 class Lost(NamedTuple):
     """A gap with its place. `members` are the columns of `gaps`, and what says how exact the place is."""
 
-    session: Session
+    session: SessionClock
     stream: str
     name: str
     begin: int
@@ -85,7 +85,7 @@ class Lost(NamedTuple):
     members: dict[str, Any]
 
 
-class Around:
+class Neighbourhood:
     """The events around the gaps of each stream: by their numbers, and by their offsets."""
 
     def __init__(self, gaps: list[Gap]) -> None:
@@ -120,7 +120,7 @@ class Around:
         return before, behind
 
 
-def lost(timeline: Timeline) -> Iterator[Lost]:
+def lost(timeline: DrawnRows) -> Iterator[Lost]:
     """Yield the gaps that lie within the selected times, stream by stream and by their begins.
 
     Count in `timeline.left` those without a place, and those that lie outside of the times."""
@@ -128,7 +128,7 @@ def lost(timeline: Timeline) -> Iterator[Lost]:
     gaps = [
         Gap(*row) for row in timeline.selected.few(_GAPS.format(gaps=chosen.sql), chosen.values)
     ]
-    around = Around(gaps)
+    around = Neighbourhood(gaps)
     if gaps:
         _look(timeline, around, {gap.session for gap in gaps})
     for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
@@ -136,7 +136,7 @@ def lost(timeline: Timeline) -> Iterator[Lost]:
         yield from sorted((each for each in found if each is not None), key=_by_time)
 
 
-def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
+def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
     """Show `around` all events of the sessions that have gaps, also those that are not selected.
 
     The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
@@ -145,7 +145,7 @@ def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
     answer = selected.arrow(
         _EVENTS.format(numbers=_NUMBERS, drawn=DRAWN, sessions=chosen.sql), chosen.values
     )
-    for batch in selected.batches(answer, Progress(None)):
+    for batch in selected.batches(answer, RowCount(None)):
         columns = [column.to_pylist() for column in batch.columns]
         for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
             session = timeline.sessions.get((source, name))
@@ -154,7 +154,7 @@ def _look(timeline: Timeline, around: Around, sessions: set[str]) -> None:
                 around.see((source, name, stream), number, offset, begin)
 
 
-def _place(timeline: Timeline, gap: Gap, before: int | None, behind: int | None) -> Lost | None:
+def _place(timeline: DrawnRows, gap: Gap, before: int | None, behind: int | None) -> Lost | None:
     session = timeline.session(gap.source, gap.session, gap.format)
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
@@ -176,7 +176,7 @@ def _place(timeline: Timeline, gap: Gap, before: int | None, behind: int | None)
     return Lost(session, gap.stream, f"LOST {count} ({gap.reason})", *window, known)
 
 
-def _cut(timeline: Timeline, begin: int, end: int) -> tuple[int, int] | None:
+def _cut(timeline: DrawnRows, begin: int, end: int) -> tuple[int, int] | None:
     """Return the part of a range that lies within the selected times, if any does."""
     filters = timeline.selected.filters
     if filters.since is not None:

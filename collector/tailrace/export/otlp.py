@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 import msgspec
 
 from tailrace import __version__
-from tailrace.export.clocks import Session
+from tailrace.export.clocks import SessionClock
 from tailrace.export.lost import Lost, lost
 from tailrace.export.output import Output
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.export.timeline import Item, Timeline
+from tailrace.export.timeline import DrawnRows, Item
 
 LINE_RECORDS = 1000
 """Records of one session that share a line at most."""
@@ -30,13 +30,15 @@ _SCOPE = {"name": "tailrace", "version": __version__}
 Object = dict[str, Any]
 
 
-def write(selected: Selected, output: Output, progress: Progress) -> Left:
-    timeline = Timeline(selected, progress)
+def write(selected: Selected, output: Output, progress: RowCount) -> Left:
+    timeline = DrawnRows(selected, progress)
     missing = selected.whole.text
-    spans = Lines(output.main(), missing, "resourceSpans", "scopeSpans", "spans")
+    spans = TelemetryLines(output.main(), missing, "resourceSpans", "scopeSpans", "spans")
     beside = {word: output.beside(word) for word in ("logs", "metrics")}
-    logs = Lines(beside["logs"], missing, "resourceLogs", "scopeLogs", "logRecords")
-    metrics = Lines(beside["metrics"], missing, "resourceMetrics", "scopeMetrics", "metrics")
+    logs = TelemetryLines(beside["logs"], missing, "resourceLogs", "scopeLogs", "logRecords")
+    metrics = TelemetryLines(
+        beside["metrics"], missing, "resourceMetrics", "scopeMetrics", "metrics"
+    )
     for number, item in enumerate(timeline.items()):
         session = item.lane.session
         values = item.values() if item.kind == "counter" else {}
@@ -53,17 +55,17 @@ def write(selected: Selected, output: Output, progress: Progress) -> Left:
     return timeline.left
 
 
-class Lines:
+class TelemetryLines:
     """Records of one kind of telemetry, collected to lines."""
 
     def __init__(self, out: BinaryIO | None, missing: str, *levels: str) -> None:
         self._out = out
         self._missing = missing
         self._levels = levels
-        self._session: Session | None = None
+        self._session: SessionClock | None = None
         self._records: list[Object] = []
 
-    def add(self, session: Session, record: Object) -> None:
+    def add(self, session: SessionClock, record: Object) -> None:
         if self._session is not session or len(self._records) == LINE_RECORDS:
             self.end()
             self._session = session
@@ -85,7 +87,7 @@ class Lines:
         self._out.write(msgspec.json.encode(line) + b"\n")
         self._records = []
 
-    def _about(self, session: Session) -> Object:
+    def _about(self, session: SessionClock) -> Object:
         return {
             "service.name": session.source,
             "service.instance.id": session.session,
@@ -166,11 +168,11 @@ def _ours(item: Item) -> Object:
     }
 
 
-def _trace_id(session: Session) -> str:
+def _trace_id(session: SessionClock) -> str:
     return blake2b(f"{session.source}\0{session.session}".encode(), digest_size=16).hexdigest()
 
 
-def _span_id(session: Session, kind: str, number: int) -> str:
+def _span_id(session: SessionClock, kind: str, number: int) -> str:
     """Return the id of a span: of one with an id, what others say of it as their parent."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()

@@ -11,13 +11,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from tailrace.export.clocks import Session
+from tailrace.export.clocks import SessionClock
 from tailrace.export.drawing import Members, draw
 from tailrace.export.output import Output
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.export.protobuf import double, integer, key, message, text, varint
 from tailrace.export.selected import Left, Selected
-from tailrace.export.timeline import Timeline
+from tailrace.export.timeline import DrawnRows
 
 TABLE_BYTES = 4 * 2**20
 """Bytes of interned names after which their table begins anew."""
@@ -30,13 +30,13 @@ _CLEARED, _NEEDED = integer(13, 3), integer(13, 2)
 _CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES = 1, 2, 3
 
 
-def write(selected: Selected, output: Output, progress: Progress) -> Left:
-    timeline = Timeline(selected, progress)
-    draw(timeline, Trace(output.main(), timeline.first))
+def write(selected: Selected, output: Output, progress: RowCount) -> Left:
+    timeline = DrawnRows(selected, progress)
+    draw(timeline, PerfettoTrace(output.main(), timeline.first))
     return timeline.left
 
 
-class Trace:
+class PerfettoTrace:
     """A canvas of packets, all of one sequence."""
 
     def __init__(self, out: BinaryIO, first: int) -> None:
@@ -52,7 +52,7 @@ class Trace:
     def summary(self, name: str) -> int:
         return self._describe(text(2, name))
 
-    def process(self, session: Session) -> int:
+    def process(self, session: SessionClock) -> int:
         self._ids += 1
         words = [f"{session.format}; {session.clock_words}"]
         words += [f"from {session.peer}"] if session.peer else []

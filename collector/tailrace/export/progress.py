@@ -9,7 +9,7 @@ EVERY_SECONDS = 0.2
 _CLEAR = "\r\x1b[K"
 
 
-class Progress:
+class RowCount:
     """Counts rows. `terminal` shows the count, or is None."""
 
     def __init__(self, terminal: TextIO | None) -> None:

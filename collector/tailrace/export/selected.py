@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import BrokenOffError, UnknownError
-from tailrace.export.progress import Progress
+from tailrace.export.progress import RowCount
 from tailrace.query.answer import Answer, ArrowAnswer, Page, Shape
 from tailrace.query.completeness import completeness
 from tailrace.query.engine import Engine
@@ -64,7 +64,7 @@ class Selected:
     def arrow(self, sql: str, values: tuple[object, ...] = ()) -> ArrowAnswer:
         return self._patience.make(lambda: self.engine.ask_arrow(sql, values))
 
-    def batches(self, answer: ArrowAnswer, progress: Progress) -> Iterator[pyarrow.RecordBatch]:
+    def batches(self, answer: ArrowAnswer, progress: RowCount) -> Iterator[pyarrow.RecordBatch]:
         for batch in self._patience.batches(answer):
             yield batch
             progress.add(batch.num_rows)
@@ -72,7 +72,7 @@ class Selected:
     def answer(self, sql: str, shape: Shape, values: tuple[object, ...] = ()) -> Answer:
         return self._patience.make(lambda: self.engine.ask(sql, shape, parameters=values))
 
-    def pages(self, answer: Answer, progress: Progress) -> Iterator[Page]:
+    def pages(self, answer: Answer, progress: RowCount) -> Iterator[Page]:
         for page in self._patience.pages(answer):
             yield page
             progress.add(len(page))

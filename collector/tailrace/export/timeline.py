@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
-from tailrace.export.clocks import DRAWN, Key, Session, sessions
-from tailrace.export.progress import Progress
+from tailrace.export.clocks import DRAWN, Key, SessionClock, sessions
+from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.query.views import EVENTS, SPANS
 
@@ -43,7 +43,7 @@ class Number(TypedDict):
 
 
 class Lane(NamedTuple):
-    session: Session
+    session: SessionClock
     stream: str
     substream: int | None
 
@@ -88,16 +88,16 @@ class Item(NamedTuple):
         }
 
 
-class Timeline:
+class DrawnRows:
     """The drawn rows of a selection. `left` counts the rows that have no place, by what they are."""
 
-    def __init__(self, selected: Selected, progress: Progress) -> None:
+    def __init__(self, selected: Selected, progress: RowCount) -> None:
         self.selected = selected
         self.left = Left()
         self._progress = progress
 
     @cached_property
-    def sessions(self) -> dict[Key, Session]:
+    def sessions(self) -> dict[Key, SessionClock]:
         return sessions(self.selected)
 
     @cached_property
@@ -111,9 +111,9 @@ class Timeline:
         """Return the filters of the selection, those that are given."""
         return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
 
-    def session(self, source: str, session: str, format_: str) -> Session:
+    def session(self, source: str, session: str, format_: str) -> SessionClock:
         """Return a session, even one that has nothing but gaps."""
-        return self.sessions.get((source, session)) or Session(source, format_, session)
+        return self.sessions.get((source, session)) or SessionClock(source, format_, session)
 
     def items(self) -> Iterator[Item]:
         """Yield what is drawn, lane by lane; of a lane by start, and the longer span first."""

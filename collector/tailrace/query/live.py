@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from tailrace.config.load import spool_path, store_path
 from tailrace.config.schema import OWN_SOURCE, Config
-from tailrace.errors import TailraceError
+from tailrace.errors import NoAnswerError, TailraceError
 from tailrace.query.filters import Selection
 from tailrace.store.running import RunningCollector, find, is_finished
 
@@ -89,13 +89,32 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
     """Ask the collector that runs on this configuration's store, if one does.
 
     For an answer that holds for a snapshot, see `beside`."""
+    try:
+        status = ask(config, _Status, environ)
+    except NoAnswerError as error:
+        return Live(unasked=str(error))
+    if status is None:
+        return NOBODY
+    own = {OWN_SOURCE} if status.heartbeat.interval_seconds else set()
+    awaited = (each for name, source in status.sources.items() for each in _awaited(name, source))
+    return Live(frozenset(status.sources.keys() | own), tuple(awaited))
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> T | None:
+    """Return the fields of `type_` from the status of the collector that runs on this configuration's store.
+
+    Return None if no collector runs and the last one finished. Raise NoAnswerError otherwise."""
     store, spool = store_path(config, environ), Path(spool_path(config, environ))
-    local = "://" not in store
-    directories = [Path(store), spool] if local else [spool]
+    directories = [spool] if "://" in store else [Path(store), spool]
     daemon = find(directories[0], directories)
     if daemon is not None:
-        return _ask(config, daemon)
-    return NOBODY if is_finished(directories[0]) else Live(unasked=UNFINISHED)
+        return _status(config, daemon, type_)
+    if is_finished(directories[0]):
+        return None
+    raise NoAnswerError(UNFINISHED)
 
 
 def beside(snapshot: Versioned, ask: Look) -> Live:
@@ -112,20 +131,18 @@ def beside(snapshot: Versioned, ask: Look) -> Live:
     return Live(unasked=OVERTAKEN)
 
 
-def _ask(config: Config, daemon: RunningCollector) -> Live:
+def _status(config: Config, daemon: RunningCollector, type_: type[T]) -> T:
     from tailrace.query import admin  # noqa: PLC0415 - HTTP and TLS, only where a collector runs
 
     who = f"the collector that runs on this store (process {daemon.pid})"
     if not daemon.addresses.get("admin"):
-        return Live(unasked=f"{who} has no admin endpoint")
+        raise NoAnswerError(f"{who} has no admin endpoint")
     try:
         text = admin.page(config.admin, daemon.addresses["admin"], "/status?format=json")
-        status = msgspec.json.decode(text, type=_Status)
+        return msgspec.json.decode(text, type=type_)
     except (OSError, TailraceError, msgspec.DecodeError, ValueError) as error:
-        return Live(unasked=f"{who} did not answer: {error}; is --config its configuration?")
-    own = {OWN_SOURCE} if status.heartbeat.interval_seconds else set()
-    awaited = (each for name, source in status.sources.items() for each in _awaited(name, source))
-    return Live(frozenset(status.sources.keys() | own), tuple(awaited))
+        why = f"{who} did not answer: {error}; is --config its configuration?"
+        raise NoAnswerError(why) from error
 
 
 def _awaited(name: str, source: _Source) -> list[AwaitedEvents]:

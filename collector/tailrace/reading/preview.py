@@ -9,6 +9,7 @@ from html import escape
 from tailrace.query import grid
 from tailrace.query.answer import AnswerColumn, Page
 from tailrace.query.completeness import Completeness
+from tailrace.reading.sketch import sketch
 from tailrace.terminal import printable
 
 ROWS = 20
@@ -33,7 +34,9 @@ def html(columns: Sequence[AnswerColumn], page: Page, whole: Completeness) -> It
             shown = grid.NULL if value is None else str(value)
             yield f'<td style="text-align: {side}">{_cell(shown)}</td>'
         yield "</tr>"
-    yield f"</tbody></table><p>{_rows(page)}; "
+    yield "</tbody></table>"
+    yield from sketch(columns, page[:ROWS])
+    yield f"<p>{_rows(page)}; "
     yield whole.text if whole.complete else f"<strong>{escape(whole.text)}</strong>"
     yield "</p>"
 

@@ -30,7 +30,8 @@ T = TypeVar("T")
 class Result:
     """Rows that are queried anew each time somebody reads them: as Arrow, as data frames, or by iteration
     as the dicts that `tailrace query --json` prints (nested values, JSON and `attributes` as objects). `count`
-    counts, `print` and notebooks show the first rows, and any consumer of Arrow takes a result.
+    counts, `print` and notebooks (with a drawing of spans) show the first rows, and any consumer of Arrow takes a
+    result.
 
     Everything read from one result comes from the store's snapshot: the same rows, and the same
     completeness, until the store is refreshed. (Upkeep deletes files an hour after it merged them. A

@@ -20,7 +20,7 @@ SETTLE_MOST = 60.0
 LOOK_SECONDS = 0.05
 
 
-class Around:
+class Tracing:
     """One run of a program. `status` is its exit status, or None if it did not run. `refusal` says why it
     could not be started, and `failure` what went wrong with the collector."""
 

@@ -27,7 +27,7 @@ from tailrace.errors import TailraceError
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.run import program
-from tailrace.run.around import Around
+from tailrace.run.around import Tracing
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, digest, total
 from tailrace.run.evidence import collect
 from tailrace.run.surroundings import sources
@@ -70,7 +70,7 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     # The table of a run has only the program's events, and none of our own.
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
-    around = Around(wanted.arguments, wanted.traces)
+    around = Tracing(wanted.arguments, wanted.traces)
     with tamed_garbage_collection():
         _collect(loaded._replace(config=config), clock, around)
         if around.refusal is not None:
@@ -121,7 +121,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
     return certificate
 
 
-def _collect(loaded: Loaded, clock: Clock, around: Around) -> None:
+def _collect(loaded: Loaded, clock: Clock, around: Tracing) -> None:
     """Run a collector around the program."""
     try:
         with collecting(loaded, clock, Mode(last=True)) as daemon:

@@ -1,0 +1,166 @@
+"""Show overviews of a collector: on the whole screen of a terminal, one below the other, or as JSON."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+
+from tailrace.cli.output.amounts import spell_bytes, spell_seconds
+from tailrace.overview import Overview, SourceOverview
+from tailrace.query.answer import AnswerColumn, Shape
+from tailrace.query.grid import clip, layout
+from tailrace.terminal import printable, unguarded
+from tailrace.units import counted
+
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+"""Switch to the terminal's second screen without a cursor, and back."""
+
+HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+TEXTS = ("source", "format")
+NUMBERS = (
+    "open", "streams", "rows", "rows/s", "received/s", "missing", "awaited", "malformed", "behind",
+)  # fmt: skip
+"""The columns of the table of sources."""
+
+TREND_CELLS = 20
+"""The newest rates of a source, which its trend on the whole screen draws."""
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+class Answered(NamedTuple):
+    """An overview. `problem` is why there is no newer one; its rates are unknown then."""
+
+    overview: Overview
+    problem: str = ""
+
+
+Show = Callable[[Answered], None]
+
+
+def print_object(seen: Answered) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(seen.overview) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def print_page(seen: Answered) -> None:
+    """Print a page and an empty line, cut to the width of a terminal."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    lines = [*page(seen, width=width, bold=False), ""]
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
+    sys.stdout.buffer.flush()
+
+
+@contextmanager
+def whole_screen() -> Iterator[Show]:
+    """Give a function that draws a page over the one before, on the terminal's second screen."""
+    terminal = unguarded(sys.stdout)
+    trends: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=TREND_CELLS))
+
+    def show(seen: Answered) -> None:
+        for source in seen.overview.sources:
+            trends[source.source].append(source.rows_per_second or 0.0)
+        width, height = shutil.get_terminal_size()
+        lines = page(seen, trends, width=width, bold=not os.environ.get("NO_COLOR"))
+        if len(lines) > height:
+            hidden = counted(len(lines) - height + 1, "more line")
+            lines = [*lines[: height - 1], f"{hidden}: enlarge the terminal"]
+        text = "\n".join(line + REST_OF_LINE for line in lines)
+        terminal.write(f"{HOME}{text}{REST_OF_SCREEN}")
+        terminal.flush()
+
+    terminal.write(ENTER)
+    try:
+        yield show
+    finally:
+        terminal.write(LEAVE)
+        terminal.flush()
+
+
+def page(
+    seen: Answered,
+    trends: dict[str, deque[float]] | None = None,
+    *,
+    width: int | None,
+    bold: bool,
+) -> list[str]:
+    """Return the lines of a page: the collector, its problems, a table of its sources."""
+    strong = _bold if bold else str
+    lines = [_cut(line, width) for line in _heading(seen.overview)]
+    lines += [strong(_cut(line, width)) for line in _problems(seen)]
+    names = [*TEXTS, *NUMBERS, *(["trend"] if trends is not None else [])]
+    types = ["VARCHAR" if name not in NUMBERS else "BIGINT" for name in names]
+    columns = [
+        AnswerColumn(i, *each, Shape.TEXT) for i, each in enumerate(zip(names, types, strict=True))
+    ]
+    rows = [_cells(source, trends) for source in seen.overview.sources]
+    return [*lines, "", *layout(columns, [rows], width=width, heading=strong)]
+
+
+def _heading(seen: Overview) -> Iterator[str]:
+    up = spell_seconds(seen.uptime_seconds)
+    yield f"{seen.state}: process {seen.pid}, up {up}, version {seen.version}, kernels {seen.kernels}, {seen.store}"
+    commit = "no commit since the last answer"
+    if seen.commit_seconds is not None:
+        commit = f"a commit takes {spell_seconds(seen.commit_seconds)}"
+    rate = "" if (rows := seen.rows_committed_per_second) is None else f" ({rows:,.0f}/s)"
+    yield (
+        f"{seen.rows_committed:,} rows committed{rate}; {commit}; {spell_bytes(seen.uncommitted_bytes)}"
+        f" not committed; {spell_bytes(seen.state_bytes)} of state"
+    )
+
+
+def _problems(seen: Answered) -> Iterator[str]:
+    if seen.problem:
+        yield f"no answer, so these figures are old: {seen.problem}"
+    if seen.overview.failure:
+        yield f"failed: {seen.overview.failure}"
+    for name, text in seen.overview.conditions.items():
+        yield f"{name}: {text}"
+
+
+def _cells(
+    source: SourceOverview, trends: dict[str, deque[float]] | None
+) -> tuple[str | None, ...]:
+    missing = f"{source.missing_events:,}"
+    if not source.missing_is_known:
+        missing += " or more"
+    rows, received = source.rows_per_second, source.received_bytes_per_second
+    cells = (
+        source.source,
+        source.format,
+        f"{source.open:,}",
+        f"{source.streams:,}",
+        f"{source.rows:,}",
+        None if rows is None else f"{rows:,.0f}",
+        None if received is None else spell_bytes(received),
+        missing,
+        f"{source.awaited_events:,}",
+        f"{source.malformed_records:,}",
+        spell_bytes(source.behind_bytes),
+    )
+    return cells if trends is None else (*cells, _trend(trends[source.source]))
+
+
+def _trend(rates: Sequence[float]) -> str:
+    """Return a bar for each rate, relative to the greatest; a rate above zero is never an empty bar."""
+    greatest = max(rates, default=0.0) or 1.0
+    return "".join(BARS[math.ceil(rate / greatest * (len(BARS) - 1))] for rate in rates)
+
+
+def _cut(line: str, width: int | None) -> str:
+    text = printable(line)
+    return text if width is None else clip(text, width)
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m"

@@ -1,0 +1,30 @@
+"""A class name means one thing: no two modules of the collector have a class of the same name."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+from tests.docs.pages import ROOT
+
+DELIBERATE = {
+    "Catalog": "the views of a database, and the files of a directory: neither knows the other",
+    "Finding": "what `doctor` found on a host, and what a ledger found in a stream",
+    "Numbers": "the numbers that a kernel of ovni reads, and the sequence numbers of a ledger",
+    "Place": "where a session's events stand, and where a store's table is read",
+    "Rows": "rows on their way to a commit, and the rows of an answer",
+}
+"""Names that two rooms use, with the reason why each is the plain word there."""
+
+
+def class_names():
+    for path in sorted((ROOT / "collector" / "tailrace").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                yield node.name
+
+
+def test_a_class_name_is_used_once():
+    counts = Counter(class_names())
+    assert {name for name, count in counts.items() if count > 1} == DELIBERATE.keys()
+    assert all(counts[name] == 2 for name in DELIBERATE)
