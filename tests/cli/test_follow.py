@@ -59,6 +59,12 @@ def test_one_source_can_be_chosen(tmp_path):
     assert [json.loads(line)["seq"] for line in out.splitlines()] == [1, 3, 5, 7]
 
 
+def test_attributes_are_objects_in_json(tmp_path):
+    make(tmp_path, [row(attributes={"a": [1]}), row(offset=1)])
+    out = run("follow", "--store", tmp_path, "--json", "--from-start", "--lines", "2")
+    assert [json.loads(line)["attributes"] for line in out.splitlines()] == [{"a": [1]}, None]
+
+
 def test_ctrl_c_ends_it_without_a_word(tmp_path):
     make(tmp_path, [row(seq=1)])
     follower = start("follow", "--store", tmp_path, "--from-start")

@@ -136,8 +136,21 @@ def _columns():
     )
 
 
+OBJECTS = (
+    "`attributes`, `producer` and `totals` are JSON objects: text in SQL (`attributes ->> '$.cell'`), CSV and Arrow; objects in JSON",
+    "output (`query --json`, `follow --json`, `export --to jsonl`, ...) and in the dicts of `tailrace.open`. A column is known by its name: one",
+    "that a statement calls otherwise stays text. What JSON cannot say is spelled as an object:",
+    "",
+    "| spelling | meaning |",
+    "|---|---|",
+    '| `{"$f64":"7ff8000000000000"}` | a NaN or an infinity, by its bits |',
+    '| `{"$bytes":"c328"}` | a text that is not UTF-8, by its bytes |',
+    '| `"$types":{"x":"i64"}` | types that the values of members do not show: an i64 without a sign, an empty array |',
+)
+
+
 def _views():
-    yield from ("", "## The views")
+    yield from ("", "## The views", "", *OBJECTS)
     for view in VIEWS:
         yield from ("", f"### `{view.name}`: {view.meaning}")
         rows = ((f"`{column.name}`", column.type, column.meaning) for column in view.columns)

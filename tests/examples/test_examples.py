@@ -87,7 +87,7 @@ def test_the_simulator(run, store):
     assert closed(results) == ["goodbye"]
     (session,) = results.sessions()
     assert (session["clock"], session["ticks_per_second"]) == ("logical", 1e9)
-    reworked = len(results.events(name="rework"))
+    reworked = results.events(name="rework").count()
     for stream, servers in ((1, 1), (2, 2)):
         services = results.spans(stream=stream, name="service").pl()
         assert services.height == 500 + reworked
@@ -100,7 +100,7 @@ def test_the_simulator(run, store):
             busy += change
             most = max(most, busy)
         assert most == servers
-    assert len(results.events(kind="counter")) == 4 * (500 + reworked)
+    assert results.events(kind="counter").count() == 4 * (500 + reworked)
     ((longest, *rest),) = asked(EXAMPLES / "simulator.py", results)
     assert len(rest) == 9
     assert float(longest["waited"]) > float(rest[-1]["waited"]) > 0
@@ -142,7 +142,7 @@ def test_the_pipeline_in_a_file(tmp_path):
     ]
     subprocess.run(command, check=True, timeout=60, capture_output=True)
     with tailrace.open(tmp_path, complete_only=True) as results:
-        assert len(results.spans()) == 301
+        assert results.spans().count() == 301
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler: apt install gcc")
@@ -154,10 +154,10 @@ def test_the_solver(run, store, tmp_path):
     results = store()
     assert closed(results) == ["goodbye"]
     for stream in (1, 2):
-        assert len(results.spans(stream=stream, name="sweep")) == 400
-        assert len(results.spans(stream=stream, name="wait")) == 800
-    assert len(results.events(kind="counter", name="residual")) == 8
-    assert len(results.events(name="solved")) == 1
+        assert results.spans(stream=stream, name="sweep").count() == 400
+        assert results.spans(stream=stream, name="wait").count() == 800
+    assert results.events(kind="counter", name="residual").count() == 8
+    assert results.events(name="solved").count() == 1
     (rows,) = asked(EXAMPLES / "solver.c", results)
     assert [row["name"] for row in rows if row["stream"] == "2"] == ["sweep", "wait"]
 
@@ -171,4 +171,4 @@ def test_the_job_of_several_processes(run, store, collector):
     assert sum(int(line.split()[1]) for line in lines[3:-1]) == 24
     results = store()
     assert closed(results) == ["goodbye"] * 3
-    assert len(results.spans(name="piece")) == len(results.spans(name="factors")) == 24
+    assert results.spans(name="piece").count() == results.spans(name="factors").count() == 24

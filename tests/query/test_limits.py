@@ -176,7 +176,7 @@ def test_questions_are_of_the_snapshot_until_it_is_refreshed(tmp_path):
         commit(tmp_path, [row(name="two")])
         assert [r["name"] for r in opened.events()] == ["one"]
         assert opened.refresh()
-        assert len(opened.events()) == 2
+        assert opened.events().count() == 2
 
 
 PARENT = """

@@ -16,7 +16,7 @@ from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.grid import cells, clip, fit, layout
 from tailrace.query.output import write_arrow, write_csv, write_json
-from tailrace.query.views import EVENTS
+from tailrace.query.views import EVENTS, VIEWS
 from tailrace.terminal import printable
 from tests.query.tables import make, row
 
@@ -88,6 +88,35 @@ def value(engine, sql):
 )
 def test_a_value_is_exact_in_json(engine, sql, expected):
     assert value(engine, sql) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("'{\"a\": [1]}' AS attributes", {"attributes": {"a": [1]}}),
+        ("NULL AS attributes, 'x' AS totals", {"attributes": None, "totals": "x"}),
+        (
+            "'{\"a\":1' AS attributes, '[1]' AS producer",
+            {"attributes": '{"a":1', "producer": "[1]"},
+        ),
+        (
+            "'{}' AS attributes, '{\"b\":2}' AS attributes",
+            {"attributes": {}, "attributes_1": {"b": 2}},
+        ),
+        ("7 AS totals, '{}' AS other", {"totals": 7, "other": "{}"}),
+    ],
+)
+def test_the_views_columns_of_objects_are_objects_in_json(engine, sql, expected):
+    assert json.loads(as_json(engine, f"SELECT {sql}")) == expected
+
+
+def test_the_documented_columns_of_objects_are_written_as_objects():
+    named = {c.name for view in VIEWS for c in view.columns if c.meaning.startswith("JSON object")}
+    columns = [AnswerColumn(i, name, "VARCHAR", Shape.JSON) for i, name in enumerate(sorted(named))]
+    out = io.BytesIO()
+    write_json(columns, [[('{"a":1}',) * len(columns)]], out)
+    assert json.loads(out.getvalue()) == {name: {"a": 1} for name in named}
+    assert named == {"attributes", "producer", "totals"}
 
 
 def test_a_decimal_keeps_its_digits_in_json(engine):

@@ -147,7 +147,7 @@ SHAPES = {
     "batches": lambda result: result.batches(),
     "df": lambda result: result.df(),
     "pl": lambda result: result.pl(),
-    "len": len,
+    "count": lambda result: result.count(),
     "str": str,
     "html": lambda result: result._repr_html_(),
 }
@@ -193,10 +193,10 @@ def test_a_source_that_comes_later_is_known_from_then_on(tmp_path):
     with tailrace.open(make(tmp_path, [row(seq=0)])) as store:
         late = store.spans(source="late")
         with pytest.raises(tailrace.UnknownError):
-            len(late)
+            late.count()
         make(tmp_path, [row(seq=1, source="late")])
         store.refresh()
-        assert (len(late), late.completeness.complete) == (1, True)
+        assert (late.count(), late.completeness.complete) == (1, True)
 
 
 @pytest.fixture(scope="module")
@@ -251,17 +251,17 @@ def test_an_empty_store_is_not_complete_nor_is_one_with_the_daemons_own_events(t
 def test_completeness_can_be_demanded_of_one_result(store, whole_store):
     with pytest.raises(tailrace.IncompleteError, match="network 4"):
         store.spans(session="ab").require_complete()
-    assert len(store.spans(session="ab", stream=1).require_complete()) == 2
+    assert store.spans(session="ab", stream=1).require_complete().count() == 2
     with tailrace.open(whole_store) as whole:
         demanding = whole.spans().require_complete()
-        assert len(demanding) == 3
+        assert demanding.count() == 3
 
 
 def test_a_demand_stays_when_the_store_goes_on(tmp_path):
     with tailrace.open(make(tmp_path, [row(seq=0)])) as store:
         demanding = store.spans().require_complete()
         make(tmp_path, [gap(1, 1)])
-        assert len(demanding) == 1
+        assert demanding.count() == 1
         assert store.refresh()
         with pytest.raises(IncompleteError):
             demanding.arrow()

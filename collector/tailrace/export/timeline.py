@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -19,20 +19,27 @@ from tailrace.query.views import EVENTS, SPANS
 
 _COLUMNS = (
     'source, session, stream, substream, kind, name, category, id, parent, seq, start, "end", time, aligned,'
-    " open, attributes"
+    " open, attributes, numbers"
 )
 _FORGOTTEN = "attributes IS NOT NULL AND contains(attributes, 'begin_forgotten')"
 """Ends of spans that `spans` has."""
 
 _DRAWN = """
 SELECT {columns} FROM (
-  SELECT * EXCLUDE (open), 'span' AS kind, open FROM spans WHERE {spans}
+  SELECT * EXCLUDE (open), 'span' AS kind, open, NULL AS numbers FROM spans WHERE {spans}
   UNION ALL BY NAME
-  SELECT *, false AS open FROM events
+  SELECT *, false AS open, CASE WHEN kind = 'counter' THEN part.numbers(attributes) END AS numbers FROM events
   WHERE {drawn} AND kind NOT IN ('span', 'begin') AND NOT (kind = 'end' AND {forgotten}) AND ({events})
 )
 ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
 """
+
+
+class Number(TypedDict):
+    """One number of a counter: its name if there are several, and its text."""
+
+    member: str | None
+    value: str
 
 
 class Lane(NamedTuple):
@@ -55,6 +62,8 @@ class Item(NamedTuple):
     end: int | None
     open: bool
     attributes: str | None
+    numbers: list[Number] | None = None
+    """What a counter gave, as the view `counters` finds it."""
 
     @property
     def is_span(self) -> bool:
@@ -72,14 +81,11 @@ class Item(NamedTuple):
 
     def values(self) -> dict[str, int | float]:
         """Return the values of a counter, by name; none if it has no number."""
-        members = self.members()
-        for key in ("value", "tailrace.counter"):
-            if _is_number(members.get(key)):
-                return {self.name: members[key]}
-        several = members.get("args")
-        if not isinstance(several, dict):
-            return {}
-        return {f"{self.name}.{k}": v for k, v in several.items() if _is_number(v)}
+        return {
+            self.name if member is None else f"{self.name}.{member}": number
+            for member, number in map(_read, self.numbers or ())
+            if number is not None
+        }
 
 
 class DrawnRows:
@@ -144,6 +150,7 @@ class DrawnRows:
         aligned: int | None,
         open_: bool,
         attributes: str | None,
+        numbers: list[Number] | None,
     ) -> Item | None:
         session = lane.session
         begin = session.place(time, aligned)
@@ -156,8 +163,14 @@ class DrawnRows:
         if kind == "span" and start is not None and end is not None:
             ends = session.end(begin, start, end)
         shown = name if name is not None else f"({kind} without a name)"
-        return Item(lane, kind, shown, category, id_, parent, seq, begin, ends, open_, attributes)
+        return Item(
+            lane, kind, shown, category, id_, parent, seq, begin, ends, open_, attributes, numbers
+        )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _read(given: Number) -> tuple[str | None, int | float | None]:
+    """Return a number with its name among several; None in place of one that is too large."""
+    try:
+        return given["member"], msgspec.json.decode(given["value"], type=int | float)
+    except ValueError:
+        return given["member"], None

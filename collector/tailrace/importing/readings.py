@@ -125,7 +125,7 @@ def _closes(columns: str, sources: tuple[str, ...]) -> str:
     """Return a SELECT of the closing rows of files' sessions, one for each session."""
     listed = ", ".join(map(quote, sources))
     return (
-        f"SELECT {columns} FROM part.shown"  # noqa: S608 - quoted
-        f" WHERE kind = 'session' AND name = 'close' AND source IN ({listed})"
+        f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted
+        f" WHERE name = 'close' AND source IN ({listed})"
         " AND contains(attributes, '\"file\"')"
     )

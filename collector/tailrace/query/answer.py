@@ -32,6 +32,9 @@ _NUMBERS = frozenset(
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
 """Matches DuckDB errors that are not caused by files. Through Arrow, all of DuckDB's errors are OSErrors."""
 
+_OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
+"""The names of the views' columns of JSON objects; DuckDB numbers those that come again."""
+
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
 
@@ -39,23 +42,26 @@ class Shape(StrEnum):
     TEXT = "text"
     """Numbers as numbers, everything else as text."""
     JSON = "json"
-    """Numbers and truth values unchanged, JSON and nested values as JSON text, everything else as text."""
+    """Numbers and truth values unchanged; JSON, nested values and the views' columns of JSON objects as JSON text;
+    everything else as text."""
 
 
 class AnswerColumn:
     """One column of an answer. Names are unique, because DuckDB numbers repeated names."""
 
-    __slots__ = ("embedded", "name", "number", "sql", "type")
+    __slots__ = ("embedded", "name", "number", "objects", "sql", "type")
 
     def __init__(self, index: int, name: str, type_: str, shape: Shape) -> None:
         nested = type_.startswith(_NESTED) or type_.endswith("]")
+        objects = type_ == "VARCHAR" and _OBJECTS.fullmatch(name) is not None
         self.name = name
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
-        self.embedded = nested and shape is Shape.JSON
-        """Whether values are JSON text."""
+        self.embedded = (nested or objects) and shape is Shape.JSON
+        """Whether values are JSON text, to become part of JSON: all that is JSON or, of `objects`, all that is an object."""
+        self.objects = objects
         self.sql = f"c{index}"
-        if self.embedded:
+        if self.embedded and not objects:
             self.sql = f"to_json(c{index})::VARCHAR"
         elif not (
             self.number or type_ == "VARCHAR" or (type_ == "BOOLEAN" and shape is Shape.JSON)

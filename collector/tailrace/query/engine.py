@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ from tailrace.query.catalog import Catalog, nothing, null
 from tailrace.query.filters import quote
 from tailrace.query.guard import Parameters, Statement, examine
 from tailrace.query.limits import DATABASES_SHARE, SPILL, Limits
+from tailrace.query.regions import regions_of
+from tailrace.query.statistics import Region
 from tailrace.query.table import TableReader
 from tailrace.store.refusal import line
 
@@ -70,6 +72,8 @@ class Engine:
             self.table.enter(room)
         self._catalog = Catalog()
         self.connection = connect(self.table, limits or Limits(), room)
+        self._catalog.forget(self.table.statistics)
+        self._picked: list[str] | None = None
 
     def beside(self) -> Engine:
         """Return another engine on the same snapshot, for a statement to run while this engine's is still
@@ -81,6 +85,7 @@ class Engine:
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
         attach(other.connection, self.table, self._source)
+        other._picked = None  # noqa: SLF001 - our own class
         return other
 
     def restrict(self, source: str) -> None:
@@ -121,7 +126,7 @@ class Engine:
 
         It is not examined, which would plan it once more, and its columns are not converted: they must
         be numbers, truth values or text."""
-        answer = self._run(sql, lambda: Rows(self.connection, sql, parameters))
+        answer = self._run(sql, parameters, lambda: Rows(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
 
@@ -146,15 +151,33 @@ class Engine:
 
     def prepare_all(self) -> None:
         """Define all views, so that they can be read from `connection`."""
-        self._based(lambda: self._catalog.prepare_all(self.connection))
+        self._based(self._prepare_all)
+
+    def _prepare_all(self) -> None:
+        self._pick(None)
+        self._catalog.prepare_all(self.connection)
+
+    def _prepare(self, sql: str, parameters: Parameters) -> None:
+        self._pick(None)
+        self._catalog.prepare(self.connection, sql)
+        if self.table.local:
+            self._pick(regions_of(self.connection, sql, parameters))
+
+    def _pick(self, regions: list[Region] | None) -> None:
+        """Let `stored` read the files that may have rows of these regions; None for all files."""
+        picked = None if regions is None else self.table.picked(regions)
+        if picked != self._picked:
+            read(self.connection, self.table.file_uris() if picked is None else picked)
+            self._picked = picked
 
     def _ask(self, sql: str, parameters: Parameters, run: Callable[[Statement], T]) -> T:
-        return self._run(sql, lambda: run(self._examined(sql, parameters)))
+        return self._run(sql, parameters, lambda: run(self._examined(sql, parameters)))
 
-    def _run(self, sql: str, run: Callable[[], T]) -> T:
-        """Run a statement once its views are defined; again if files of the snapshot are deleted meanwhile."""
+    def _run(self, sql: str, parameters: Parameters, run: Callable[[], T]) -> T:
+        """Run a statement once its views are defined, on the files that may have rows of it; again if files of the
+        snapshot are deleted meanwhile."""
         for _ in range(ATTEMPTS):
-            self._based(lambda: self._catalog.prepare(self.connection, sql))
+            self._based(lambda: self._prepare(sql, parameters))
             try:
                 return run()
             except duckdb.InterruptException as error:
@@ -198,7 +221,8 @@ class Engine:
 
     def _show(self) -> None:
         """Show the table's snapshot."""
-        self._catalog.forget()
+        self._catalog.forget(self.table.statistics)
+        self._picked = None
         show(self.connection, self.table, self._source)
 
 
@@ -259,13 +283,17 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
     """Give a connection the objects that `stored` reads. Each connection has its own."""
     connection.execute("SET VARIABLE watched = ?", [table.watched])
     if table.local:
-        files = [literal(file) for file in sorted(table.file_uris())]
-        connection.execute("SET VARIABLE files = ?", [files])
+        read(connection, table.file_uris())
     else:
         connection.execute("DROP VIEW IF EXISTS stored")
         connection.register("stored" if source is None else "snapshot", table.dataset())
         if source is not None:
             connection.execute(f"CREATE TEMP VIEW stored AS FROM snapshot{_of(source)}")
+
+
+def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
+    """Let `stored` read these files of a local table."""
+    connection.execute("SET VARIABLE files = ?", [[_literal(file) for file in sorted(files)]])
 
 
 def overtaken(table: TableReader) -> bool:

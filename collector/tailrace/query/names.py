@@ -8,8 +8,8 @@ there.
 
 All names of a snapshot are one value, a hash table made of a list of maps, so that a lookup is an
 expression. Rows are not joined, and rows and columns that nobody asks for cost nothing. Still, a lookup
-reads attributes, the largest column, wherever a name is shown. So `Catalog` first checks whether there
-are any names, and without them rows are shown as stored.
+reads attributes, the largest column, wherever a name is shown. So without any names, rows are shown as stored
+(`rows`).
 """
 
 from __future__ import annotations
@@ -50,10 +50,6 @@ CREATE MACRO part.first_name_of(names, source, session, keys) AS CASE
   ELSE part.name_of(names, source, session, keys)
 END;
 
--- The JSON pointer to a member of an object, for any name; and the member as text.
-CREATE MACRO part.pointer(name) AS '/' || replace(replace(name, '~', '~0'), '/', '~1');
-CREATE MACRO part.named_member(object, name) AS object ->> part.pointer(name);
-
 -- The members whose names are known, as JSON.
 CREATE MACRO part.known_members(names, source, session, asked) AS list_filter(
   list_transform(json_keys(asked), lambda member: {
@@ -84,8 +80,8 @@ END;
 CREATE VIEW part.name_rows AS
 SELECT source, session, name, "offset" AS place,
   part.member(attributes, '$."$key"') AS key, part.member(attributes, '$."$scope"') AS scope
-FROM part.shown
-WHERE kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"');
+FROM part.kept_names
+WHERE name IS NOT NULL AND contains(attributes, '"$key"');
 
 CREATE VIEW part.learnt AS
 WITH given AS MATERIALIZED (
@@ -121,14 +117,7 @@ LEFT JOIN filled USING (number);
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
 """Take the names of the snapshot."""
 
-ROWS = {
-    "part.rows": "part.current",
-    "part.span_rows": "part.stored_spans",
-    "part.session_rows": "(FROM part.shown SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind))",
-}
-"""The views of rows with names, and the views they are made from."""
-
-_ANSWERED = """
+ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
   coalesce(name, answer) AS name,
   part.answered(attributes, answer IS NOT NULL, members, known) AS attributes
@@ -141,20 +130,11 @@ FROM (
     SELECT *,
       CASE WHEN name IS NULL THEN part.asked_name(attributes) END AS asked,
       part.asked_members(attributes) AS members
-    FROM {}, part.known
+    FROM {rows}, part.known
   )
 )
 """
-
-
-def _views(create: str, select: str) -> str:
-    return ";\n".join(
-        f"{create} VIEW {view} AS {select.format(rows)}" for view, rows in ROWS.items()
-    )
-
-
-AS_STORED = _views("CREATE OR REPLACE", "FROM {}")
-ANSWERED = _views("CREATE OR REPLACE", _ANSWERED)
+"""Rows with the names of the keys that they ask for."""
 
 
 _PRODUCERS = """
@@ -189,4 +169,5 @@ WHERE value IS NOT NULL
 GROUP BY source, session, word;
 """
 
-NAMES = f"{_NAMES}\n{_views('CREATE', 'FROM {}')};\n{_PRODUCERS}"
+NAMES = (_NAMES, _PRODUCERS)
+"""What finds names, and what shows sessions by them."""

@@ -1,8 +1,9 @@
 """Write answers as JSON lines, CSV and Arrow: UTF-8 bytes, page by page, so that no answer is held whole.
 
 - JSON: one object a row. Integers of any size are exact. NaN and infinities are null, since JSON has no
-  word for them. Columns of type JSON, lists, structs and maps are nested JSON. All other types (times,
-  blobs, intervals, ...) are DuckDB's text for them. Control characters are escaped.
+  word for them. Columns of type JSON, lists, structs and maps are nested JSON, and so are objects in the views'
+  columns `attributes`, `producer` and `totals`. All other types (times, blobs, intervals, ...) are DuckDB's text
+  for them. Control characters are escaped.
 - CSV: RFC 4180, except that lines end with a newline alone. There is a heading, and null is an empty
   field.
 - Arrow: the IPC stream format, with DuckDB's own types.
@@ -32,15 +33,15 @@ _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO) -> None:
     encoder = msgspec.json.Encoder(decimal_format="number")
     names = [column.name for column in columns]
-    embedded = [i for i, column in enumerate(columns) if column.embedded]
+    embedded = [(i, column.objects) for i, column in enumerate(columns) if column.embedded]
     for page in pages:
-        objects = []
+        lines = []
         for row in page:
             values = list(row)
-            for i in embedded:
-                values[i] = None if row[i] is None else _json_inside(row[i])
-            objects.append(dict(zip(names, values, strict=True)))
-        out.write(_CONTROLS.sub(_escape, encoder.encode_lines(objects)))
+            for i, only_objects in embedded:
+                values[i] = None if row[i] is None else _json_inside(row[i], only_objects)
+            lines.append(dict(zip(names, values, strict=True)))
+        out.write(_CONTROLS.sub(_escape, encoder.encode_lines(lines)))
         out.flush()
 
 
@@ -89,9 +90,11 @@ def write_arrow(
             out.flush()
 
 
-def _json_inside(text: str) -> msgspec.Raw | str:
+def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
     """Return valid JSON unchanged, and a string where DuckDB calls text JSON although it is not (it
-    allows NaN)."""
+    allows NaN), or where text in a column of objects is none."""
+    if only_objects and not text.startswith("{"):
+        return text
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):

@@ -1,6 +1,7 @@
 """The macros and inner views that the public views are made of, as SQL over one snapshot called `stored`.
 
-They are in the schema `part`, out of people's way; `all_gaps` is public.
+They are in the schema `part`, out of people's way; `all_gaps` is public. Rows of the few kinds that views need
+again and again are in tables, `part.kept_…`, which `Catalog` fills from a snapshot when a statement needs them.
 
 No value in the table makes them fail: sums are computed in 128 bits, and a value that does not fit in 64
 bits, or is no JSON or no number, becomes null.
@@ -36,6 +37,28 @@ END;
 -- A member of a JSON object as text.
 CREATE MACRO part.member(attributes, path) AS CASE WHEN json_valid(attributes) THEN attributes ->> path END;
 
+-- The JSON pointer to a member of an object, for any name; and the member as text.
+CREATE MACRO part.pointer(name) AS '/' || replace(replace(name, '~', '~0'), '/', '~1');
+CREATE MACRO part.named_member(object, name) AS object ->> part.pointer(name);
+
+-- The values of a counter, as the text of numbers: its `value`, Heph's `tailrace.counter`, or each number among
+-- DFTracer's `args`, which has a member's name. None for attributes without numbers.
+CREATE MACRO part.is_number(attributes, path) AS
+  coalesce(json_type(attributes, path) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT'), false);
+CREATE MACRO part.numbers_in(attributes) AS CASE
+  WHEN part.is_number(attributes, '$.value') THEN [{'member': NULL::VARCHAR, 'value': attributes ->> '$.value'}]
+  WHEN part.is_number(attributes, '$."tailrace.counter"') THEN
+    [{'member': NULL::VARCHAR, 'value': attributes ->> '$."tailrace.counter"'}]
+  ELSE coalesce(list_transform(
+    list_filter(
+      json_keys(attributes, '$.args'), lambda name: part.is_number(attributes, '/args' || part.pointer(name))
+    ),
+    lambda name: {'member': name, 'value': part.named_member(attributes -> '$.args', name)}
+  ), [])
+END;
+CREATE MACRO part.numbers(attributes) AS
+  part.numbers_in(CASE WHEN json_valid(attributes) THEN attributes END);
+
 -- The position of a row among its session's rows.
 CREATE MACRO part.place("offset", time) AS
   {'offset': "offset", 'time': coalesce(time, -9223372036854775808)};
@@ -43,14 +66,12 @@ CREATE MACRO part.place("offset", time) AS
 -- The session rows. Later words replace earlier words: `offset` orders them by the session's bytes, and
 -- `time` orders documents that arrived at the same offset. `ours` are the words of the collector itself.
 -- A producer may put its own words into a footer, but cannot set a clock with them.
--- Here and below, SEMI JOIN takes the place of WHERE. Above a WHERE, DuckDB does not see that a group is
--- one row, and joins it to every row even if nobody asks for its columns.
 CREATE VIEW part.session_words AS
 SELECT day, source, format, session, name, "offset", part.place("offset", time) AS place,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
   CASE WHEN name IN ('open', 'moved', 'restart', 'resume', 'continue', 'rest', 'close') THEN words END AS ours,
   CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
-FROM part.shown SEMI JOIN (VALUES ('session')) AS wanted(kind) USING (kind);
+FROM part.kept_sessions;
 
 -- Each session's clock, as far as it is known. `epoch` is the time of tick 0.
 CREATE VIEW part.clocks AS
@@ -98,72 +119,38 @@ CREATE MACRO part.unopened() AS CASE WHEN getvariable('watched') THEN 'open' ELS
 
 -- Connections that only resume a session which another connection began, and have no events of their own.
 CREATE VIEW part.resuming AS
-SELECT DISTINCT source, session
-FROM (FROM part.session_words WHERE starts_with(ours ->> '$.closed', 'resumes '))
+WITH resumed AS MATERIALIZED (
+  SELECT DISTINCT source, session
+  FROM part.session_words
+  WHERE starts_with(ours ->> '$.closed', 'resumes ')
+)
+FROM resumed
 ANTI JOIN (
   SELECT DISTINCT source, session  -- or the join would hold all events
-  FROM part.shown SEMI JOIN (VALUES ('span'), ('counter'), ('gap')) AS wanted(kind) USING (kind)
+  FROM part.shown
+  SEMI JOIN resumed USING (source, session)
+  SEMI JOIN (VALUES ('span'), ('counter'), ('gap')) AS wanted(kind) USING (kind)
 ) USING (source, session);
 
 -- Names that came after their events: the last name of each id in a session.
 CREATE VIEW part.late_names AS
 SELECT source, session, id, arg_max(name, "offset") AS late_name
-FROM part.shown SEMI JOIN (VALUES ('name')) AS wanted(kind) USING (kind)
+FROM part.kept_names
 GROUP BY source, session, id;
-
--- Ends whose begins the collector had evicted. The row of the begin has the rest of the span.
-CREATE VIEW part.parted_ends AS
-SELECT source, session, id, max("end") AS "end"
-FROM part.shown
-WHERE kind = 'end' AND contains(attributes, 'begin_forgotten')
-  AND attributes ->> '$."$flaw"' = 'begin_forgotten'
-GROUP BY source, session, id;
-
--- Begins that no span supersedes. The row of a whole span stands where its begin stands. Spans that began
--- and ended between two commits have no row of a begin, so begins are few: the spans are looked through for
--- them, never the other way round.
-CREATE VIEW part.unsuperseded AS
-SELECT b.*
-FROM (FROM part.shown WHERE kind = 'begin') AS b
-ANTI JOIN (
-  SELECT source, session, "offset"
-  FROM part.shown AS s
-  SEMI JOIN (SELECT source, session, "offset" FROM part.shown WHERE kind = 'begin') AS t
-    ON s."offset" = t."offset" AND s.session = t.session AND s.source = t.source
-  WHERE kind = 'span'
-) AS e
-  ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source;
-
--- All rows but superseded begins.
-CREATE VIEW part.current AS
-FROM part.shown WHERE kind <> 'begin'
-UNION ALL
-FROM part.unsuperseded;
 
 -- Spans without an end.
 CREATE VIEW part.open_begins AS
 SELECT b.*
-FROM part.unsuperseded AS b
-ANTI JOIN part.parted_ends AS e
+FROM part.kept_open AS b
+ANTI JOIN part.kept_ends AS e
   ON e.id = b.id AND e.session = b.session AND e.source = b.source;
-
--- Spans, ended or still open.
-CREATE VIEW part.stored_spans AS
-SELECT *, false AS open FROM part.shown WHERE kind = 'span'
-UNION ALL
-SELECT *, true AS open FROM part.open_begins
-UNION ALL
-SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
-FROM part.unsuperseded AS b
-JOIN part.parted_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source;
 
 -- All gap and heal rows. An amount of null means unknown.
 CREATE VIEW part.findings AS
-SELECT day, source, format, session, stream, seq, kind, name, id, attributes, "offset",
+SELECT * EXCLUDE (missing),
   CASE WHEN missing > 0 THEN missing END AS amount,
   part.member(attributes, '$.of') AS "of", part.member(attributes, '$.detail') AS detail
-FROM part.shown
-WHERE kind IN ('gap', 'heal');
+FROM part.kept_findings;
 
 -- Every gap, healed or not, and a gap for each session that is `unfinished?`. A heal repays the gap that
 -- has its numbers or, without numbers, the oldest gaps of the same reason, record id and kind of record.
@@ -222,8 +209,7 @@ GROUP BY source, format, session, stream;
 
 -- Sources with a damaged file, which may have held rows of any session.
 CREATE VIEW part.damaged_sources AS
-SELECT DISTINCT source FROM part.shown
-SEMI JOIN (VALUES ('gap', 'damaged')) AS wanted(kind, session) USING (kind, session);
+SELECT DISTINCT source FROM part.kept_findings WHERE kind = 'gap' AND session = 'damaged';
 
 -- The stored events of each stream. Rows that were stored before the clock was known get their times
 -- from their first and last start.
@@ -266,9 +252,44 @@ FROM part.open_begins
 GROUP BY source, format, session, stream;
 """
 
-REPLACING = (
-    "FROM stored WHERE kind = 'session' AND name = 'open' AND contains(attributes, '\"replaces\"')"
-)
+_FINDINGS = """
+SELECT day, source, format, session, stream, seq, kind, name, id, missing, attributes, "offset"
+FROM part.shown WHERE kind = """
+
+KEPT = {
+    "part.kept_sessions": """
+SELECT day, source, format, session, name, time, attributes, "offset" FROM stored WHERE kind = 'session'
+""",
+    "part.kept_names": """
+SELECT source, session, name, id, attributes, "offset" FROM part.shown WHERE kind = 'name'
+""",
+    "part.kept_findings": f"{_FINDINGS} 'gap' UNION ALL {_FINDINGS} 'heal'",
+    "part.kept_begins": "FROM part.shown WHERE kind = 'begin'",
+    "part.kept_open": """
+SELECT b.*
+FROM part.kept_begins AS b
+ANTI JOIN (
+  SELECT source, session, "offset"
+  FROM part.shown
+  WHERE kind = 'span' AND "offset" IN (SELECT "offset" FROM part.kept_begins)
+) AS e
+  ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
+""",
+    "part.kept_ends": """
+WITH ends AS MATERIALIZED (SELECT source, session, id, "end", attributes FROM part.shown WHERE kind = 'end')
+SELECT source, session, id, max("end") AS "end"
+FROM ends
+WHERE contains(attributes, 'begin_forgotten') AND attributes ->> '$."$flaw"' = 'begin_forgotten'
+GROUP BY source, session, id
+""",
+}
+"""What the tables hold, in the order in which they are filled. DuckDB finds the rows of one kind without reading the
+other columns of other rows; it would read them all for a list of kinds, or beside a condition on text.
+
+`kept_open` are the begins that no span supersedes: the row of a whole span stands where its begin stands. `kept_ends` are ends
+whose begins the collector had evicted; the row of the begin has the rest of the span."""
+
+REPLACING = "FROM part.kept_sessions WHERE name = 'open' AND contains(attributes, '\"replaces\"')"
 """The sessions of files that are read again."""
 
 HIDE = f"""
@@ -278,15 +299,15 @@ WITH pairs AS (
 ),
 whole AS (
   SELECT part.root(session) AS root
-  FROM stored
-  WHERE kind = 'session' AND name = 'close' AND contains(attributes, '"file"')
-    AND attributes ->> '$.closed' = 'end of file'
+  FROM part.kept_sessions
+  WHERE name = 'close' AND contains(attributes, '"file"') AND attributes ->> '$.closed' = 'end of file'
 )
 SELECT replaced AS root FROM pairs SEMI JOIN whole USING (root)
 UNION
-SELECT root FROM pairs ANTI JOIN whole USING (root)
+SELECT root FROM pairs ANTI JOIN whole USING (root);
+DELETE FROM part.kept_sessions WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
-"""Note which sessions are left out of `part.shown`."""
+"""Note which sessions are left out of `part.shown`, and forget their rows."""
 
 SHOWN = "FROM stored"
 SHOWN_EXCEPT_HIDDEN = "FROM stored WHERE part.root(session) NOT IN (SELECT root FROM part.hidden)"

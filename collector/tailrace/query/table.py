@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
 from tailrace.errors import StoreError
+from tailrace.query.statistics import FileStatistics, Region
 from tailrace.store.layout import TABLE_NAME, is_local, open_table, table_root
 from tailrace.store.lock import is_held
 from tailrace.store.refusal import line
@@ -44,6 +47,7 @@ class TableReader(TableSnapshot):
         super().__init__(open_table(self.root, options, check_readable))
         if version is not None and version != self._table.version():
             self._go_to(version)
+        self._statistics = self._table.version(), FileStatistics(self._table)
 
     def enter(self, room: str) -> None:
         """Make `room` the working directory, and link the files of a local table there."""
@@ -58,13 +62,24 @@ class TableReader(TableSnapshot):
         because nothing there says otherwise."""
         return not self.local or is_held(Path(self.root).parent)
 
+    @property
+    def statistics(self) -> FileStatistics:
+        """Return what the log states of the files of this version. The log is read once for each version."""
+        if self._statistics[0] != self._table.version():
+            self._statistics = self._table.version(), FileStatistics(self._table)
+        return self._statistics[1]
+
     def file_uris(self) -> list[str]:
         """Return the files of this version: paths, or URLs."""
-        uris = super().file_uris()
         if not self.local:
-            return uris
-        # The library percent-encodes the table's own path. Below it, there is only DAY/FILE.
-        return ["/".join([self.seen_at, *uri.rsplit("/", 2)[1:]]) for uri in uris]
+            return super().file_uris()
+        return [f"{self.seen_at}/{unquote(path)}" for path in self.statistics.paths]
+
+    def picked(self, regions: Sequence[Region]) -> list[str]:
+        """Return the files of a local table that may have rows of these regions; at least one, if there are any, for
+        the database to learn its columns."""
+        uris, numbers = self.file_uris(), self.statistics.numbers(regions)
+        return [uris[number] for number in numbers] or uris[:1]
 
     def files_by_age(self) -> list[AddedFile]:
         """Return the snapshot's files, ordered by day and then by the time at which they were written."""

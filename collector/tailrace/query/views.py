@@ -58,15 +58,12 @@ EVENTS = View(
         *_as_stored("missing attributes offset end_offset"),
     ),
     """
-    SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq, e.kind,
-      coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, e.depth, e.start, e."end",
-      coalesce(e.time, part.ticks_ns(e.start, c.epoch, c.ticks_per_second)) AS time,
-      part.readable(coalesce(e.time, part.ticks_ns(e.start, c.epoch, c.ticks_per_second))) AS wall,
+    SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq, e.kind, e.name, e.category, e.id, e.parent,
+      e.depth, e.start, e."end", e.time, part.readable(e.time) AS wall,
       try_cast(e.start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned,
       e.missing, e.attributes, e."offset", e.end_offset
-    FROM part.rows AS e
+    FROM part.timed_rows AS e
     LEFT JOIN part.clocks AS c USING (source, session)
-    LEFT JOIN part.late_names AS n USING (source, session, id)
     """,
 )
 
@@ -96,17 +93,51 @@ SPANS = View(
         *_as_stored("offset end_offset"),
     ),
     """
-    SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq,
-      coalesce(e.name, n.late_name) AS name, e.category, id, e.parent, e.depth, start, e."end",
-      e.open, try_cast(e."end"::HUGEINT - start AS BIGINT) AS ticks,
-      part.ticks_ns(e."end"::HUGEINT - start, 0, c.ticks_per_second) AS duration,
-      coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second)) AS time,
-      part.readable(coalesce(e.time, part.ticks_ns(start, c.epoch, c.ticks_per_second))) AS wall,
-      try_cast(start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned,
+    SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq, e.name, e.category, e.id, e.parent,
+      e.depth, e.start, e."end", e.open, try_cast(e."end"::HUGEINT - e.start AS BIGINT) AS ticks,
+      part.ticks_ns(e."end"::HUGEINT - e.start, 0, c.ticks_per_second) AS duration,
+      e.time, part.readable(e.time) AS wall,
+      try_cast(e.start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned,
       e.attributes, e."offset", e.end_offset
-    FROM part.span_rows AS e
+    FROM part.timed_spans AS e
     LEFT JOIN part.clocks AS c USING (source, session)
-    LEFT JOIN part.late_names AS n USING (source, session, id)
+    """,
+)
+
+COUNTERS = View(
+    "counters",
+    "the values of counters: one row for each number that a counter gave",
+    (
+        *_as_stored("day source format session stream substream seq"),
+        ViewColumn(
+            "name",
+            "VARCHAR",
+            "the counter's name; for one of several numbers in `args`, followed by `.` and the number's name there",
+        ),
+        ViewColumn(
+            "value",
+            "DOUBLE",
+            "the member `value` or `tailrace.counter` of its attributes, or a number in `args`; whole numbers"
+            " beyond 2^53 are rounded, `attributes` has them exactly; null where the counter gave no number",
+        ),
+        *_as_stored("category id start"),
+        ViewColumn(
+            "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
+        ),
+        _WALL,
+        _ALIGNED,
+        *_as_stored("attributes offset"),
+    ),
+    """
+    SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq,
+      CASE WHEN e.number.member IS NULL THEN e.name ELSE concat_ws('.', e.name, e.number.member) END AS name,
+      try_cast(e.number.value AS DOUBLE) AS value, e.category, e.id, e.start, e.time, part.readable(e.time) AS wall,
+      try_cast(e.start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned, e.attributes, e."offset"
+    FROM (
+      SELECT *, unnest(CASE WHEN len(numbers) > 0 THEN numbers ELSE [NULL] END) AS number
+      FROM (SELECT *, part.numbers(attributes) AS numbers FROM part.timed_rows WHERE kind = 'counter')
+    ) AS e
+    LEFT JOIN part.clocks AS c USING (source, session)
     """,
 )
 
@@ -216,7 +247,7 @@ SESSIONS = View(
       SELECT source, session, sum(open_spans) AS open_spans FROM part.open_counts GROUP BY source, session
     ),
     begun AS (
-      SELECT source, session, count(*) AS begins FROM part.unsuperseded GROUP BY source, session
+      SELECT source, session, count(*) AS begins FROM part.kept_open GROUP BY source, session
     ),
     lost AS (
       SELECT source, session, sum(missing) AS missing, bool_or(unknown) AS unknown
@@ -312,4 +343,4 @@ STREAMS = View(
     "source, first_time, session, try_cast(stream AS BIGINT), stream",
 )
 
-VIEWS = (EVENTS, SPANS, GAPS, SESSIONS, STREAMS)
+VIEWS = (EVENTS, SPANS, COUNTERS, GAPS, SESSIONS, STREAMS)

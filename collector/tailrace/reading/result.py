@@ -29,8 +29,9 @@ T = TypeVar("T")
 
 class Result:
     """Rows that are queried anew each time somebody reads them: as Arrow, as data frames, or by iteration
-    as the dicts that `tailrace query --json` prints (nested values and JSON as objects). `len` counts,
-    `print` and notebooks (with a drawing of spans) show the first rows, and any consumer of Arrow takes a result.
+    as the dicts that `tailrace query --json` prints (nested values, JSON and `attributes` as objects). `count`
+    counts, `print` and notebooks (with a drawing of spans) show the first rows, and any consumer of Arrow takes a
+    result.
 
     Everything read from one result comes from the store's snapshot: the same rows, and the same
     completeness, until the store is refreshed. (Upkeep deletes files an hour after it merged them. A
@@ -127,19 +128,24 @@ class Result:
         )
         columns = begun.answer.columns
         names = [column.name for column in columns]
-        nested = [column.name for column in columns if column.embedded]
+        nested = [(column.name, column.objects) for column in columns if column.embedded]
         try:
             for page in begun.patience.pages(begun.answer):
                 for row in page:
                     values = dict(zip(names, row, strict=True))
-                    for name in nested:
-                        values[name] = _parsed(values[name])
+                    for name, objects in nested:
+                        values[name] = _parsed(values[name], objects=objects)
                     yield values
         finally:
             begun.engine.close()
 
-    def __len__(self) -> int:
-        """Count the rows without fetching them. (`list` calls this, too, before it fetches.)"""
+    def __bool__(self) -> bool:
+        """Refuse, since an answer that is empty and one that is not would look alike."""
+        raise TypeError("whether there are rows must be asked: use .count()")
+
+    def count(self) -> int:
+        """Return the number of rows, without fetching them. (There is no `len`: `list` would call it, and so ask
+        twice.)"""
         begun = self._begin(lambda engine, sql, values: engine.count(sql, values))
         begun.engine.close()
         return begun.answer
@@ -177,10 +183,11 @@ def _batches(begun: Begun[ArrowAnswer | RemoteArrowAnswer]) -> Iterator[pyarrow.
         begun.engine.close()
 
 
-def _parsed(text: str | None) -> object:
-    """Parse JSON. Text that DuckDB calls JSON although it is not (it allows NaN) stays text."""
-    if text is None:
-        return None
+def _parsed(text: str | None, *, objects: bool) -> object:
+    """Parse JSON. Text that DuckDB calls JSON although it is not (it allows NaN) stays text, and so does text in a
+    column of objects that is none."""
+    if text is None or (objects and not text.startswith("{")):
+        return text
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits
 from tailrace.query.live import look
-from tailrace.query.views import EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
+from tailrace.query.views import COUNTERS, EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
 from tailrace.reading.asking import SharedSnapshot
 from tailrace.reading.moment import Time
 from tailrace.reading.question import Filters, Streams, Texts, select, statement
@@ -106,6 +106,23 @@ class Store:
         """Return every row of the table; `kind` says which rows are spans, instants, counters and so on."""
         filters = Filters(source, session, stream, since, until, name, kind)
         return self._select(EVENTS, filters, columns, order, limit)
+
+    def counters(
+        self,
+        *,
+        source: Texts | None = None,
+        session: Texts | None = None,
+        stream: Streams | None = None,
+        name: Texts | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Texts | None = None,
+        order: Texts | None = None,
+        limit: SupportsIndex | None = None,
+    ) -> Result:
+        """Return the values of counters."""
+        filters = Filters(source, session, stream, since, until, name)
+        return self._select(COUNTERS, filters, columns, order, limit)
 
     def gaps(
         self,

@@ -55,6 +55,7 @@ STATED = (
     "stream",
     "substream",
     "seq",
+    "kind",
     "start",
     "end",
     "time",
