@@ -1,7 +1,7 @@
 """Just enough of S3 for the table: a bucket in memory, over HTTP, that can misbehave on purpose.
 
-Objects with ranges, conditional PUT, listing with `start-after`, delete one or many. No signatures,
-no multipart uploads (files here stay below the size where the client uses them).
+Objects with ranges, conditional PUT, listing with `start-after`, delete one or many, uploads in parts. No
+signatures.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class S3Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.objects = {}
+        self.uploads = {}
         self.lock = threading.Lock()
         self.drop = 0
         self.full = False
@@ -91,6 +92,10 @@ class Handler(BaseHTTPRequestHandler):
         if server.full:
             self._answer(403, b"<Error><Code>QuotaExceeded</Code></Error>")
             return
+        if "uploadId" in self.query:
+            server.uploads[self.query["uploadId"]][int(self.query["partNumber"])] = self.body
+            self._answer(200, b"", ETag=_etag(self.body))
+            return
         with server.lock:
             if self.headers.get("If-None-Match") == "*" and self.key in server.objects:
                 self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
@@ -120,12 +125,31 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(204, b"")
 
     def do_POST(self):
-        """Delete many."""
+        """Delete many, or begin or end an upload in parts."""
+        if "uploads" in self.query or "uploadId" in self.query:
+            self._upload()
+            return
         keys = re.findall(r"<Key>.*?</Key>", self.body.decode())
         for key in keys:
             self.server.objects.pop(unescape(key[5:-6]), None)
         deleted = "".join(f"<Deleted>{key}</Deleted>" for key in keys)
         self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
+
+    def _upload(self):
+        server = self.server
+        if "uploads" in self.query:
+            with server.lock:
+                upload = str(len(server.uploads))
+                server.uploads[upload] = {}
+            result = "InitiateMultipartUploadResult"
+            text = f"<{result}><UploadId>{upload}</UploadId></{result}>"
+        else:
+            parts = server.uploads[self.query["uploadId"]]
+            data = b"".join(parts[number] for number in sorted(parts))
+            server.objects[self.key] = data
+            result = "CompleteMultipartUploadResult"
+            text = f"<{result}><ETag>{escape(_etag(data))}</ETag></{result}>"
+        self._answer(200, text.encode())
 
     def _object(self, data):
         if data is None:

@@ -41,6 +41,7 @@ COMMANDS = {
     "diff": "Compare the spans of two runs.",
     "follow": "Show rows as they arrive.",
     "top": "Watch the running collector.",
+    "view": "Look at a store in a browser.",
     "export": "Write events in the formats of other tools.",
     "upkeep": "Merge small files and delete old days.",
     "doctor": "Say what to change on this host before anything is lost.",

@@ -141,13 +141,13 @@ def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> Non
     """Show `around` all events of the sessions that have gaps, also those that are not selected.
 
     The sessions are a list of values, since DuckDB might hold all events to join them with gaps."""
-    selected = timeline.selected
+    selected, places = timeline.selected, timeline.sessions
     chosen = one_of("session", sorted(sessions))
     answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
     for batch in selected.batches(answer, RowCount(None)):
         columns = [column.to_pylist() for column in batch.columns]
         for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
-            session = timeline.sessions.get((source, name))
+            session = places.get((source, name))
             begin = None if session is None else session.place(time, aligned)
             if begin is not None:
                 around.see((source, name, stream), number, offset, begin)

@@ -1,0 +1,152 @@
+"""Build a flame graph: share the time of all lanes among names, by the names that enclose them.
+
+Each moment of a lane belongs to the innermost span that is open then (`innermost`). Spans of one name under
+the same enclosing names are one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from tailrace.analysis.innermost import LaneSpan, shares
+from tailrace.query.engine import Engine
+from tailrace.query.filters import RowCondition, all_of
+from tailrace.query.window import Window
+
+DEEPEST = 200
+"""Spans inside each other that have nodes of their own. Spans below count for the deepest node."""
+
+UNITS = ("ns", "ticks")
+
+_PLACED = """
+SELECT s.source, s.session, s.stream, s.substream, s.name, s.open, s.depth, s."offset",
+  CASE WHEN part.ticks_ns(0, 0, c.ticks_per_second) IS NULL THEN 'ticks' ELSE 'ns' END AS unit,
+  coalesce(s.time, part.ticks_ns(s.start, 0, c.ticks_per_second), s.start) AS begins,
+  CASE WHEN NOT s.open THEN coalesce(s.duration::HUGEINT, s."end"::HUGEINT - s.start) END AS length,
+  s.time
+FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
+"""
+
+
+class FlameNode(NamedTuple):
+    """One node, as it stands in the list of all nodes: `parent` is a place in that list before it.
+
+    `own` is the time during which a span of the node is innermost; `total` has the nodes inside, too."""
+
+    parent: int | None
+    name: str | None
+    spans: int
+    total: int
+    own: int
+
+
+class FlameGraph(NamedTuple):
+    """The nodes, and how many spans of the window have not ended and are in none of them."""
+
+    unit: str
+    nodes: list[FlameNode]
+    open: int
+
+    def pruned(self, most: int) -> tuple[list[FlameNode], int]:
+        """Return at most `most` nodes, those with the largest totals, and how many are left out.
+
+        A node never stays without its parent, whose total is at least as large."""
+        if len(self.nodes) <= most:
+            return self.nodes, 0
+        ranked = sorted(range(len(self.nodes)), key=lambda place: (-self.nodes[place].total, place))
+        kept = sorted(ranked[:most])
+        places = {old: new for new, old in enumerate(kept)}
+        chosen = [self.nodes[old] for old in kept]
+        moved = [
+            node if node.parent is None else node._replace(parent=places[node.parent])
+            for node in chosen
+        ]
+        return moved, len(self.nodes) - most
+
+
+class _Nodes:
+    """The nodes while they are made."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[int | None, str | None], int] = {}
+        self._made: list[tuple[int | None, str | None]] = []
+        self.counts: list[int] = []
+
+    def count(self, parent: int | None, name: str | None) -> int:
+        """Count a span; return the place of its node."""
+        place = self._places.setdefault((parent, name), len(self._made))
+        if place == len(self._made):
+            self._made.append((parent, name))
+            self.counts.append(0)
+        self.counts[place] += 1
+        return place
+
+    def whole(self, own: dict[int, int]) -> list[FlameNode]:
+        totals = [own.get(place, 0) for place in range(len(self._made))]
+        for place in range(len(self._made) - 1, -1, -1):
+            parent = self._made[place][0]
+            if parent is not None:
+                totals[parent] += totals[place]
+        return [
+            FlameNode(parent, name, self.counts[place], totals[place], own.get(place, 0))
+            for place, (parent, name) in enumerate(self._made)
+        ]
+
+
+def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
+    """Return the flame graph of the spans that overlap a window, cut to it. `unit` is one of `UNITS`.
+
+    It reads every span of the window in order. Raise QueryError or StoreError."""
+    nodes = _Nodes()
+    own: dict[int, int] = {}
+    for _, rows in groupby(_in_lanes(engine, window, unit), itemgetter(0, 1, 2, 3)):
+        for place, time in shares(_lane(rows, window, nodes)).items():
+            own[place] = own.get(place, 0) + time
+    chosen = _overlapping(window)
+    counting = f"SELECT count(*) FROM ({_PLACED}) WHERE open AND unit = ? AND {chosen.sql}"  # noqa: S608 - our own words
+    ((still_open,),) = engine.rows(counting, (unit, *chosen.values))
+    return FlameGraph(unit, nodes.whole(own), still_open)
+
+
+def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSpan[int]]:
+    """Yield the spans of one lane, cut to the window, with their nodes as owners."""
+    enclosing: list[tuple[int, int]] = []
+    for row in rows:
+        begin, length, name = row[4:]
+        end = begin + length
+        while enclosing and enclosing[-1][0] <= begin:
+            enclosing.pop()
+        above = enclosing[-1][1] if enclosing else None
+        if len(enclosing) < DEEPEST or above is None:
+            above = nodes.count(above, name)
+        else:
+            nodes.counts[above] += 1
+        if end > begin:
+            enclosing.append((end, above))
+        since = begin if window.since is None else max(begin, window.since)
+        until = end if window.until is None else min(end, window.until)
+        yield LaneSpan(since, until, above)
+
+
+def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
+    chosen = _overlapping(window)
+    sql = (
+        f"SELECT source, session, stream, substream, begins, length, name FROM ({_PLACED})"  # noqa: S608 - our own words
+        f" WHERE NOT open AND begins IS NOT NULL AND length IS NOT NULL AND unit = ? AND {chosen.sql}"
+        ' ORDER BY source, session, stream, substream, begins, length DESC, depth, "offset"'
+    )
+    return engine.rows(sql, (unit, *chosen.values))
+
+
+def _overlapping(window: Window) -> RowCondition:
+    """Return the condition on spans that overlap the window. An open span ends at no time."""
+    conditions = [window.selection.condition]
+    if window.since is not None:
+        conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))
+        conditions.append(RowCondition("time IS NOT NULL"))
+    if window.until is not None:
+        conditions.append(RowCondition("time < ?", (window.until,)))
+    return all_of(conditions)

@@ -1,0 +1,229 @@
+"""The notes that people make about ranges of time: one small file each, beside the table.
+
+A note is written once, under a name that no other note has, and never changed. So two writers never undo one
+another's work, whether the store is a directory or at a URL. The table's upkeep does not touch these files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from tailrace.errors import FullError, StoreError
+from tailrace.store.durable import fsync
+from tailrace.store.layout import is_local
+from tailrace.store.refusal import line, refusal
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem  # type: ignore[import-untyped]  # it has no types
+
+DIRECTORY = "notes"
+
+NOTES_MAX = 1000
+"""Notes of one store. Whoever lists them reads a file for each."""
+
+TEXT_MAX = 10_000
+"""Characters of a note."""
+
+_SUFFIX = ".json"
+_ID = re.compile(r"[0-9a-f]{16}")
+_FILE = re.compile(rf"{_ID.pattern}\{_SUFFIX}")
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A text about a range of time (Unix nanoseconds, the same twice for a moment), made at a time.
+
+    It may be about one source, session or stream; empty words mean all."""
+
+    id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+    made: int
+    from_: int = msgspec.field(name="from")
+    to: int
+    text: str
+    source: str = ""
+    session: str = ""
+    stream: str = ""
+
+
+class ListedNotes(NamedTuple):
+    """The notes by their times, and the names of files that are no notes."""
+
+    notes: list[Note]
+    unreadable: list[str]
+
+
+class NoteStore:
+    """The notes of a store, a directory or URL. Methods raise StoreError and FullError."""
+
+    def __init__(self, store: str, options: dict[str, str]) -> None:
+        self._place: _NotePlace = (
+            _Directory(Path(store.removeprefix("file://")) / DIRECTORY)
+            if is_local(store.removeprefix("file://"))
+            else _Bucket(f"{store.rstrip('/')}/{DIRECTORY}", options)
+        )
+
+    @property
+    def refused(self) -> str | None:
+        """Return why no note can be kept here, as far as that is known without trying."""
+        return self._place.refused
+
+    def list(self) -> ListedNotes:
+        """Return all notes, the earliest first."""
+        found: list[Note] = []
+        unreadable: list[str] = []
+        for name in sorted(filter(_FILE.fullmatch, self._place.names()))[:NOTES_MAX]:
+            data = self._place.read(name)
+            if data is None:
+                continue  # it was removed just now
+            try:
+                note = msgspec.json.decode(data, type=Note)
+            except msgspec.DecodeError:
+                unreadable.append(name)
+            else:
+                found.append(note)
+        return ListedNotes(
+            sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
+        )
+
+    def add(self, note: Note) -> None:
+        if len(list(filter(_FILE.fullmatch, self._place.names()))) >= NOTES_MAX:
+            raise FullError(f"{self._place}: has {NOTES_MAX} notes; remove some")
+        self._place.write(f"{note.id}{_SUFFIX}", msgspec.json.encode(note))
+
+    def remove(self, id_: str) -> bool:
+        """Remove a note; return whether there was one."""
+        return _ID.fullmatch(id_) is not None and self._place.remove(f"{id_}{_SUFFIX}")
+
+
+class _NotePlace(Protocol):
+    """Small files under names."""
+
+    @property
+    def refused(self) -> str | None: ...
+
+    def names(self) -> Iterable[str]: ...
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+    def remove(self, name: str) -> bool: ...
+
+
+class _Directory:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def refused(self) -> str | None:
+        lowest = self._path if self._path.is_dir() else self._path.parent
+        if os.access(lowest, os.W_OK | os.X_OK):
+            return None
+        return f"{lowest}: this user may not write there"
+
+    def names(self) -> Iterable[str]:
+        try:
+            return [each.name for each in self._path.iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise refusal(error, str(self), "list the notes") from error
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise refusal(error, str(self._path / name), "read the note") from error
+
+    def write(self, name: str, data: bytes) -> None:
+        part = self._path / f".{name}.part"
+        try:
+            self._path.mkdir(exist_ok=True)
+            part.write_bytes(data)
+            fsync(part)
+            part.replace(self._path / name)
+            fsync(self._path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise refusal(error, str(self._path), "keep a note") from error
+
+    def remove(self, name: str) -> bool:
+        try:
+            (self._path / name).unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise refusal(error, str(self._path / name), "remove the note") from error
+        return True
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+
+class _Bucket:
+    """Objects below a URL. The store accepts an object whole or not at all."""
+
+    def __init__(self, url: str, options: dict[str, str]) -> None:
+        self._url = url
+        self._options = options
+
+    @property
+    def refused(self) -> str | None:
+        return None  # only trying tells
+
+    def names(self) -> Iterable[str]:
+        from pyarrow.fs import FileSelector  # noqa: PLC0415 - 100 ms, and only needed at a URL
+
+        try:
+            found = self._files().get_file_info(FileSelector("", allow_not_found=True))
+        except OSError as error:
+            raise StoreError(f"{self._url}: cannot list the notes: {line(error)}") from error
+        return [each.base_name for each in found]
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            with self._files().open_input_file(name) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{self._url}/{name}: cannot read the note: {line(error)}") from error
+
+    def write(self, name: str, data: bytes) -> None:
+        from deltalake._internal import DeltaFileSystemHandler  # noqa: PLC0415 - see `names`
+
+        # pyarrow's file around it would pass a buffer on, which the library (1.6.6) refuses to write.
+        try:
+            file = DeltaFileSystemHandler(self._url, self._options or None).open_output_stream(name)
+            file.write(data)
+            file.close()  # type: ignore[attr-defined] # the library's stub lacks it
+        except OSError as error:
+            raise StoreError(f"{self._url}/{name}: cannot keep the note: {line(error)}") from error
+
+    def remove(self, name: str) -> bool:
+        if self.read(name) is None:
+            return False
+        try:
+            self._files().delete_file(name)
+        except OSError as error:
+            raise StoreError(
+                f"{self._url}/{name}: cannot remove the note: {line(error)}"
+            ) from error
+        return True
+
+    def _files(self) -> FileSystem:
+        from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - see `names`
+        from pyarrow.fs import PyFileSystem  # noqa: PLC0415
+
+        return PyFileSystem(DeltaStorageHandler(self._url, self._options or None))
+
+    def __str__(self) -> str:
+        return self._url

@@ -1,0 +1,236 @@
+"""The way from a request to an answer: parameters, a turn at the desk, the work in a thread, JSON.
+
+The work ends when the client leaves, and when it takes longer than `SECONDS`. Equal questions about equal
+snapshots have equal answers, so the last answers are kept: many pages that show the same cost as much as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from tailrace.errors import BrokenOffError, TailraceError
+from tailrace.view.answering import FileAnswer, TooLongError, encoded, failure, refusal, response
+from tailrace.view.desk import SLOTS, DeskTurn, LeftError, Shelf
+from tailrace.view.questions import ApiQuestion
+
+Q = TypeVar("Q", bound=ApiQuestion)
+T = TypeVar("T")
+
+SECONDS = 60.0
+"""How long a request may take, with the time that it waits for its turn."""
+
+LONG_SLOTS = 1
+"""Exports that are written at the same time."""
+
+BODY_BYTES = 2**20
+KEPT_BYTES = 16 * 2**20
+"""Answers that are kept, together."""
+
+INTERRUPT_SECONDS = 0.2
+ATTEMPTS = 3
+"""How often a question is asked whose snapshot's files were deleted meanwhile."""
+
+
+class Endpoint(NamedTuple, Generic[Q]):
+    """A path of the API. `answer` runs in a thread; it returns an object of the class `gives`, or content.
+
+    `kept` says whether equal questions about the same snapshot have equal answers."""
+
+    method: str
+    path: str
+    about: str
+    takes: type[Q]
+    gives: type[msgspec.Struct]
+    answer: Callable[[DeskTurn, Q], msgspec.Struct | FileAnswer]
+    kept: bool = True
+    media_types: Sequence[str] = ()
+    """Types of content that it may return instead."""
+
+
+class KeptAnswers:
+    """The last answers, by question and snapshot."""
+
+    def __init__(self, most: int = KEPT_BYTES) -> None:
+        self._most = most
+        self._size = 0
+        self._answers: OrderedDict[object, FileAnswer | bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: object) -> FileAnswer | bytes | None:
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+            return self._answers.get(key)
+
+    def put(self, key: object, answer: FileAnswer | bytes) -> None:
+        with self._lock:
+            self._size += _size(answer) - _size(self._answers.pop(key, b""))
+            self._answers[key] = answer
+            while self._size > self._most:
+                self._size -= _size(self._answers.popitem(last=False)[1])
+
+
+class Asking:
+    """Answers requests, few at a time, with threads of its own."""
+
+    def __init__(self, shelves: Sequence[Shelf], seconds: float = SECONDS) -> None:
+        self.shelves = shelves
+        self._seconds = seconds
+        self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="ask")
+        self._long = ThreadPoolExecutor(LONG_SLOTS, thread_name_prefix="long")
+        self._kept = KeptAnswers()
+
+    async def respond(self, endpoint: Endpoint[Any], request: Request) -> Response:
+        """Answer a question to an endpoint."""
+
+        def work(asked: ApiQuestion) -> Awaitable[FileAnswer | bytes]:
+            return self.run(request, lambda turn: self._answer(endpoint, turn, asked))
+
+        return await self.give(request, endpoint.takes, work, response)
+
+    async def give(
+        self,
+        request: Request,
+        takes: type[Q],
+        work: Callable[[Q], Awaitable[T]],
+        respond: Callable[[T], Response],
+    ) -> Response:
+        """Return the response for what `work` makes of a question, or for its error."""
+        where = f"{request.method} {request.url.path}"
+        try:
+            asked = await _question(takes, request)
+            return respond(await work(asked))
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            todo = "see openapi.json for the parameters"
+            return refusal(HTTPStatus.BAD_REQUEST, str(error), where, todo)
+        except (LeftError, ClientDisconnect):
+            return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)  # nobody receives it
+        except TailraceError as error:
+            return failure(error, where)
+
+    async def long(self, request: Request, work: Callable[[DeskTurn], T], seconds: float) -> T:
+        """Do the same as `run` for work that may take long, beside which questions are answered."""
+        return await self._run(self._long, request, work, seconds)
+
+    async def run(self, request: Request, work: Callable[[DeskTurn], T]) -> T:
+        """Return what `work` returns, which runs in a thread. Raise its errors, LeftError if the client leaves,
+        and TooLongError."""
+        return await self._run(self._threads, request, work, self._seconds)
+
+    async def _run(
+        self,
+        threads: ThreadPoolExecutor,
+        request: Request,
+        work: Callable[[DeskTurn], T],
+        seconds: float,
+    ) -> T:
+        turn = DeskTurn(self.shelves)
+        future = threads.submit(_turned, turn, work)
+        working: asyncio.Future[Any] = asyncio.wrap_future(future)
+        leaving: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))
+        try:
+            done, _ = await asyncio.wait(
+                {working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if working in done:
+                result: T = working.result()
+                return result
+            raise (
+                LeftError("the client has left")
+                if done
+                else TooLongError(f"the answer takes longer than {seconds:.0f} s")
+            )
+        finally:
+            leaving.cancel()
+            if not future.cancel():
+                await _end(turn, working)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._long.shutdown()
+        for shelf in self.shelves:
+            shelf.close()
+
+    def _answer(
+        self, endpoint: Endpoint[Any], turn: DeskTurn, asked: ApiQuestion
+    ) -> FileAnswer | bytes:
+        key = None
+        if endpoint.kept:
+            states = tuple(turn.snapshot(store).state for store in asked.stores)
+            key = endpoint.path, msgspec.json.encode(asked), states
+            if (kept := self._kept.get(key)) is not None:
+                return kept
+        answer = endpoint.answer(turn, asked)
+        whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
+        if key is not None:
+            self._kept.put(key, whole)
+        return whole
+
+
+def _turned(turn: DeskTurn, work: Callable[[DeskTurn], T]) -> T:
+    """Do the work; again if files of a snapshot were deleted meanwhile, so that all figures are of one version."""
+    for _ in range(ATTEMPTS):
+        good = False
+        try:
+            result = work(turn)
+            good = turn.same()
+        except BrokenOffError:
+            continue
+        finally:
+            turn.end(good=good)
+        if good:
+            return result
+    raise BrokenOffError("the table's files were deleted while they were read; ask again")
+
+
+async def _end(turn: DeskTurn, working: asyncio.Future[Any]) -> None:
+    """Interrupt work that nobody waits for any more, until it has ended."""
+    while not working.done():
+        turn.interrupt()
+        await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
+    working.exception()  # or asyncio would report that nobody asked for it
+
+
+async def _gone(request: Request) -> None:
+    """Return when the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _question(takes: type[Q], request: Request) -> Q:
+    """Return the question in a request: its query, or its body of JSON. Raise msgspec's errors."""
+    if request.method == "POST":
+        return msgspec.json.decode(await _body(request), type=takes, strict=False)
+    lists = {
+        field.encode_name
+        for field in msgspec.structs.fields(takes)
+        if field.default_factory is not msgspec.NODEFAULT
+    }
+    given: dict[str, Any] = {}
+    for name in request.query_params:
+        values = request.query_params.getlist(name)
+        given[name] = values if name in lists else values[-1]
+    return msgspec.convert(given, takes, strict=False)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES:
+            raise msgspec.ValidationError(f"the body is larger than {BODY_BYTES} bytes")
+    return bytes(body)
+
+
+def _size(answer: FileAnswer | bytes) -> int:
+    return len(answer if isinstance(answer, bytes) else answer.body)

@@ -1,0 +1,229 @@
+"""Hand out snapshots of stores to requests, one engine to each at a time.
+
+An engine (a database of its own) is opened when it is needed and kept for the next request. Few questions run at
+once, whatever the number of pages; the others wait in order. A question whose client has left, or which takes
+too long, is interrupted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from tailrace.clock import Clock
+from tailrace.config.load import Loaded, store_path
+from tailrace.errors import TailraceError, UnknownError
+from tailrace.query.completeness import Completeness, Scope, completeness
+from tailrace.query.engine import Engine
+from tailrace.query.known import check
+from tailrace.query.limits import Limits
+from tailrace.query.live import NOBODY, Live, beside, look
+from tailrace.query.remote import Place, RemoteEngine
+from tailrace.rollups.held import Held
+from tailrace.rollups.sidecar import Sidecars
+from tailrace.rollups.snapshot import Snapshot as TimelineSnapshot
+from tailrace.store.notes import NoteStore
+
+SLOTS = 3
+"""Questions that run at the same time."""
+
+LIMITS = Limits(seconds=30, memory=160 * 2**20, threads=2)
+"""What one statement of ours may take."""
+
+FRESH_SECONDS = 1.0
+"""How long a snapshot counts as the newest, and an answer of the collector as its last one."""
+
+UNANSWERED_SECONDS = 15.0
+"""How long a collector that did not answer is not asked again. To ask it takes `admin.ANSWER_SECONDS`."""
+
+
+class LeftError(TailraceError):
+    """The client has left, so nobody wants the answer."""
+
+
+class DeskSnapshot(NamedTuple):
+    """One version of a store's table, and what the running collector still awaits of it."""
+
+    engine: Engine
+    live: Live
+
+    @property
+    def version(self) -> int:
+        return self.engine.version
+
+    def whole(self, scope: Scope) -> Completeness:
+        """Return what an answer lacks. Raise UnknownError if it is about something that there is not."""
+        check(self.engine, scope.selection, self.live)
+        return completeness(self.engine, scope, self.live)
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """Return what all answers from this snapshot depend on."""
+        return self.version, self.live, self.engine.table.watched
+
+
+class Shelf:
+    """The engines of one store. `name` is what the command line called the store."""
+
+    def __init__(self, loaded: Loaded, clock: Clock, name: str | None = None) -> None:
+        self.store = store_path(loaded.config)
+        self.name = name or self.store
+        self.loaded = loaded
+        self._options = loaded.config.store.options
+        self.clock = clock
+        self.notes = NoteStore(self.store, self._options)
+        self._lock = threading.Lock()
+        self._idle: list[tuple[Engine, float]] = []
+        self._newest = 0
+        self._held = Held(Sidecars(self.store))
+        self._timeline: TimelineSnapshot | None = None
+        self._asking = threading.Lock()
+        self._live: tuple[int, float, Live] | None = None
+
+    def take(self) -> Engine:
+        """Return an engine on a snapshot that was the newest `FRESH_SECONDS` ago. Raise StoreError."""
+        with self._lock:
+            engine, looked = self._idle.pop() if self._idle else (None, 0.0)
+        if engine is None:
+            engine = self.open(LIMITS)
+        elif engine.version < self._newest or self.clock.monotonic() - looked > FRESH_SECONDS:
+            try:
+                engine.refresh()
+            except TailraceError:
+                engine.close()
+                raise
+        self._newest = max(self._newest, engine.version)
+        return engine
+
+    def open(self, limits: Limits) -> Engine:
+        """Return a new engine on the newest snapshot. Raise StoreError."""
+        return Engine(self.store, self._options, limits)
+
+    def give_back(self, engine: Engine) -> None:
+        with self._lock:
+            self._idle.append((engine, self.clock.monotonic()))
+
+    def live(self, engine: Engine) -> Live:
+        """Return what the collector still awaits of an engine's snapshot, which may first move to a newer one.
+
+        Whoever asks while another waits for the answer takes that answer."""
+        with self._asking:
+            if self._live is not None:
+                version, until, live = self._live
+                holds = version == engine.version or bool(live.unasked)
+                if holds and self.clock.monotonic() < until:
+                    return live
+            live = beside(engine, lambda: look(self.loaded.config))
+            patience = UNANSWERED_SECONDS if live.unasked else FRESH_SECONDS
+            self._live = engine.version, self.clock.monotonic() + patience, live
+            return live
+
+    def timeline(self, engine: Engine) -> TimelineSnapshot:
+        """Return what a timeline knows of an engine's snapshot, with all that is known of it already."""
+        with self._lock:
+            known = self._timeline
+        if known is None or known.version != engine.version:
+            return TimelineSnapshot(engine, self._held)
+        return known.beside(engine)
+
+    def keep(self, timeline: TimelineSnapshot) -> None:
+        """Keep what was found out about a snapshot, for the next question about it."""
+        with self._lock:
+            if self._timeline is None or timeline.version >= self._timeline.version:
+                self._timeline = timeline
+
+    def close(self) -> None:
+        with self._lock:
+            while self._idle:
+                self._idle.pop()[0].close()
+
+
+class DeskTurn:
+    """One request's questions. Used by one thread; `interrupt` may be called by another."""
+
+    def __init__(self, shelves: Sequence[Shelf]) -> None:
+        self.shelves = shelves
+        self._taken: dict[int, tuple[DeskSnapshot, int]] = {}
+        self._remote: list[RemoteEngine] = []
+        self._own: list[Engine] = []
+        self._timeline: TimelineSnapshot | None = None
+        self._left = threading.Event()
+
+    def snapshot(self, store: int = 0) -> DeskSnapshot:
+        """Return the snapshot of a store, the same one each time. Raise StoreError, and UnknownError for a number
+        that no store has."""
+        self.still_wanted()
+        if store not in self._taken:
+            if not 0 <= store < len(self.shelves):
+                least, most = 0, len(self.shelves) - 1
+                raise UnknownError(f"there is no store {store}; the numbers are {least} to {most}")
+            shelf = self.shelves[store]
+            engine = shelf.take()
+            self._taken[store] = DeskSnapshot(engine, NOBODY), -1
+            snapshot = DeskSnapshot(engine, shelf.live(engine))
+            self._taken[store] = snapshot, snapshot.version
+        return self._taken[store][0]
+
+    def timeline(self) -> TimelineSnapshot:
+        """Return what a timeline knows of the first store's snapshot."""
+        engine = self.snapshot().engine
+        if self._timeline is None:
+            self._timeline = self.shelves[0].timeline(engine)
+        return self._timeline
+
+    def own_snapshot(self, limits: Limits) -> DeskSnapshot:
+        """Return the newest snapshot of the first store, on an engine that the caller closes."""
+        self.still_wanted()
+        shelf = self.shelves[0]
+        engine = shelf.open(limits)
+        self._own.append(engine)
+        return DeskSnapshot(engine, shelf.live(engine))
+
+    def apart(self, snapshot: DeskSnapshot, limits: Limits) -> RemoteEngine:
+        """Return an engine that asks the same snapshot in a process of its own."""
+        self.still_wanted()
+        engine = snapshot.engine
+        remote = RemoteEngine(Place(engine.store, engine.options, engine.version), limits)
+        self._remote.append(remote)
+        return remote
+
+    def same(self) -> bool:
+        """Return whether all answers so far are from the snapshots that were taken at first."""
+        return all(snapshot.version == version for snapshot, version in self._taken.values())
+
+    def still_wanted(self) -> None:
+        """Raise LeftError if the client has left."""
+        if self._left.is_set():
+            raise LeftError("the client has left")
+
+    def interrupt(self) -> None:
+        """End the statements that run, and refuse further ones."""
+        self._left.set()
+        for engine in [
+            *(snapshot.engine for snapshot, _ in list(self._taken.values())),
+            *self._own,
+        ]:
+            with suppress(Exception):  # it may be closed just now
+                engine.interrupt()
+        for remote in list(self._remote):
+            with suppress(Exception):
+                remote.interrupt()
+        if (timeline := self._timeline) is not None:
+            timeline.interrupt()
+
+    def end(self, *, good: bool) -> None:
+        """Give the engines back; after an error, close them, since an interruption may still come."""
+        for remote in self._remote:
+            remote.close()
+        self._remote.clear()
+        if good and self._timeline is not None:
+            self.shelves[0].keep(self._timeline)
+        self._timeline = None
+        for store, (snapshot, _) in self._taken.items():
+            if good and not self._left.is_set():
+                self.shelves[store].give_back(snapshot.engine)
+            else:
+                snapshot.engine.close()
+        self._taken.clear()

@@ -1,0 +1,200 @@
+"""Tell open pages what is new, once a second: the table's version, rates, the collector's health.
+
+One thread looks, however many pages are open, and only while one is. Each page gets the newest message when it
+has taken the last one, so a slow page misses messages and holds none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from tailrace.clock import Clock
+from tailrace.config.load import Loaded, store_path
+from tailrace.errors import NoAnswerError, TailraceError
+from tailrace.query.live import ask
+from tailrace.query.table import TableReader
+from tailrace.view.wire import CollectorHealth, News, Rate
+
+EVERY_SECONDS = 1.0
+KEPT_SECONDS = 120
+"""The length of the rates that a message has."""
+
+QUIET_SECONDS = 15.0
+"""A page hears at least this often, so that a connection that is gone is noticed."""
+
+AWAY_SECONDS = 10.0
+"""How long a collector is not asked again that took long not to answer."""
+
+
+class _SourceFields(msgspec.Struct):
+    seen_events: int
+
+
+class _Spool(msgspec.Struct):
+    undecoded_bytes: int
+    uncommitted_bytes: int
+
+
+class _HeartbeatFields(msgspec.Struct):
+    interval_seconds: float
+    age_seconds: float
+
+
+class CollectorStatus(msgspec.Struct):
+    """The fields of `figures.Status` that are needed here."""
+
+    state: str
+    conditions: dict[str, str]
+    pid: int
+    uptime_seconds: float
+    sources: dict[str, _SourceFields]
+    spool: _Spool
+    heartbeat: _HeartbeatFields
+
+
+class Rates:
+    """Events a second by source, from the sums in successive statuses of one collector."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float, dict[str, int]] | None = None
+        self._rates: dict[str, deque[tuple[float, float]]] = {}
+
+    def add(self, status: CollectorStatus, now: float) -> None:
+        sums = {name: source.seen_events for name, source in status.sources.items()}
+        if self._last is not None:
+            pid, then, before = self._last
+            if pid == status.pid and now > then:
+                for name, seen in sums.items():
+                    kept = self._rates.setdefault(name, deque(maxlen=KEPT_SECONDS))
+                    kept.append((now, max(seen - before.get(name, 0), 0) / (now - then)))
+        self._last = status.pid, now, sums
+
+    def of(self, now: float) -> list[Rate]:
+        """Return the rates of the last `KEPT_SECONDS`, at seconds before now."""
+        found = []
+        for name, kept in sorted(self._rates.items()):
+            recent = [(at, rate) for at, rate in kept if now - at <= KEPT_SECONDS]
+            if recent:
+                seconds = [round(at - now, 3) for at, _ in recent]
+                found.append(
+                    Rate(source=name, seconds=seconds, events=[rate for _, rate in recent])
+                )
+        return found
+
+
+class LiveWatch:
+    """Looks at one store once a second, in a thread of its own, while somebody listens."""
+
+    def __init__(self, loaded: Loaded, clock: Clock) -> None:
+        self._loaded = loaded
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="watch")
+        self._table: TableReader | None = None
+        self._status: CollectorStatus | None = None
+        self._unasked = ""
+        self._not_before = 0.0
+        self._rates = Rates()
+        self._number = 0
+        self._listeners = 0
+        self._news: bytes | None = None
+        self._changed = asyncio.Event()
+        self._stopped = False
+        self._looking: asyncio.Task[None] | None = None
+
+    async def listen(self) -> AsyncIterator[bytes]:
+        """Yield messages as server-sent events, until the watch is closed."""
+        self._listeners += 1
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_on())
+        try:
+            given = None
+            while not self._stopped:
+                if self._news is not given and self._news is not None:
+                    given = self._news
+                    yield given
+                    continue
+                try:
+                    async with asyncio.timeout(QUIET_SECONDS):
+                        await self._changed.wait()
+                except TimeoutError:
+                    yield b": still here\n\n"
+        finally:
+            self._listeners -= 1
+
+    def close(self) -> None:
+        """End all messages."""
+        self._stopped = True
+        self._changed.set()
+        self._thread.shutdown(wait=False)
+
+    async def _look_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._listeners and not self._stopped:
+            self._news = await loop.run_in_executor(self._thread, self._message)
+            self._changed.set()
+            self._changed = asyncio.Event()
+            await asyncio.sleep(EVERY_SECONDS)
+
+    def _message(self) -> bytes:
+        """Look once, and return the message. An error is part of it: the next look may succeed."""
+        version = rows = 0
+        unasked = ""
+        try:
+            version, rows = self._look_at_table()
+        except TailraceError as error:
+            self._table = None
+            unasked = str(error)
+        self._look_at_collector()
+        self._number += 1
+        news = News(
+            number=self._number,
+            version=version,
+            rows=rows,
+            health=_health(self._status),
+            unasked=unasked or self._unasked,
+            rates=self._rates.of(self._clock.monotonic()),
+        )
+        return b"id: %d\nevent: news\ndata: %b\n\n" % (self._number, msgspec.json.encode(news))
+
+    def _look_at_collector(self) -> None:
+        if self._clock.monotonic() < self._not_before:
+            return
+        began = self._clock.monotonic()
+        try:
+            self._status, self._unasked = ask(self._loaded.config, CollectorStatus), ""
+        except NoAnswerError as error:
+            self._status, self._unasked = None, str(error)
+        now = self._clock.monotonic()
+        if self._status is not None:
+            self._rates.add(self._status, now)
+        elif now - began > EVERY_SECONDS:
+            self._not_before = now + AWAY_SECONDS
+
+    def _look_at_table(self) -> tuple[int, int]:
+        if self._table is None:
+            self._table = TableReader(
+                store_path(self._loaded.config), self._loaded.config.store.options
+            )
+        else:
+            self._table.refresh()
+        return self._table.version(), sum(file.rows for file in self._table.files())
+
+
+def _health(status: CollectorStatus | None) -> CollectorHealth | None:
+    if status is None:
+        return None
+    beats = status.heartbeat.interval_seconds > 0
+    return CollectorHealth(
+        pid=status.pid,
+        state=status.state,
+        conditions=status.conditions,
+        uptime_seconds=status.uptime_seconds,
+        behind_seconds=status.heartbeat.age_seconds if beats else None,
+        undecoded_bytes=status.spool.undecoded_bytes,
+        uncommitted_bytes=status.spool.uncommitted_bytes,
+    )

@@ -1,0 +1,161 @@
+"""Decide who may ask: the host that is meant, the token, and the page that a request comes from.
+
+The port of a loopback address is open to every user of the machine, and to every page in every browser on it.
+So the API demands the token: in the address of the first request, which answers with a cookie, or in the
+header `Authorization`. The socket in the file system needs none, since only its owner can open it. In both
+cases the header `Host` must name this server, or a page could reach it under a name of its own (DNS rebinding).
+A browser says which page a request comes from: other pages are refused, and what changes something must come from ours.
+The static files of the page hold nothing secret. They need no token, so that a link from anywhere opens the page,
+whose own requests then carry the cookie.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable
+from hashlib import sha256
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tailrace.view.answering import refusal
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+"""The names under which a browser on this machine, or at the other end of a tunnel, finds the server."""
+
+API = "/api/"
+
+CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+        " font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+        " require-trusted-types-for 'script'"
+    ),
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+"""The headers of every answer. `referrer-policy` leaves `Origin` in the page's own requests."""
+
+
+class Token:
+    """The secret of one server, and the name and value of the cookie that stands for it.
+
+    Cookies are shared by all ports of a host, so each server's has a name of its own."""
+
+    def __init__(self, text: str | None = None) -> None:
+        self.text = text or secrets.token_urlsafe(32)
+        self._digest = sha256(self.text.encode()).digest()
+        self.cookie = f"tailrace-{self._digest.hex()[:12]}"
+
+    def is_(self, given: str) -> bool:
+        return hmac.compare_digest(sha256(given.encode()).digest(), self._digest)
+
+
+class Door:
+    """Lets requests in to `app`. `token` is None where the socket itself is only its owner's."""
+
+    def __init__(self, app: ASGIApp, token: Token | None, hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._token = token
+        self._hosts = LOOPBACK | {name.lower() for name in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        answer = self._answer(scope)
+        await (answer or self._app)(scope, receive, with_headers)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that does not get in, or to one that brings the token."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if _name(host) not in self._hosts:
+            return refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"this server is not {host!r}",
+                "header Host",
+                "open the address that `tailrace view` printed, or allow the name with --host",
+            )
+        if not scope["path"].startswith(API):
+            return self._entry(scope)
+        if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
+            return refusal(
+                HTTPStatus.FORBIDDEN,
+                "another page asks",
+                "header Sec-Fetch-Site",
+                "open the address that `tailrace view` printed",
+            )
+        by_header = self._has_bearer(headers)
+        if self._token is not None and not by_header and not self._has_cookie(headers):
+            return refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "the token is missing or wrong",
+                "cookie",
+                "open the address that `tailrace view` printed, or send Authorization: Bearer TOKEN",
+            )
+        if scope["method"] in CHANGING and not by_header and not _is_ours(headers, host):
+            return refusal(
+                HTTPStatus.FORBIDDEN,
+                "a request that sends something must come from this server's page",
+                "header Origin",
+                "send Origin with this server's address, or Authorization: Bearer TOKEN",
+            )
+        return None
+
+    def _entry(self, scope: Scope) -> Response | None:
+        """Return a redirection to the same address without the token, and with the cookie."""
+        parameters = QueryParams(scope["query_string"])
+        given = parameters.get("token")
+        if given is None or self._token is None:
+            return None
+        if not self._token.is_(given):
+            return refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "the token is wrong",
+                "token",
+                "open the address that `tailrace view` printed",
+            )
+        rest = urlencode([(k, v) for k, v in parameters.multi_items() if k != "token"])
+        answer = RedirectResponse("/?" + rest if rest else "/", HTTPStatus.SEE_OTHER)
+        answer.set_cookie(self._token.cookie, self._token.text, httponly=True, samesite="strict")
+        return answer
+
+    def _has_bearer(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return self._token is not None and scheme.lower() == "bearer" and self._token.is_(given)
+
+    def _has_cookie(self, headers: Headers) -> bool:
+        assert self._token is not None  # noqa: S101 - asked only then
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self._token.cookie)
+        except CookieError:
+            return False
+        return cookie is not None and self._token.is_(cookie.value)
+
+
+def _is_ours(headers: Headers, host: str) -> bool:
+    return headers.get("origin", "").lower() == f"http://{host}".lower()
+
+
+def _name(host: str) -> str:
+    """Return the name in a header `Host`, without its port; empty if it is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,96 @@
+// Questions to the server. An error has what is wrong, where, and what to do, as the server says it.
+
+const ROOT = "api/v1/";
+
+export class Problem extends Error {
+  constructor({ what, where = "", todo = "" }) {
+    super(what);
+    this.where = where;
+    this.todo = todo;
+  }
+}
+
+/** Return the address of a question. A parameter may be a list; null is left out. */
+export function address(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    for (const each of Array.isArray(value) ? value : [value]) {
+      if (each !== null && each !== undefined && each !== "") query.append(name, String(each));
+    }
+  }
+  const text = query.toString();
+  return `${ROOT}${path}${text ? `?${text}` : ""}`;
+}
+
+/** Ask, and return the answer. `signal` aborts the question. Raise `Problem`. */
+export async function get(path, params = {}, signal = undefined) {
+  return answer(await reach(address(path, params), { signal }));
+}
+
+/** Send a body, and return the answer. Raise `Problem`. */
+export async function send(method, path, body = undefined, signal = undefined) {
+  return answer(await reach(ROOT + path, {
+    method,
+    signal,
+    headers: body === undefined ? {} : { "content-type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  }));
+}
+
+/** Send a body, and return the answer's text. Raise `Problem`. */
+export async function sendForText(path, body) {
+  const response = await reach(ROOT + path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  if (!response.ok) await answer(response);
+  return response.text();
+}
+
+async function reach(target, options) {
+  try {
+    return await fetch(target, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({ what: "the viewer does not answer", where: location.host, todo: "see whether `tailrace view` still runs" });
+  }
+}
+
+async function answer(response) {
+  if (response.status === 204) return null;
+  let body;
+  try {
+    body = await response.json();
+  } catch {
+    body = null;
+  }
+  if (response.ok && body !== null) return body;
+  throw new Problem(body?.error ?? { what: `the viewer answers ${response.status}`, where: response.url });
+}
+
+/** Questions of one kind, among which only the latest counts: a new one aborts the one before. */
+export class Latest {
+  constructor() {
+    this._controller = null;
+  }
+
+  /** Return the answer, or undefined when a later question has come. Raise `Problem`. */
+  async ask(path, params = {}) {
+    this.cancel();
+    const controller = new AbortController();
+    this._controller = controller;
+    try {
+      const body = await get(path, params, controller.signal);
+      return controller.signal.aborted ? undefined : body;
+    } catch (error) {
+      if (controller.signal.aborted) return undefined;
+      throw error;
+    }
+  }
+
+  cancel() {
+    this._controller?.abort();
+    this._controller = null;
+  }
+}

@@ -1,0 +1,146 @@
+// Tables of any length: regular-table asks for the rows that are seen.
+
+import "./trusted.js";
+import "../vendor/regular-table.js";
+import { h } from "./dom.js";
+import { cut } from "./text.js";
+
+const CHARACTERS = 200;
+const ROW = 31;
+const MOST_HEIGHT = 380;
+
+/**
+ * A table. Each of `columns` has `name` and may have `label`, `number` (right-aligned), `sort` (may be sorted),
+ * `loss` (draw what is not zero as a loss) and `text(value, row)`. `rows(from, to)` returns `{ total, rows }` or a promise of these;
+ * a row is an object by the columns' names, or an array in their order.
+ */
+export class Grid {
+  constructor({ columns, rows, label, empty = "nothing here", picked = null, sorted = null }) {
+    this.columns = columns;
+    this._rows = rows;
+    this._picked = picked;
+    this._sorted = sorted;
+    this.order = null;
+    this._shown = new Map();
+    this._table = h("regular-table", { tabindex: "0", role: "region", "aria-label": label });
+    this.element = h("div", { class: "grid", data: { empty } }, this._table);
+    this._table.addStyleListener(() => this._style());
+    this._table.addEventListener("click", (event) => this._click(event));
+    this._table.addEventListener("keydown", (event) => this._key(event));
+    this._listen();
+  }
+
+  /** Ask for the rows anew. */
+  async refresh() {
+    if (!this.element.isConnected) return;
+    await this._table.draw();
+  }
+
+  /** Show other columns and rows, from the first row on. */
+  async replace(columns, rows) {
+    this.columns = columns;
+    this._rows = rows;
+    this._table.scrollTop = 0;
+    this._table.scrollLeft = 0;
+    this._listen();
+    await this.refresh();
+  }
+
+  _listen() {
+    this._table.setDataListener((x0, y0, x1, y1) => this._slice(x0, y0, x1, y1));
+  }
+
+  async _slice(x0, y0, x1, y1) {
+    const { total, rows } = await this._rows(y0, Math.max(y1, y0 + 1));
+    this.element.classList.toggle("empty", total === 0);
+    this._fit(total);
+    rows.forEach((row, index) => this._shown.set(y0 + index, row));
+    const shown = this.columns.slice(x0, x1);
+    const seen = rows.slice(0, Math.max(0, y1 - y0));
+    return {
+      num_rows: total,
+      num_columns: this.columns.length,
+      column_headers: shown.map((column) => [this._heading(column)]),
+      data: shown.map((column, index) => seen.map((row) => this._text(column, row, x0 + index))),
+    };
+  }
+
+  /** Be as high as the rows, up to a height from which on they scroll. */
+  _fit(total) {
+    const height = `${Math.min(MOST_HEIGHT, Math.max(4, total + 1) * ROW + 18)}px`;
+    if (this.element.style.height === height) return;
+    this.element.style.height = height;
+    requestAnimationFrame(() => this.refresh());
+  }
+
+  _heading(column) {
+    const name = cut(column.label ?? column.name, CHARACTERS);
+    if (this.order?.name !== column.name) return name;
+    return `${name} ${this.order.descending ? "↓" : "↑"}`;
+  }
+
+  _text(column, row, index) {
+    const value = cellValue(row, column, index);
+    const text = column.text ? column.text(value, row) : value === null ? "null" : String(value);
+    return cut(text, CHARACTERS) || " ";
+  }
+
+  _style() {
+    for (const cell of this._table.querySelectorAll("th, td")) {
+      const meta = this._table.getMeta(cell);
+      const column = meta?.x === undefined ? undefined : this.columns[meta.x];
+      if (!column) continue;
+      toggle(cell, "number", column.number);
+      if (cell.tagName === "TH") {
+        toggle(cell, "sortable", column.sort);
+        toggle(cell, "sorted", this.order?.name === column.name);
+        cell.setAttribute("aria-sort", this.order?.name !== column.name ? "none" : this.order.descending ? "descending" : "ascending");
+        continue;
+      }
+      const row = this._shown.get(meta.y);
+      const value = row === undefined ? undefined : cellValue(row, column, meta.x);
+      toggle(cell, "null", value === null);
+      toggle(cell, "loss", column.loss && (column.lossy ? column.lossy(row) : value !== 0 && value !== null));
+      cell.title = cell.textContent.length > 30 ? cell.textContent : "";
+    }
+  }
+
+  _click(event) {
+    const cell = event.target.closest("th, td");
+    const meta = cell && this._table.getMeta(cell);
+    if (!meta || meta.x === undefined) return;
+    const column = this.columns[meta.x];
+    if (cell.tagName === "TH") {
+      if (column.sort) this.sort(column.name);
+    } else {
+      const row = this._shown.get(meta.y);
+      if (row !== undefined) this._picked?.(row, column);
+    }
+  }
+
+  /** Sort by a column; a second time, the other way around. */
+  sort(name) {
+    const column = this.columns.find((each) => each.name === name);
+    const again = this.order?.name === name;
+    this.order = { name, descending: again ? !this.order.descending : Boolean(column?.number) };
+    this._sorted?.(this.order);
+    this.refresh();
+  }
+
+  _key(event) {
+    const step = { ArrowDown: 30, ArrowUp: -30, PageDown: 300, PageUp: -300 }[event.key];
+    if (step === undefined) return;
+    this._table.scrollTop += step;
+    event.preventDefault();
+  }
+}
+
+function cellValue(row, column, index) {
+  const value = Array.isArray(row) ? row[index] : row[column.name];
+  return value === undefined ? null : value;
+}
+
+function toggle(cell, name, on) {
+  if (on) cell.dataset[name] = "";
+  else delete cell.dataset[name];
+}

@@ -1,0 +1,131 @@
+// Numbers, durations and times as people read them. Times and durations of nanoseconds are BigInt.
+
+const GROUPED = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const UNITS = [
+  [86_400_000_000_000, "d"],
+  [3_600_000_000_000, "h"],
+  [60_000_000_000, "min"],
+  [1_000_000_000, "s"],
+  [1_000_000, "ms"],
+  [1_000, "µs"],
+  [1, "ns"],
+];
+const NONE = "–";
+
+/** Return a number in groups of three digits; null is unknown, and no zero. */
+export function count(number) {
+  return number === null || number === undefined ? NONE : GROUPED.format(typeof number === "string" ? BigInt(number) : number);
+}
+
+/** Return a number with three digits and a unit: 1.24 M. */
+export function short(number) {
+  if (number === null || number === undefined) return NONE;
+  for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (Math.abs(number) >= size) return `${digits(number / size)} ${unit}`;
+  }
+  return Number.isInteger(number) ? String(number) : digits(number);
+}
+
+function digits(number) {
+  const size = Math.abs(number);
+  return number.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+}
+
+/** Return a duration of nanoseconds (BigInt, text or number) with four significant digits. */
+export function duration(nanoseconds) {
+  if (nanoseconds === null || nanoseconds === undefined) return NONE;
+  const number = Number(nanoseconds);
+  const size = Math.abs(number);
+  if (size === 0) return "0";
+  const [scale, unit] = UNITS.find(([each]) => size >= each) ?? UNITS.at(-1);
+  const value = number / scale;
+  return `${Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 3 })} ${unit}`;
+}
+
+/** Return a length of time in a unit of `ns` or `ticks`. */
+export function length(value, unit) {
+  if (value === null || value === undefined) return NONE;
+  return unit === "ns" ? duration(value) : `${count(value)} ticks`;
+}
+
+export function bytes(number) {
+  if (number === null || number === undefined) return NONE;
+  for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+    if (number >= size) return `${digits(number / size)} ${unit}`;
+  }
+  return `${number} B`;
+}
+
+/** Return a part of a whole, never rounded up to all of it. */
+export function share(part) {
+  if (part === null || part === undefined) return "unknown";
+  if (part >= 1) return "100 %";
+  const percent = part * 100;
+  const shown = percent > 99.9 ? Math.min(percent, 99.999).toFixed(3) : percent.toFixed(1);
+  return `${shown} %`;
+}
+
+const MILLION = 1_000_000n;
+
+/** Return Unix nanoseconds as date, time of day and nine digits, in UTC. */
+export function moment(nanoseconds) {
+  if (nanoseconds === null || nanoseconds === undefined) return NONE;
+  const { date, time, fraction } = split(BigInt(nanoseconds));
+  return `${date} ${time}.${fraction}`;
+}
+
+/** Return Unix nanoseconds as a time of day with milliseconds. */
+export function clock(nanoseconds) {
+  if (nanoseconds === null || nanoseconds === undefined) return NONE;
+  const { time, fraction } = split(BigInt(nanoseconds));
+  return `${time}.${fraction.slice(0, 3)}`;
+}
+
+/** Return the parts of a time: date, time of day to the second, nine digits of its fraction. */
+export function split(nanoseconds) {
+  const millisecond = floor(nanoseconds, MILLION);
+  const date = new Date(Number(millisecond));
+  const iso = Number.isNaN(date.getTime()) ? `${nanoseconds} ns` : date.toISOString();
+  const [day, rest = ""] = iso.split("T");
+  const below = String(nanoseconds - floor(nanoseconds, 1000n * MILLION) * 1000n * MILLION).padStart(9, "0");
+  return { date: day, time: rest.slice(0, 8), fraction: below };
+}
+
+/** Divide, rounding towards the past also before 1970. */
+export function floor(value, divisor) {
+  const quotient = value / divisor;
+  return value % divisor < 0n ? quotient - 1n : quotient;
+}
+
+/** Return a text that draws what does not print: control characters, and marks that turn the direction of text. */
+export function visible(text) {
+  return text.replace(/[\p{Cc}\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu, (character) => {
+    const code = character.codePointAt(0);
+    return code < 0x20 ? String.fromCodePoint(0x2400 + code) : code === 0x7f ? "␡" : `⟨${code.toString(16)}⟩`;
+  });
+}
+
+/** Return the visible text, cut to some characters with a mark of the cut. */
+export function cut(text, characters) {
+  const shown = visible(text.slice(0, characters * 2));
+  return shown.length > characters || text.length > characters * 2 ? `${shown.slice(0, characters - 1)}…` : shown;
+}
+
+const widths = new Map();
+const MOST_WIDTHS = 20_000;
+
+/** Return as much of a visible text as a canvas can draw in its font on some pixels; nothing if that is less than two letters. */
+export function fit(pen, text, room) {
+  if (room < 12) return "";
+  const shown = cut(text, 200);
+  const key = `${pen.font}\n${shown}`;
+  let width = widths.get(key);
+  if (width === undefined) {
+    if (widths.size > MOST_WIDTHS) widths.clear();
+    width = pen.measureText(shown).width;
+    widths.set(key, width);
+  }
+  if (width <= room) return shown;
+  const characters = Math.floor((shown.length * room) / width) - 1;
+  return characters < 2 ? "" : `${shown.slice(0, characters)}…`;
+}

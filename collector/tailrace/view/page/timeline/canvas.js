@@ -1,0 +1,178 @@
+// The canvas of the timeline: draws what a frame has of the lanes in sight, whatever window the frame was asked for.
+
+import { h } from "../parts/dom.js";
+import { colours, font, onChange } from "../parts/theme.js";
+import { AXIS_HEIGHT, drawAxis } from "./axis.js";
+import { WALL_CLOCK } from "./clock.js";
+import { drawGap, extent } from "./gaps.js";
+import { drawHeading, drawName, gutterWidth } from "./gutter.js";
+import { HEADING, ROW } from "./layout.js";
+import { drawCounters, drawInstants, drawSpans } from "./spans.js";
+
+export const MEASURE = "tailrace.draw";
+const MOST_MEASURES = 2000;
+
+export class TimeCanvas {
+  constructor(view) {
+    this.view = view;
+    this.layout = null;
+    this.subtitles = new Map();
+    this.frame = null;
+    this.clock = WALL_CLOCK;
+    this.scroll = 0;
+    this.selection = null;
+    this.picked = null;
+    this.hovered = null;
+    this.focused = null;
+    this.matches = null;
+    this.height = 0;
+    this.left = 0;
+    this._waiting = 0;
+    this._measures = 0;
+    this.element = h("canvas", { class: "lanes", tabindex: "0", role: "application", "aria-label": "Timeline", "aria-describedby": "timeline-keys" });
+    this._pen = this.element.getContext("2d", { alpha: false });
+    this._size = new ResizeObserver(() => this.resize());
+    this._size.observe(this.element);
+    this._stop = onChange(() => this.draw());
+  }
+
+  close() {
+    cancelAnimationFrame(this._waiting);
+    this._stop();
+    this._size.disconnect();
+  }
+
+  /** Return the height of what lies below the axis. */
+  get room() {
+    return Math.max(0, this.height - AXIS_HEIGHT);
+  }
+
+  resize() {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    if (!width || !height) return;
+    const ratio = devicePixelRatio;
+    this.element.width = Math.round(width * ratio);
+    this.element.height = Math.round(height * ratio);
+    this._pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.height = height;
+    this.left = gutterWidth(width);
+    this.view.width = Math.max(1, width - this.left);
+    this.resized?.();
+    this._paint();
+  }
+
+  /** Draw once before the browser shows its next frame. */
+  draw() {
+    this._waiting ||= requestAnimationFrame(() => {
+      this._waiting = 0;
+      this._paint();
+    });
+  }
+
+  /** Scroll the lanes to a height, as far as there are lanes. */
+  scrollTo(y) {
+    this.scroll = Math.max(0, Math.min(y, (this.layout?.height ?? 0) - this.room));
+    this.draw();
+  }
+
+  /** Return the lanes in sight. */
+  seen() {
+    return this.layout ? this.layout.between(this.scroll, this.scroll + this.room) : [];
+  }
+
+  /** Return how a frame's times become places. */
+  measures(frame = this.frame) {
+    const { view, left } = this;
+    return { shift: Number(frame.from - view.from) - view.part, scale: view.scale, left, width: view.width };
+  }
+
+  _paint() {
+    if (!this.height) return;
+    const began = performance.now();
+    const { _pen: pen, view, left } = this;
+    const { width } = view;
+    pen.fillStyle = colours().surface;
+    pen.fillRect(0, 0, left + width, this.height);
+    pen.textBaseline = "middle";
+    drawAxis(pen, view, { left, width, height: this.height, clock: this.clock });
+    pen.save();
+    pen.beginPath();
+    pen.rect(0, AXIS_HEIGHT, left + width, this.room);
+    pen.clip();
+    if (this.layout) this._lanes(pen, left, width);
+    pen.restore();
+    this._range(pen, left);
+    this._measure(began);
+  }
+
+  _lanes(pen, left, width) {
+    const top = AXIS_HEIGHT - this.scroll;
+    const seen = this.seen();
+    for (const place of seen) {
+      const y = top + place.y;
+      pen.fillStyle = colours().line;
+      pen.fillRect(left, y + place.height - 1, width, 1);
+      if (this.frame) this._lane(pen, place, y, left, width);
+    }
+    for (const place of seen) drawName(pen, place, { y: top + place.y, left, focused: this.focused === place.lane.id });
+    for (const heading of this.layout.headings) {
+      const y = top + heading.y;
+      if (y + HEADING > AXIS_HEIGHT && y < this.height) drawHeading(pen, { ...heading, subtitle: this.subtitles.get(heading.key) ?? "" }, { y, left, width });
+    }
+  }
+
+  _lane(pen, place, y, left, width) {
+    const content = this.frame.lanes.get(place.lane.id);
+    const measures = { ...this.measures(), y: y + 2 };
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, y, width, place.height);
+    pen.clip();
+    pen.font = font(12);
+    if (content) {
+      drawSpans(pen, content, measures);
+      drawInstants(pen, content, measures);
+      drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, place.counters);
+    }
+    this._marked(pen, place, measures);
+    for (const gap of this.frame.gaps.get(place.lane.id) ?? []) {
+      const seen = extent(gap, measures);
+      if (seen) drawGap(pen, gap, seen, y + 1, place.height - 3);
+    }
+    pen.restore();
+  }
+
+  /** Outline the picked and the hovered item of a lane. */
+  _marked(pen, place, { left, y }) {
+    for (const [item, weight] of [[this.hovered, 1], [this.picked, 2.5]]) {
+      if (!item || item.lane !== place.lane.id || item.start === undefined || item.gap) continue;
+      const x = left + this.view.x(item.start);
+      const length = Math.max(3, this.view.x(item.end ?? item.start) + left - x);
+      pen.strokeStyle = colours().ink;
+      pen.lineWidth = weight;
+      pen.strokeRect(x - 1, y + (item.depth ?? 0) * ROW, length + 1.5, ROW - 2);
+    }
+  }
+
+  _range(pen, left) {
+    if (!this.selection) return;
+    const { accent, select } = colours();
+    const begin = Math.max(left, left + this.view.x(this.selection.from));
+    const end = Math.min(left + this.view.width, left + this.view.x(this.selection.to));
+    if (end < left || begin > left + this.view.width) return;
+    pen.fillStyle = select;
+    pen.fillRect(begin, 0, Math.max(1, end - begin), this.height);
+    pen.fillStyle = accent;
+    pen.fillRect(begin, 0, 1.5, this.height);
+    pen.fillRect(Math.max(begin, end - 1.5), 0, 1.5, this.height);
+  }
+
+  _measure(began) {
+    performance.measure(MEASURE, { start: began });
+    this._measures += 1;
+    if (this._measures > MOST_MEASURES) {
+      performance.clearMeasures(MEASURE);
+      this._measures = 0;
+    }
+  }
+}

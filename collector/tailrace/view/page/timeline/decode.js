@@ -1,0 +1,89 @@
+// An answer of `frame`, by lane: what the canvas draws. Times are numbers of nanoseconds from the frame's `from`.
+
+import { laneId } from "./lanes.js";
+
+const SEVERAL = "several";
+
+/** Return the frame of an answer. `lanes` and `gaps` are maps by the ids of lanes. */
+export function decodeFrame(answer) {
+  const ids = answer.lanes.map(laneId);
+  const lanes = new Map(ids.map((id) => [id, { depths: [], instants: { time: [], count: [], name: [], place: [] }, counters: [] }]));
+  const content = (number) => lanes.get(ids[number]);
+  const from = BigInt(answer.from);
+  addSpans(answer, content);
+  addInstants(answer, content);
+  addCounters(answer, content);
+  return { from, to: BigInt(answer.to), version: answer.version, lanes, gaps: gapsOf(answer, ids), coarse: answer.coarse };
+}
+
+function place(answer, lane, offset) {
+  const { source, session } = answer.lanes[lane];
+  return offset === null ? null : `${source}/${session}/${offset}`;
+}
+
+function addSpans(answer, content) {
+  const { lane, depth, begin, end, name, count, offset, open } = answer.spans;
+  for (let index = 0; index < lane.length; index += 1) {
+    const { depths } = content(lane[index]);
+    const row = (depths[depth[index]] ??= { start: [], end: [], name: [], count: [], place: [], open: [], longest: 0 });
+    const finish = end[index] ?? begin[index];
+    row.start.push(begin[index]);
+    row.end.push(finish);
+    row.name.push(answer.names[name[index]]);
+    row.count.push(count[index]);
+    row.place.push(place(answer, lane[index], offset[index]));
+    row.open.push(open[index]);
+    row.longest = Math.max(row.longest, open[index] ? Infinity : finish - begin[index]);
+  }
+}
+
+function addInstants(answer, content) {
+  const { lane, time, count, name, offset } = answer.instants;
+  for (let index = 0; index < lane.length; index += 1) {
+    const { instants } = content(lane[index]);
+    instants.time.push(time[index]);
+    instants.count.push(count[index]);
+    instants.name.push(name[index] === null ? SEVERAL : answer.names[name[index]]);
+    instants.place.push(place(answer, lane[index], offset[index]));
+  }
+}
+
+function addCounters(answer, content) {
+  const { lane, name, time, least, most, latest } = answer.counters;
+  for (let index = 0; index < lane.length; index += 1) {
+    const { counters } = content(lane[index]);
+    const text = answer.names[name[index]];
+    let counter = counters.find((each) => each.name === text);
+    if (!counter) {
+      counter = { name: text, time: [], min: [], max: [], last: [] };
+      counters.push(counter);
+    }
+    counter.time.push(time[index]);
+    counter.min.push(least[index]);
+    counter.max.push(most[index]);
+    counter.last.push(latest[index]);
+  }
+}
+
+/** Return the gaps by lane. A gap of a stream stands in all of its lanes, and one without times fills its lane. */
+function gapsOf(answer, ids) {
+  const found = new Map();
+  const byStream = new Map();
+  answer.lanes.forEach((lane, index) => {
+    const key = JSON.stringify([lane.source, lane.session, lane.stream]);
+    byStream.set(key, [...(byStream.get(key) ?? []), ids[index]]);
+  });
+  const length = Number(BigInt(answer.to) - BigInt(answer.from));
+  for (const gap of answer.gaps) {
+    const drawn = {
+      ...gap,
+      missing: gap.remaining,
+      start: gap.begin ?? Math.min(-length, gap.end ?? 0),
+      end: gap.end ?? Math.max(2 * length, gap.begin ?? 0),
+    };
+    for (const id of byStream.get(JSON.stringify([gap.source, gap.session, gap.stream])) ?? []) {
+      found.set(id, [...(found.get(id) ?? []), drawn]);
+    }
+  }
+  return found;
+}

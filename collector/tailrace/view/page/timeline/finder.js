@@ -1,0 +1,107 @@
+// Go from match to match of a name, from gap to gap, from span to span.
+
+import { get } from "../api.js";
+import { cut } from "../parts/text.js";
+import { spanItem } from "./hit.js";
+import { laneId } from "./lanes.js";
+import { placeText } from "./row.js";
+
+export class Finder {
+  constructor(timeline) {
+    this._timeline = timeline;
+    this._text = timeline.params.q ?? "";
+  }
+
+  /** Take another text, and go to its first match behind the left edge. */
+  search(text) {
+    this._text = text;
+    this._timeline.note({ q: text });
+    if (text) this.match(1, true);
+    else this._say("");
+  }
+
+  /** Go to the next (1) or previous (-1) match. A search for a new text begins at the left edge. */
+  async match(way, anew = false) {
+    const { view, filters } = this._timeline;
+    if (!this._text) return;
+    const from = anew || !this._at ? view.from : this._at;
+    await this._go(() => get("search", { name: this._text, after: from, backwards: way < 0, ...filters }), (answer) => {
+      const [found] = answer.events;
+      if (!found && anew && from >= view.bounds.from) {
+        // Nothing behind the left edge: begin at the beginning.
+        this._at = view.bounds.from - 1n;
+        queueMicrotask(() => this.match(1));
+        return "";
+      }
+      if (!found) return `no ${way > 0 ? "later" : "earlier"} “${cut(this._text, 30)}”`;
+      this._at = BigInt(found.time);
+      this._timeline.reveal(this._at, this._at + BigInt(found.duration ?? 0));
+      this._lane(laneId({ ...found.place, stream: found.stream, substream: found.substream }));
+      this._timeline.openRow(placeText(found.place));
+      return "";
+    });
+  }
+
+  /** Go to the next (1) or previous (-1) gap from the middle of what is in sight. */
+  async gap(way) {
+    const { view, filters } = this._timeline;
+    const middle = view.from + BigInt(Math.round(view.length / 2));
+    await this._go(() => get("gaps/next", { after: middle, backwards: way < 0, ...filters }), (answer) => {
+      const [gap] = answer.gaps;
+      if (!gap || gap.begins === null) return `no ${way > 0 ? "later" : "earlier"} gap`;
+      this._timeline.reveal(BigInt(gap.begins), BigInt(gap.ends ?? gap.begins));
+      this._lane(laneId({ ...gap, substream: null }));
+      return "";
+    });
+  }
+
+  /** Pick the next (1) or previous (-1) span of the focused lane, of those that a frame has. */
+  span(way) {
+    const { canvas, view } = this._timeline;
+    const place = canvas.layout?.of(canvas.focused) ?? canvas.seen()[0];
+    const row = canvas.frame?.lanes.get(place?.lane.id)?.depths[canvas.picked?.depth ?? 0];
+    if (!row?.start.length) return;
+    const { picked } = canvas;
+    const known = picked?.lane === place.lane.id && picked.index !== undefined ? picked.start : view.from;
+    const from = Number(known - canvas.frame.from);
+    const index = way > 0 ? row.start.findIndex((each) => each > from) : row.start.findLastIndex((each) => each < from);
+    if (index < 0) return;
+    const item = spanItem(canvas.frame, place.lane, canvas.picked?.depth ?? 0, row, index);
+    if (item.start < view.from || item.end > view.to) this._timeline.reveal(item.start, item.end);
+    this._timeline.pick(item);
+  }
+
+  /** Focus the lane below (1) or above (-1). */
+  lane(way) {
+    const { canvas } = this._timeline;
+    const places = canvas.layout?.places ?? [];
+    const index = canvas.layout?.of(canvas.focused)?.index ?? (way > 0 ? -1 : places.length);
+    const next = places[Math.max(0, Math.min(places.length - 1, index + way))];
+    if (!next) return;
+    canvas.picked = null;
+    this._lane(next.lane.id);
+    this._timeline.frame.announce(`${next.lane.source}, ${next.lane.name}`);
+  }
+
+  _lane(id) {
+    const { canvas } = this._timeline;
+    const place = canvas.layout?.of(id);
+    if (!place) return;
+    canvas.focused = id;
+    if (place.y < canvas.scroll || place.y + place.height > canvas.scroll + canvas.room) canvas.scrollTo(place.y - canvas.room / 3);
+    this._timeline.moved(false);
+  }
+
+  async _go(ask, take) {
+    this._say("searching …");
+    try {
+      this._say(take(await ask()));
+    } catch (error) {
+      this._say(error.message);
+    }
+  }
+
+  _say(text) {
+    this._timeline.toolbar.found.textContent = text;
+  }
+}

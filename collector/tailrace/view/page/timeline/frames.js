@@ -1,0 +1,79 @@
+// Frames of the window in sight and half as much on both sides. While the next one is on its way the last one is drawn,
+// moved and stretched, so that each move shows at once.
+
+import { get } from "../api.js";
+import { decodeFrame } from "./decode.js";
+
+const SIDE = 0.5;
+const MOST_STRETCHED = 1.3;
+
+export class Frames {
+  /** `arrived(frame)` and `failed(error)` are told of answers. */
+  constructor(canvas, { arrived, failed }) {
+    this._canvas = canvas;
+    this._arrived = arrived;
+    this._failed = failed;
+    this._asking = null;
+    this._stale = false;
+    this._closed = false;
+  }
+
+  close() {
+    this._closed = true;
+    this._asking?.abort();
+  }
+
+  /** Forget that the last frame is good: the table has changed. */
+  expire() {
+    this._stale = true;
+    this.want();
+  }
+
+  /** Ask for a frame unless the last one has all that is in sight. */
+  want() {
+    if (this._asking || this._closed || !this._canvas.layout || this._canvas.view.width < 2) return;
+    const lanes = this._lanes();
+    if (!lanes.length) {
+      this._stale = false;
+      return;
+    }
+    if (!this._stale && this._covers(lanes)) return;
+    this._ask(lanes);
+  }
+
+  /** Return ids of the lanes in sight, and of a screen above and below. */
+  _lanes() {
+    const { layout, scroll, room } = this._canvas;
+    return layout.between(scroll - room, scroll + 2 * room).map((place) => place.lane.id);
+  }
+
+  _covers() {
+    const { frame, view } = this._canvas;
+    if (!frame || frame.clock !== this._canvas.clock) return false;
+    const stretched = (frame.unitsPerPixel * view.width) / view.length;
+    const inside = view.from >= frame.from && view.to <= frame.to;
+    return inside && stretched < MOST_STRETCHED && stretched > 0.5 / MOST_STRETCHED
+      && this._canvas.seen().every((place) => frame.asked.has(place.lane.id));
+  }
+
+  async _ask(lanes) {
+    const { view, clock } = this._canvas;
+    const side = BigInt(Math.ceil(view.length * SIDE));
+    const [from, to] = [view.from - side, view.to + side];
+    const pixels = Math.ceil(view.width * (1 + 2 * SIDE));
+    this._stale = false;
+    const controller = new AbortController();
+    this._asking = controller;
+    try {
+      const answer = await get("frame", { from, to, pixels, lanes }, controller.signal);
+      if (this._closed) return;
+      this._arrived({ ...decodeFrame(answer), asked: new Set(lanes), unitsPerPixel: Number(to - from) / pixels, clock });
+    } catch (error) {
+      if (!this._closed) this._failed(error);
+    } finally {
+      this._asking = null;
+    }
+    // What came meanwhile: another window, other lanes, a new version.
+    this.want();
+  }
+}

@@ -1,0 +1,87 @@
+// What lies under the pointer: a gap before all else, then a span, an instant, a counter.
+
+import { AXIS_HEIGHT } from "./axis.js";
+import { extent } from "./gaps.js";
+import { COUNTER, ROW } from "./layout.js";
+
+const NEAR = 4;
+
+/** Return what a canvas shows at a place: an item with its `lane`, or null. Times of items are BigInt. */
+export function itemAt(canvas, x, y) {
+  const { layout, frame, left } = canvas;
+  if (!layout || !frame || x < left || y < AXIS_HEIGHT) return null;
+  const place = layout.at(y - AXIS_HEIGHT + canvas.scroll);
+  if (!place) return null;
+  const measures = canvas.measures();
+  const inside = y - AXIS_HEIGHT + canvas.scroll - place.y - 2;
+  return gapAt(canvas, place, measures, x) ?? spanAt(canvas, place, measures, x, inside)
+    ?? instantAt(canvas, place, measures, x, inside) ?? counterAt(canvas, place, measures, x, inside);
+}
+
+function gapAt({ frame }, { lane }, measures, x) {
+  for (const gap of frame.gaps.get(lane.id) ?? []) {
+    const seen = extent(gap, measures);
+    if (seen && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(frame, lane, { gap, start: gap.start, end: gap.end, name: gap.reason });
+  }
+  return null;
+}
+
+function spanAt({ frame }, { lane }, { shift, scale, left }, x, y) {
+  const depth = Math.floor(y / ROW);
+  const row = frame.lanes.get(lane.id)?.depths[depth];
+  if (!row) return null;
+  const time = (x - left) / scale - shift;
+  const slack = 1.5 / scale;
+  for (let index = lastBefore(row.start, time + slack); index >= 0; index -= 1) {
+    if (row.start[index] + row.longest < time - slack) break;
+    if (row.open[index] || row.end[index] >= time - slack) return spanItem(frame, lane, depth, row, index);
+  }
+  return null;
+}
+
+/** Return the item of one span of a frame. */
+export function spanItem(frame, lane, depth, row, index) {
+  return item(frame, lane, {
+    depth, index, start: row.start[index], end: row.end[index], name: row.name[index], count: row.count[index],
+    place: row.place[index], open: Boolean(row.open[index]),
+  });
+}
+
+function instantAt({ frame }, { lane }, { shift, scale, left }, x, y) {
+  if (y > ROW) return null;
+  const instants = frame.lanes.get(lane.id)?.instants;
+  if (!instants) return null;
+  const time = (x - left) / scale - shift;
+  const index = lastBefore(instants.time, time + NEAR / scale);
+  if (index < 0 || instants.time[index] < time - NEAR / scale) return null;
+  return item(frame, lane, {
+    depth: 0, start: instants.time[index], end: instants.time[index], name: instants.name[index],
+    count: instants.count[index], place: instants.place[index], instant: true,
+  });
+}
+
+function counterAt({ frame }, place, { shift, scale, left }, x, y) {
+  const name = place.counters[Math.floor((y - place.rows * ROW) / COUNTER)];
+  const counter = y < place.rows * ROW ? undefined : frame.lanes.get(place.lane.id)?.counters.find((each) => each.name === name);
+  if (!counter) return null;
+  const index = lastBefore(counter.time, (x - left) / scale - shift);
+  if (index < 0) return null;
+  return item(frame, place.lane, { name, start: counter.time[index], value: counter.last[index], least: counter.min[index], most: counter.max[index], counter: true });
+}
+
+function item(frame, lane, facts) {
+  const time = (offset) => (offset === undefined ? undefined : frame.from + BigInt(Math.round(offset)));
+  return { ...facts, lane: lane.id, start: time(facts.start), end: time(facts.end) };
+}
+
+/** Return the index of the last of ascending values that is at most `most`, or -1. */
+export function lastBefore(values, most) {
+  let low = 0;
+  let high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= most) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}

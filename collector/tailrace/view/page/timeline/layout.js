@@ -1,0 +1,89 @@
+// Where lanes are: a heading for each session, below it its lanes, in each lane a row for each depth and counter.
+
+export const ROW = 20;
+export const BAR = 17;
+export const HEADING = 30;
+export const COUNTER = 34;
+const PADDING = 6;
+
+/** What lanes were seen to need: rows of spans, and counters. It grows as frames come, and never shrinks. */
+export class Shapes {
+  constructor() {
+    this._known = new Map();
+  }
+
+  of(lane) {
+    return this._known.get(lane.id) ?? { rows: lane.depths, counters: [] };
+  }
+
+  /** Take note of what a frame shows. Return whether any lane needs more than before. */
+  learn(frame, lanes) {
+    let grown = false;
+    for (const lane of lanes) {
+      const content = frame.lanes.get(lane.id);
+      if (!content) continue;
+      const before = this.of(lane);
+      const rows = Math.max(before.rows, content.depths.length);
+      const added = content.counters.map((each) => each.name).filter((name) => !before.counters.includes(name));
+      if (rows === before.rows && !added.length && this._known.has(lane.id)) continue;
+      grown ||= rows !== before.rows || added.length > 0;
+      this._known.set(lane.id, { rows, counters: [...before.counters, ...added].sort() });
+    }
+    return grown;
+  }
+}
+
+export class Layout {
+  /** `lanes` in their order; those of one session follow each other. */
+  constructor(lanes, shapes) {
+    this.lanes = lanes;
+    this.places = [];
+    this.headings = [];
+    this._byId = new Map();
+    let y = 0;
+    let session = null;
+    for (const lane of lanes) {
+      const key = `${lane.source}\n${lane.session}`;
+      if (key !== session) {
+        this.headings.push({ y, lane, key });
+        y += HEADING;
+        session = key;
+      }
+      const { rows: needed, counters } = shapes.of(lane);
+      const rows = Math.max(needed, counters.length ? 0 : 1);
+      const height = PADDING + rows * ROW + counters.length * COUNTER;
+      const place = { lane, y, rows, counters, height, index: this.places.length };
+      this.places.push(place);
+      this._byId.set(lane.id, place);
+      y += height;
+    }
+    this.height = y + PADDING;
+  }
+
+  of(id) {
+    return this._byId.get(id);
+  }
+
+  /** Return the lanes that lie between two heights. */
+  between(top, bottom) {
+    return this.places.slice(this._first(top), this._first(bottom - 1) + 1);
+  }
+
+  /** Return the lane at a height, or undefined. */
+  at(y) {
+    const place = this.places[this._first(y)];
+    return place && y >= place.y && y < place.y + place.height ? place : undefined;
+  }
+
+  /** Return the index of the first lane that ends below a height. */
+  _first(y) {
+    let low = 0;
+    let high = this.places.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.places[middle].y + this.places[middle].height <= y) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,137 @@
+// Draw spans, instants and counters of lanes. A frame's times are numbers of units from the frame's `from`.
+
+import { colours, font, lineColour, spanColour } from "../parts/theme.js";
+import { fit, short } from "../parts/text.js";
+import { BAR, COUNTER, ROW } from "./layout.js";
+
+const LEGIBLE = 26;
+const INSET = 5;
+
+/** Draw the spans of a lane. `y` is where the lane's first row begins. */
+export function drawSpans(pen, content, { shift, scale, left, width, y }) {
+  const right = left + width;
+  for (const [depth, row] of content.depths.entries()) {
+    if (!row) continue;
+    const top = y + depth * ROW + 1;
+    let edge = -Infinity;
+    for (let index = firstAt(row, shift, scale); index < row.start.length; index += 1) {
+      const begin = left + (row.start[index] + shift) * scale;
+      if (begin >= right) break;
+      const end = row.open[index] ? right + 8 : left + (row.end[index] + shift) * scale;
+      if (end <= left) continue;
+      // What would lie on the pixel before is not drawn again.
+      if (end - edge < 0.5) continue;
+      const from = Math.max(begin, left - 4);
+      const length = Math.max(Math.min(end, right + 8) - from, 1);
+      edge = from + length;
+      drawBar(pen, row, index, { x: from, y: top, length, left });
+    }
+  }
+}
+
+function drawBar(pen, row, index, { x, y, length, left }) {
+  const palette = colours();
+  const name = row.name[index];
+  const several = row.count[index] > 1;
+  pen.fillStyle = palette[spanColour(name)];
+  if (several) pen.globalAlpha = 0.75;
+  pen.fillRect(x, y, length > 3 ? length - 0.75 : length, BAR);
+  if (several) {
+    pen.globalAlpha = 1;
+    if (length > 6) pen.fillRect(x, y + BAR - 3, length - 0.75, 3);
+  }
+  if (row.open[index]) drawOpen(pen, x, y, length, palette);
+  if (length < LEGIBLE) return;
+  pen.fillStyle = palette["span-ink"];
+  const from = Math.max(x, left) + INSET;
+  const text = several ? `${name} × ${short(row.count[index])}` : name;
+  const fitting = fit(pen, text, x + length - from - 2);
+  if (fitting) pen.fillText(fitting, from, y + BAR / 2 + 0.5);
+}
+
+/** Mark a span that has not ended: a line below that is dashed towards what comes. */
+function drawOpen(pen, x, y, length, palette) {
+  pen.strokeStyle = palette["span-ink"];
+  pen.lineWidth = 1.5;
+  pen.setLineDash([4, 3]);
+  pen.beginPath();
+  pen.moveTo(x, y + BAR - 1);
+  pen.lineTo(x + length, y + BAR - 1);
+  pen.stroke();
+  pen.setLineDash([]);
+}
+
+/** Return the index of the first span that may reach into sight. */
+function firstAt(row, shift, scale) {
+  let low = 0;
+  let high = row.start.length;
+  const least = -shift - row.longest - 8 / scale;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (row.start[middle] < least) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Draw instants as small rhombs on the lane's first row. */
+export function drawInstants(pen, { instants }, { shift, scale, left, width, y }) {
+  const { accent, surface } = colours();
+  const middle = y + BAR / 2 + 1;
+  pen.lineWidth = 1;
+  let edge = -Infinity;
+  for (let index = 0; index < instants.time.length; index += 1) {
+    const x = left + (instants.time[index] + shift) * scale;
+    if (x < left - 5 || x > left + width + 5 || x - edge < 2) continue;
+    edge = x;
+    const size = instants.count[index] > 1 ? 5.5 : 4.5;
+    pen.beginPath();
+    pen.moveTo(x, middle - size);
+    pen.lineTo(x + size, middle);
+    pen.lineTo(x, middle + size);
+    pen.lineTo(x - size, middle);
+    pen.closePath();
+    pen.fillStyle = accent;
+    pen.strokeStyle = surface;
+    pen.fill();
+    pen.stroke();
+  }
+}
+
+/** Draw a lane's counters below its spans: the range of each pixel, and the last value as a step. */
+export function drawCounters(pen, content, { shift, scale, left, width, y }, names) {
+  const palette = colours();
+  for (const [index, name] of names.entries()) {
+    const counter = content.counters.find((each) => each.name === name);
+    const top = y + index * COUNTER + 3;
+    const height = COUNTER - 8;
+    pen.fillStyle = palette.line;
+    pen.fillRect(left, top + height, width, 1);
+    if (!counter || counter.time.length === 0) continue;
+    const high = counter.max.reduce((most, each) => Math.max(most, each), 0);
+    const low = counter.min.reduce((least, each) => Math.min(least, each), 0);
+    const room = high - low || 1;
+    const at = (value) => top + height - ((value - low) / room) * height;
+    drawSteps(pen, counter, { x: (time) => left + (time + shift) * scale, at, right: left + width, colour: palette[lineColour(index)] });
+    pen.fillStyle = palette.soft;
+    pen.font = font(11);
+    pen.fillText(`${fit(pen, name, width / 2)} ${short(low)} … ${short(high)}`, left + 6, top + 6);
+  }
+}
+
+function drawSteps(pen, counter, { x, at, right, colour }) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1.5;
+  pen.beginPath();
+  let before = null;
+  for (let index = 0; index < counter.time.length; index += 1) {
+    const place = x(counter.time[index]);
+    if (before !== null) pen.lineTo(place, at(before));
+    pen.lineTo(place, at(counter.min[index]));
+    pen.lineTo(place, at(counter.max[index]));
+    pen.lineTo(place, at(counter.last[index]));
+    before = counter.last[index];
+  }
+  if (before !== null) pen.lineTo(right, at(before));
+  pen.stroke();
+}

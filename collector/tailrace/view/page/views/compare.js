@@ -1,0 +1,122 @@
+// Compare: two runs side by side. What got slower comes first, and how complete both are stands beside every figure.
+
+import { get, Latest } from "../api.js";
+import { fill, h } from "../parts/dom.js";
+import { Grid } from "../parts/grid.js";
+import { problem } from "../parts/problem.js";
+import { count, length } from "../parts/text.js";
+import { mark, state } from "../parts/whole.js";
+import { Sides, sideOf } from "./compare/sides.js";
+
+const FIGURES = { p95: "p95", p50: "median", mean: "mean", total: "total", self: "self time", max: "longest", count: "count" };
+
+class Compare {
+  constructor(root, frame, params) {
+    this._frame = frame;
+    this._ask = new Latest();
+    this._rows = [];
+    this._figure = h("select", { "aria-label": "Figure" }, frame.store.figures.map((each) => h("option", { value: each }, FIGURES[each] ?? each)));
+    this._threshold = h("input", { type: "number", min: "0", step: "1", "aria-label": "Threshold in percent" });
+    this._sides = new Sides(frame.store);
+    this._answer = h("div");
+    this._grid = new Grid({
+      columns: [], label: "Differences", empty: "Neither run has a span here.",
+      rows: async (from, to) => ({ total: this._rows.length, rows: this._rows.slice(from, to) }),
+      picked: (row) => this._timeline(row),
+    });
+    root.append(h("div", { class: "page" },
+      h("div", { class: "head" }, h("h1", {}, "Compare two runs")),
+      this._sides.element,
+      h("div", { class: "row" },
+        h("label", { class: "field" }, "Figure ", this._figure),
+        h("label", { class: "field" }, "slower from ", this._threshold, " % on"),
+        h("button", { type: "button", class: "primary", on: { click: () => this._go() } }, "Compare")),
+      this._answer));
+    this._begin(params);
+  }
+
+  update(params) {
+    this._params = params;
+    this._figure.value = params.figure && this._frame.store.figures.includes(params.figure) ? params.figure : this._frame.store.figures.includes("p95") ? "p95" : this._frame.store.figures[0];
+    this._threshold.value = params.threshold ?? "10";
+    this._sides.show(params);
+    if (params.a || params.b) this._load();
+  }
+
+  close() {
+    this._ask.cancel();
+    this._closed = true;
+  }
+
+  async _begin(params) {
+    try {
+      this._sides.offer((await get("sessions")).sessions);
+    } catch (error) {
+      fill(this._answer, problem(error));
+    }
+    if (!this._closed) this.update(params);
+  }
+
+  _go() {
+    this._frame.address.go("compare", { ...this._sides.params, figure: this._figure.value, threshold: this._threshold.value });
+  }
+
+  async _load() {
+    const { a, b, align } = this._params;
+    fill(this._answer, h("p", { class: "note", role: "status" }, "Comparing …"));
+    try {
+      const threshold = Number(this._threshold.value) / 100;
+      const answer = await this._ask.ask("compare", { ...sideOf("a", a), ...sideOf("b", b), align, figure: this._figure.value, threshold });
+      if (answer) this._show(answer);
+    } catch (error) {
+      fill(this._answer, problem(error));
+    }
+  }
+
+  _show(answer) {
+    this._shown = answer;
+    this._rows = answer.differences.map((each) => ({ ...each, name: each.group.map((word) => word ?? "(none)").join(" · "), kind: kindOf(each, Number(this._threshold.value) / 100) }));
+    const slower = this._rows.filter((each) => each.kind === "slower");
+    const sure = state(answer.a.whole) === "complete" && state(answer.b.whole) === "complete";
+    fill(this._answer, h("section", { class: "panel", "aria-label": "Differences" },
+      h("header", {}, h("h2", {}, verdict(slower, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
+      sure ? null : h("p", { class: "clock-note" }, "A run that is not complete may have been slower or faster in what is missing: read its figures with care."),
+      this._grid.element));
+    const figure = FIGURES[answer.figure] ?? answer.figure;
+    const text = (value, row) => (answer.figure === "count" ? count(value) : length(value, row.unit));
+    const lacks = (whole) => (state(whole) === "complete" ? "" : " ⚠");
+    this._grid.replace([
+      { name: "kind", label: "" },
+      { name: "name", label: answer.by.join(" · ") },
+      { name: "a", label: `${figure} A${lacks(answer.a.whole)}`, number: true, text },
+      { name: "b", label: `${figure} B${lacks(answer.b.whole)}`, number: true, text },
+      { name: "word", label: "Change", number: true, loss: true, lossy: (row) => row.kind === "slower" },
+      { name: "count_a", label: "Spans A", number: true, text: count },
+      { name: "count_b", label: "Spans B", number: true, text: count },
+    ], async (from, to) => ({ total: this._rows.length, rows: this._rows.slice(from, to) }));
+  }
+
+  _timeline(row) {
+    const { from, to } = this._shown.b;
+    const session = sideOf("b", this._params.b).b_session;
+    this._frame.address.go("timeline", { from, to, q: row.name, session });
+  }
+}
+
+/** Return what happened to a group: `slower`, `faster`, `same`, `new`, `gone` or `unknown`. */
+function kindOf(difference, threshold) {
+  if (difference.growth === null) return ["new", "gone"].includes(difference.word) ? difference.word : "unknown";
+  if (difference.growth > threshold) return "slower";
+  return difference.growth < -threshold ? "faster" : "same";
+}
+
+function verdict(slower, { total }) {
+  if (!total) return "Nothing to compare";
+  if (!slower.length) return "Nothing got slower by that much";
+  const [first] = slower;
+  return `${slower.length === 1 ? "One name" : `${count(slower.length)} names`} got slower, most of all ${first.name} (${first.word})`;
+}
+
+export function open(root, frame, params) {
+  return new Compare(root, frame, params);
+}

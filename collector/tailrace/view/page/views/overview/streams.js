@@ -1,0 +1,102 @@
+// All streams: thousands, sorted and searched by the server.
+
+import { get } from "../../api.js";
+import { afterRest, h } from "../../parts/dom.js";
+import { Grid } from "../../parts/grid.js";
+import { clock, count, share } from "../../parts/text.js";
+import { mark } from "../../parts/whole.js";
+
+const PAGE = 200;
+const MOST_PAGES = 50;
+const COLUMNS = [
+  { name: "source", label: "Source", sort: true },
+  { name: "session", label: "Session", sort: true, text: (value) => value.slice(0, 12) },
+  { name: "stream", label: "Stream", sort: true, text: (value) => value || "(none)" },
+  { name: "events", label: "Events", sort: true, number: true, text: count },
+  { name: "missing", label: "Missing", sort: true, number: true, loss: true, text: count },
+  { name: "completeness", label: "Completeness", sort: true, number: true, text: share },
+  { name: "open_spans", label: "Open spans", sort: true, number: true, text: count },
+  { name: "last_time", label: "Newest event", sort: true, number: true, text: clock },
+  { name: "state", label: "State", sort: true },
+  { name: "format", label: "Format", sort: true },
+];
+
+export class StreamTable {
+  constructor(frame, params) {
+    this._frame = frame;
+    this._pages = new Map();
+    this._version = null;
+    this._search = h("input", { type: "search", placeholder: "Search source, session, stream, state", "aria-label": "Search streams", value: params.search ?? "", on: { input: afterRest(200, () => this._searched()) } });
+    this._whole = h("span");
+    this._grid = new Grid({
+      columns: COLUMNS,
+      label: "Table of streams",
+      empty: "No stream matches.",
+      rows: (from, to) => this._rows(from, to),
+      sorted: (order) => this._note({ sort: order.name, down: order.descending ? "" : "no" }),
+      picked: (row) => frame.address.go("timeline", { session: row.session, source: row.source }),
+    });
+    this._grid.order = order(params);
+    this.element = h("section", { class: "panel", "aria-label": "Streams" },
+      h("header", {}, h("h2", {}, "Streams"), this._whole, this._search),
+      this._grid.element);
+  }
+
+  begin() {
+    this._grid.refresh();
+  }
+
+  close() {}
+
+  update(params) {
+    this._search.value = params.search ?? "";
+    this._grid.order = order(params);
+    this._forget();
+  }
+
+  /** Show the streams of another version of the table. */
+  async refresh(version) {
+    if (version !== this._version) await this._forget();
+  }
+
+  _searched() {
+    this._note({ search: this._search.value });
+  }
+
+  _note(changes) {
+    this._frame.address.note(changes);
+    this._forget();
+  }
+
+  async _forget() {
+    this._pages.clear();
+    await this._grid.refresh();
+  }
+
+  /** Return the rows of some places, from pages of which each is asked for once. */
+  async _rows(from, to) {
+    const first = Math.floor(from / PAGE);
+    const last = Math.max(first, Math.floor((to - 1) / PAGE));
+    const pages = [];
+    for (let page = first; page <= last; page += 1) pages.push(await this._page(page));
+    const { total } = pages.at(-1);
+    const rows = pages.flatMap((page) => page.streams).slice(from - first * PAGE, to - first * PAGE);
+    return { total, rows };
+  }
+
+  async _page(page) {
+    const known = this._pages.get(page);
+    if (known) return known;
+    const { name, descending } = this._grid.order;
+    const answer = await get("streams", { search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
+    this._version = answer.version;
+    this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));
+    if (this._pages.size >= MOST_PAGES) this._pages.clear();
+    this._pages.set(page, answer);
+    return answer;
+  }
+}
+
+function order(params) {
+  return { name: COLUMNS.some((each) => each.name === params.sort) ? params.sort : "missing", descending: params.down !== "no" };
+}

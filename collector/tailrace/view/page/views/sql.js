@@ -1,0 +1,119 @@
+// SQL: an editor with the views and their columns, answers as a table and as lines.
+
+import { send, sendForText } from "../api.js";
+import { Lines } from "../parts/chart.js";
+import { fill, h } from "../parts/dom.js";
+import { save } from "../parts/files.js";
+import { Grid } from "../parts/grid.js";
+import { problem } from "../parts/problem.js";
+import { bytes, count, visible } from "../parts/text.js";
+import { mark } from "../parts/whole.js";
+import { Editor } from "./sql/editor.js";
+import { plotOf } from "./sql/plot.js";
+
+const FIRST = "SELECT name, count(*) AS spans, max(duration) AS longest\nFROM spans\nGROUP BY name\nORDER BY spans DESC\nLIMIT 100";
+const NUMBERS = /INT|DOUBLE|FLOAT|DECIMAL|REAL/;
+
+class Sql {
+  constructor(root, frame, params) {
+    this._frame = frame;
+    const { store } = frame;
+    this._editor = new Editor({
+      text: params.sql ?? FIRST,
+      views: store.views,
+      ran: () => this._run(),
+      changed: (text) => frame.address.note({ sql: text }),
+    });
+    this._state = h("p", { class: "note", role: "status" }, `Reads only; at most ${store.sql_seconds} s, ${bytes(store.sql_memory)} of memory, ${count(store.sql_rows)} rows.`);
+    this._runButton = h("button", { type: "button", class: "primary", title: "Run (Ctrl + Enter)", on: { click: () => this._run() } }, "Run");
+    this._csv = h("button", { type: "button", on: { click: () => this._download() } }, "CSV");
+    this._answer = h("section", { "aria-label": "Answer", class: "panel", hidden: true });
+    root.append(h("div", { class: "page" },
+      h("h1", { class: "spoken" }, "SQL"),
+      h("div", { class: "split" },
+        h("section", { class: "panel" },
+          h("header", {}, h("h2", {}, "Statement"), this._csv, this._runButton),
+          h("div", { class: "body form" }, this._editor.element, this._state)),
+        h("section", { class: "panel", "aria-label": "Views and columns" },
+          h("header", {}, h("h2", {}, "Views")),
+          h("div", { class: "body views-list", tabindex: "0" }, store.views.map(listed)))),
+      this._answer));
+    if (params.sql) this._run();
+  }
+
+  update(params) {
+    if (params.sql !== undefined && params.sql !== this._editor.text) {
+      this._editor.text = params.sql;
+      this._run();
+    }
+  }
+
+  close() {
+    this._plot?.close();
+    this._editor.close();
+  }
+
+  async _run() {
+    const sql = this._editor.text;
+    if (!sql.trim()) return;
+    this._runButton.disabled = true;
+    this._say("Running …");
+    this._frame.address.note({ sql });
+    try {
+      this._show(await send("POST", "sql", { sql }));
+    } catch (error) {
+      this._plot?.close();
+      this._plot = null;
+      this._answer.hidden = false;
+      fill(this._answer, h("div", { class: "body" }, problem(error)));
+      this._say("Refused.");
+    } finally {
+      this._runButton.disabled = false;
+    }
+  }
+
+  _show(answer) {
+    this._plot?.close();
+    this._plot = null;
+    const columns = answer.columns.map((each) => ({ name: each.name, number: NUMBERS.test(each.type) }));
+    const grid = new Grid({ columns, label: "Rows of the answer", empty: "The answer has no rows.", rows: async (from, to) => ({ total: answer.rows.length, rows: answer.rows.slice(from, to) }) });
+    const more = answer.more ? ", and more that are not shown" : "";
+    this._answer.hidden = false;
+    const plot = plotOf(answer);
+    const chart = plot ? h("div", { class: "chart" }) : null;
+    fill(this._answer,
+      h("header", {}, h("h2", {}, `${count(answer.rows.length)} rows${more}`), mark(answer.whole, "Store: "), h("span", { class: "note" }, `${answer.seconds.toFixed(2)} s · version ${answer.version}${answer.cut ? ` · ${count(answer.cut)} long texts cut` : ""}`)),
+      chart ? h("div", {}, h("p", { class: "note body" }, plot.title), chart) : null,
+      grid.element);
+    grid.refresh();
+    if (chart) {
+      this._plot = new Lines(chart, { labels: plot.labels, title: plot.title, seconds: plot.seconds });
+      this._plot.set(plot.x, plot.ys);
+    }
+    this._say(`${count(answer.rows.length)} rows.`);
+  }
+
+  async _download() {
+    try {
+      save("answer.csv", "text/csv", await sendForText("sql", { sql: this._editor.text, format: "csv" }));
+    } catch (error) {
+      this._answer.hidden = false;
+      fill(this._answer, h("div", { class: "body" }, problem(error)));
+    }
+  }
+
+  _say(text) {
+    this._state.textContent = text;
+  }
+}
+
+function listed(view) {
+  return h("details", {},
+    h("summary", {}, view.name),
+    h("p", { class: "note" }, visible(view.meaning)),
+    h("ul", {}, view.columns.map((column) => h("li", {}, h("code", { title: column.type }, column.name), h("span", {}, visible(column.meaning ?? ""))))));
+}
+
+export function open(root, frame, params) {
+  return new Sql(root, frame, params);
+}

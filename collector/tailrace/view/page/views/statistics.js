@@ -1,0 +1,157 @@
+// Statistics: how many spans there are and how long they took, by what one likes; whose time it is; when they were slow.
+
+import { format } from "../address.js";
+import { address, Latest } from "../api.js";
+import { Flame } from "../charts/flame.js";
+import { Heat } from "../charts/heat.js";
+import { fill, h } from "../parts/dom.js";
+import { Grid } from "../parts/grid.js";
+import { problem } from "../parts/problem.js";
+import { rangeLine } from "../parts/range.js";
+import { count, cut, length } from "../parts/text.js";
+import { mark } from "../parts/whole.js";
+import { durationsOf, flameOf } from "./statistics/decode.js";
+
+const LIMIT = 5000;
+const FIGURES = [["count", "Spans"], ["open", "Open"], ["total", "Total"], ["self", "Self"], ["min", "Min"], ["p50", "p50"], ["p90", "p90"], ["p95", "p95"], ["p99", "p99"], ["max", "Max"]];
+
+class Statistics {
+  constructor(root, frame, params) {
+    this._frame = frame;
+    this._params = params;
+    this._asks = { table: new Latest(), flame: new Latest(), heat: new Latest() };
+    this._groups = [];
+    this._flame = new Flame({ picked: (name) => this._pick(name) });
+    this._heat = new Heat({ picked: (from, to) => frame.address.go("timeline", { from, to, q: this._params.name, ...this._filters }) });
+    this._range = h("div");
+    this._mark = h("span");
+    this._csv = h("a", { class: "button", download: "statistics.csv" }, "CSV");
+    this._keys = [0, 1].map((index) => this._select(index));
+    this._grid = new Grid({
+      columns: this._columns(["name"]), label: "Statistics of spans", empty: "No span here.",
+      rows: async (from, to) => ({ total: this._groups.length, rows: this._groups.slice(from, to) }),
+      picked: (row) => this._pick(row.name),
+      sorted: (order) => this._sort(order),
+    });
+    this._table = h("div", {}, this._grid.element);
+    this._flameBox = h("div", {}, h("p", { class: "body note" }, "Reading …"));
+    this._heatBox = h("div", {}, h("p", { class: "body note" }, "Choose a name in the table or the flame graph."));
+    this._heatTitle = h("h2", {}, "Durations over time");
+    root.append(h("div", { class: "page" },
+      h("div", { class: "head" }, h("h1", {}, "Statistics"), this._range),
+      h("section", { class: "panel", "aria-label": "By group" },
+        h("header", {}, h("h2", {}, "Spans"), h("label", { class: "field" }, "by ", this._keys[0]), h("label", { class: "field" }, "and ", this._keys[1]), this._mark, this._csv),
+        this._table),
+      h("section", { class: "panel", "aria-label": "Flame graph" }, h("header", {}, h("h2", {}, "Whose time it is"), h("span", { class: "note" }, "callers above, callees below; click to look closer")), this._flameBox),
+      h("section", { class: "panel", "aria-label": "Durations" }, h("header", {}, this._heatTitle, h("span", { class: "note" }, "darker: more spans; click a column to see it in the timeline")), this._heatBox)));
+    this.update(params);
+  }
+
+  update(params) {
+    this._params = params;
+    const filters = this._filters;
+    fill(this._range, rangeLine(params, { cleared: () => this._frame.address.go("statistics", { by: params.by }), timeline: format("timeline", filters) }));
+    this._by = (params.by ?? "name").split(",").filter(Boolean).slice(0, 2);
+    this._keys.forEach((select, index) => choose(select, this._by[index] ?? ""));
+    this._csv.href = address("statistics", { ...filters, by: this._by, format: "csv" });
+    this._load();
+  }
+
+  close() {
+    for (const ask of Object.values(this._asks)) ask.cancel();
+    this._flame.close();
+    this._heat.close();
+  }
+
+  get _filters() {
+    const { from, to, session, source } = this._params;
+    return { from, to, session, source };
+  }
+
+  async _load() {
+    await this._loadTable();
+    await this._loadFlame();
+    await this._loadHeat();
+  }
+
+  async _loadTable() {
+    try {
+      const answer = await this._asks.table.ask("statistics", { ...this._filters, by: this._by, limit: LIMIT });
+      if (!answer) return;
+      this._groups = answer.groups.map((each) => ({ ...Object.fromEntries(answer.by.map((key, index) => [key, each.group[index]])), ...each }));
+      fill(this._mark, mark(answer.whole));
+      fill(this._table, this._grid.element, answer.total > answer.groups.length ? h("p", { class: "note body" }, `The ${count(answer.groups.length)} groups with the longest totals of ${count(answer.total)}; the CSV file has all.`) : null);
+      await this._grid.replace(this._columns(answer.by), async (from, to) => ({ total: this._groups.length, rows: this._groups.slice(from, to) }));
+      if (!this._params.name && answer.by.includes("name") && answer.groups.length) this._params = { ...this._params, name: this._groups[0].name };
+    } catch (error) {
+      fill(this._table, h("div", { class: "body" }, problem(error)));
+    }
+  }
+
+  async _loadFlame() {
+    try {
+      const answer = await this._asks.flame.ask("flame", this._filters);
+      if (!answer) return;
+      const root = flameOf(answer);
+      fill(this._flameBox, root.children.length ? this._flame.element : h("p", { class: "body note" }, "No span has ended here."));
+      if (root.children.length) this._flame.set(root);
+    } catch (error) {
+      fill(this._flameBox, h("div", { class: "body" }, problem(error)));
+    }
+  }
+
+  async _loadHeat() {
+    const { name } = this._params;
+    if (name === undefined || name === null) return;
+    this._heatTitle.textContent = `Durations of ${cut(name, 60)} over time`;
+    try {
+      const answer = await this._asks.heat.ask("durations", { ...this._filters, name });
+      if (!answer) return;
+      const data = durationsOf(answer, name);
+      fill(this._heatBox, data ? this._heat.element : h("p", { class: "body note" }, "No span of this name has ended on a clock that is tied to wall time."));
+      if (data) this._heat.set(data);
+    } catch (error) {
+      fill(this._heatBox, h("div", { class: "body" }, problem(error)));
+    }
+  }
+
+  _pick(name) {
+    if (!name) return;
+    this._params = { ...this._params, name };
+    this._frame.address.note({ name });
+    this._loadHeat();
+  }
+
+  _columns(by) {
+    return [
+      ...by.map((key) => ({ name: key, label: key, sort: true, text: (value) => (value === null ? "(none)" : value) })),
+      ...FIGURES.map(([name, label]) => ({ name, label, number: true, sort: true, text: (value, row) => (name === "count" || name === "open" ? count(value) : length(value, row.unit)) })),
+    ];
+  }
+
+  _sort({ name, descending }) {
+    const way = descending ? -1 : 1;
+    const figure = FIGURES.some(([each]) => each === name);
+    this._groups.sort((one, other) => {
+      const [a, b] = [one[name], other[name]];
+      if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
+      return way * (figure ? Math.sign(Number(a) - Number(b)) : a < b ? -1 : a > b ? 1 : 0);
+    });
+  }
+
+  _select(index) {
+    const none = index ? [h("option", { value: "" }, "(nothing)")] : [];
+    const select = h("select", { on: { change: () => this._frame.address.go("statistics", { ...this._params, by: this._keys.map((each) => each.value).filter(Boolean).join(",") }) } },
+      none, this._frame.store.keys.map((key) => h("option", { value: key }, key)));
+    return select;
+  }
+}
+
+function choose(select, value) {
+  if (![...select.options].some((each) => each.value === value)) select.append(h("option", { value }, value));
+  select.value = value;
+}
+
+export function open(root, frame, params) {
+  return new Statistics(root, frame, params);
+}

@@ -1,0 +1,326 @@
+// Timeline: lanes over time, from days to nanoseconds, with every gap in sight.
+
+import { get } from "../api.js";
+import { Again } from "../parts/again.js";
+import { fill, h } from "../parts/dom.js";
+import { problem } from "../parts/problem.js";
+import { count } from "../parts/text.js";
+import { TimeCanvas } from "../timeline/canvas.js";
+import { decodeFrame } from "../timeline/decode.js";
+import { OwnClock, WALL_CLOCK } from "../timeline/clock.js";
+import { Details } from "../timeline/details.js";
+import { Finder } from "../timeline/finder.js";
+import { Frames } from "../timeline/frames.js";
+import { itemAt } from "../timeline/hit.js";
+import { describe } from "../timeline/item.js";
+import { keys } from "../timeline/keys.js";
+import { axesOf, boundsOf, decodeLanes, sessionsOf, subtitlesOf, WALL } from "../timeline/lanes.js";
+import { Layout, Shapes } from "../timeline/layout.js";
+import { Gestures } from "../timeline/pointer.js";
+import { RangeBar } from "../timeline/rangebar.js";
+import { links } from "../timeline/links.js";
+import { Toolbar } from "../timeline/toolbar.js";
+import { Viewport } from "../timeline/viewport.js";
+
+const MOST_LANES_OF_BAR = 400;
+const EMPTY = { from: 0n, to: 1n };
+
+export class Timeline {
+  constructor(root, frame, params) {
+    this.frame = frame;
+    this.params = params;
+    this.view = new Viewport(EMPTY);
+    this.canvas = new TimeCanvas(this.view);
+    this.canvas.resized = () => this.moved(false);
+    this.bar = new RangeBar(this.view, () => this.moved());
+    this.frames = new Frames(this.canvas, { arrived: (each) => this._arrived(each), failed: (error) => this._failed(error) });
+    this.details = new Details({ closed: () => this.clear(), opened: (place) => this.openRow(place), shown: (from, to) => this.reveal(from, to) });
+    this.finder = new Finder(this);
+    this.toolbar = new Toolbar({
+      searched: (text) => this.finder.search(text),
+      match: (way) => this.finder.match(way),
+      gap: (way) => this.finder.gap(way),
+      chosen: (clock) => this.note({ clock, from: null, to: null }, true),
+      filtered: (session) => this.note({ session: session.split("/").at(-1), source: session.split("/")[0], from: null, to: null }, true),
+      zoom: (factor) => this.zoom(factor),
+      whole: () => this.whole(),
+      follow: () => this.follow(!this.following),
+    }, params);
+    new Gestures(this.canvas, {
+      moved: () => this.moved(),
+      hovered: (x, y) => this._hovered(x, y),
+      picked: (x, y) => this.pick(itemAt(this.canvas, x, y)),
+      selected: (from, to, done) => this.select(from, to, done),
+    });
+    this._again = new Again(() => this._load());
+    this._shapes = new Shapes();
+    this._hover = h("span", { class: "hover" });
+    this._status = h("span");
+    this._clockNote = h("p", { class: "clock-note", hidden: true });
+    this._message = h("p", { class: "message" }, "Reading lanes …");
+    root.append(h("h1", { class: "spoken" }, "Timeline"), h("div", { class: "timeline" },
+      this.toolbar.element,
+      h("div", { class: "sight" }, this.bar.element, this._clockNote, this.canvas.element, this._message),
+      this.details.element,
+      h("div", { class: "status" }, this._hover, this._status, h("span", { id: "timeline-keys" }, "wheel zooms · drag moves · Shift + drag selects · ? keys"))));
+    this._stop = frame.live.listen(({ latest }) => this._news(latest));
+    this._again.want();
+  }
+
+  get clock() {
+    return this.canvas.clock;
+  }
+
+  get following() {
+    return this.params.follow === "1";
+  }
+
+  close() {
+    this._stop();
+    this._again.close();
+    this.frames.close();
+    this.canvas.close();
+    this.bar.close();
+    this._closed = true;
+  }
+
+  /** Take over an address that a person has entered, or gone back to. */
+  update(params) {
+    const lanes = ["session", "source", "clock"].some((each) => params[each] !== this.params[each]);
+    this.params = params;
+    this.toolbar.following(this.following);
+    if (lanes) this._load();
+    else this._restore();
+  }
+
+  key(event) {
+    return keys(this, event);
+  }
+
+  /** Note changed parameters in the address; read the lanes anew if asked for. */
+  note(changes, lanes = false) {
+    this.params = { ...this.params, ...changes };
+    this.frame.address.note(changes);
+    if (lanes) this._load();
+  }
+
+  /** Show what a changed viewport shows. A person who moves no longer follows. */
+  moved(person = true) {
+    if (person && this.following) this.follow(false);
+    this.canvas.draw();
+    this.bar.draw();
+    this.frames.want();
+    this._tell();
+    if (person) this.note({ from: this.view.from, to: this.view.to });
+  }
+
+  zoom(factor, x = this.view.width / 2) {
+    this.view.zoom(factor, x);
+    this.moved();
+  }
+
+  whole() {
+    this.view.whole();
+    this.moved();
+  }
+
+  /** Show a time or a range with some room around it. */
+  reveal(from, to = from) {
+    const length = Number(to - from);
+    this.view.centre(from + (to - from) / 2n, Math.max(length * 2, Math.min(this.view.length, Math.max(length * 8, 2000))));
+    this.moved();
+  }
+
+  follow(on) {
+    this.note({ follow: on ? "1" : null });
+    this.toolbar.following(on);
+    if (!on) return;
+    const length = BigInt(Math.ceil(Math.min(this.view.length, 10e9)));
+    this.view.show(this.view.bounds.to - (length * 9n) / 10n, this.view.bounds.to + length / 10n);
+    this.moved(false);
+  }
+
+  /** Select a range; null clears it. While a person still drags, nothing is asked. */
+  select(from, to, done) {
+    this.canvas.selection = from === null ? null : { from, to };
+    this.canvas.draw();
+    this._tell();
+    if (!done) return;
+    this.note({ sel: from === null ? null : `${from},${to}`, row: null });
+    if (from === null) this.details.hide();
+    else this._showSelection();
+  }
+
+  /** Show what is known of an item: a span, instant, gap, several of them; null clears. */
+  pick(item) {
+    this.canvas.picked = item;
+    this.canvas.draw();
+    if (!item) {
+      this.clear();
+      return;
+    }
+    const { lane } = this.canvas.layout.of(item.lane);
+    this.canvas.focused = item.lane;
+    this.frame.announce(describe(item, lane, this.clock));
+    if (item.gap) this.details.gap(item, lane, this.clock);
+    else if (item.place) this.openRow(item.place);
+    else if (item.count > 1) this.details.several(item, lane, this.clock);
+  }
+
+  openRow(place) {
+    this.note({ row: place });
+    this.details.row(place);
+  }
+
+  /** Clear selection, row and details. */
+  clear() {
+    this.canvas.selection = null;
+    this.canvas.picked = null;
+    this.details.hide();
+    this.note({ sel: null, row: null });
+    this.canvas.draw();
+    this._tell();
+  }
+
+  zoomToSelection() {
+    if (!this.canvas.selection) return;
+    const { from, to } = this.canvas.selection;
+    this.view.show(from, to);
+    this.moved();
+  }
+
+  /** Go to another view with the selection, or with what is in sight. */
+  leave(view) {
+    const { from, to } = this.canvas.selection ?? this.view;
+    if (this.clock.wall) this.frame.address.go(view, { from, to, ...this.filters });
+  }
+
+  /** Return the parameters that narrow questions to the lanes shown. */
+  get filters() {
+    return { session: this.params.session || null, source: this.params.source || null };
+  }
+
+  async _load() {
+    const turn = (this._turn = (this._turn ?? 0) + 1);
+    try {
+      const answer = await get("lanes", this.filters);
+      if (turn !== this._turn || this._closed) return;
+      this._version = answer.version;
+      this._lanes(decodeLanes(answer));
+    } catch (error) {
+      this._failed(error);
+    }
+  }
+
+  _lanes(all) {
+    const axes = axesOf(all);
+    const axis = axes.find((each) => each.id === this.params.clock) ?? axes[0] ?? { id: WALL };
+    const lanes = all.filter((lane) => lane.axis === axis.id);
+    const session = this.params.session ? `${this.params.source}/${this.params.session}` : "";
+    this.toolbar.offer(axes, axis.id, sessionsOf(this.params.session ? all : lanes), session);
+    this._message.hidden = lanes.length > 0;
+    this._message.textContent = "No event here yet.";
+    const first = this._axis !== axis.id;
+    this._axis = axis.id;
+    const bounds = boundsOf(lanes) ?? EMPTY;
+    if (first) this.canvas.clock = axis.id === WALL ? WALL_CLOCK : new OwnClock(bounds.from, axis.words);
+    this._clockNote.hidden = this.clock.wall;
+    this._clockNote.textContent = `No wall time here. ${axis.words}. Distances on this axis are true to the producer’s clock; the dates are not.`;
+    this.canvas.subtitles = subtitlesOf(lanes);
+    this.canvas.layout = new Layout(lanes, this._shapes);
+    this.view.bounds = bounds;
+    if (first) this._restore();
+    else this._grown();
+    this._drawBar(lanes);
+  }
+
+  /** Show the window, selection and row of the address. */
+  _restore() {
+    const { from, to, sel, row, y } = this.params;
+    if (isTime(from) && isTime(to)) this.view.show(BigInt(from), BigInt(to));
+    else this.view.whole();
+    this.canvas.scrollTo(Number(y) || this.canvas.scroll);
+    const [begin, end] = (sel ?? "").split(",");
+    this.canvas.selection = isTime(begin) && isTime(end) ? { from: BigInt(begin), to: BigInt(end) } : null;
+    if (row) this.details.row(row);
+    else if (this.canvas.selection) this._showSelection();
+    else this.details.hide();
+    if (this.following) this.follow(true);
+    this.moved(false);
+  }
+
+  _grown() {
+    if (this.following) this.follow(true);
+    this.frames.expire();
+    this.moved(false);
+  }
+
+  async _drawBar(lanes) {
+    const { from, to } = this.view.bounds;
+    const asked = lanes.slice(0, MOST_LANES_OF_BAR).map((each) => each.id);
+    const pixels = Math.max(50, Math.ceil(this.bar.element.clientWidth / 2));
+    if (!asked.length || this._closed) return;
+    try {
+      this.bar.show(decodeFrame(await get("frame", { from, to: to + 1n, pixels, lanes: asked })));
+    } catch (error) {
+      this._failed(error);
+    }
+  }
+
+  _news(latest) {
+    if (latest && latest.version !== this._version) this._again.want();
+  }
+
+  _arrived(frame) {
+    if (this._shapes.learn(frame, this.canvas.layout.lanes)) this._relay();
+    this.canvas.frame = frame;
+    this._message.hidden = true;
+    this.canvas.draw();
+    this._tell();
+  }
+
+  /** Lay the lanes out anew: some need more rows. The lane at the top stays where it is. */
+  _relay() {
+    const [top] = this.canvas.seen();
+    const before = top?.y ?? 0;
+    this.canvas.layout = new Layout(this.canvas.layout.lanes, this._shapes);
+    const after = top ? this.canvas.layout.of(top.lane.id).y : 0;
+    this.canvas.scrollTo(this.canvas.scroll + after - before);
+    this.frames.want();
+  }
+
+  _failed(error) {
+    this._message.hidden = false;
+    fill(this._message, problem(error));
+  }
+
+  _showSelection() {
+    const { from, to } = this.canvas.selection;
+    if (!this.clock.wall) this.details.hide();
+    else this.details.range(from, to, this.filters, links(this));
+  }
+
+  _hovered(x, y) {
+    const item = x < 0 ? null : itemAt(this.canvas, x, y);
+    this._hover.textContent = item ? describe(item, this.canvas.layout.of(item.lane).lane, this.clock) : "";
+    if (item?.start !== this.canvas.hovered?.start || item?.lane !== this.canvas.hovered?.lane || item?.depth !== this.canvas.hovered?.depth) {
+      this.canvas.hovered = item;
+      this.canvas.draw();
+    }
+  }
+
+  _tell() {
+    const { canvas } = this;
+    const selected = canvas.selection ? `${this.clock.length(Number(canvas.selection.to - canvas.selection.from))} selected · ` : "";
+    const gaps = canvas.frame ? [...canvas.frame.gaps.values()].reduce((sum, each) => sum + each.length, 0) : 0;
+    this._status.textContent = `${selected}${count(canvas.layout?.places.length ?? 0)} lanes${gaps ? ` · ${count(gaps)} gaps near` : ""}`;
+  }
+}
+
+function isTime(text) {
+  return /^-?\d+$/.test(text ?? "");
+}
+
+export function open(root, frame, params) {
+  return new Timeline(root, frame, params);
+}

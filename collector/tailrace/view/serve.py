@@ -1,0 +1,116 @@
+"""Serve a viewer over a socket until a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+
+from tailrace.errors import AddressError
+from tailrace.view.application import Viewer
+
+UNREAD_SECONDS = 60
+"""A connection whose client takes none of our bytes for so long is closed by the kernel."""
+
+STOP_SECONDS = 2
+BACKLOG = 1024
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to us: uvicorn would raise them again at the end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address. Raise AddressError."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise AddressError([f"{host}:{port}: cannot listen: {error.strerror}"]) from error
+    # The sockets of connections inherit the option. It counts also while the client's window is closed.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
+    return sock
+
+
+@contextmanager
+def listen_at(path: Path) -> Iterator[socket.socket]:
+    """Listen on a socket in the file system that only its owner can open, and remove it at the end.
+
+    A socket that nobody listens on any more is replaced. Raise AddressError."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        _clear(path)
+        sock.bind(str(path))
+        path.chmod(0o600)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise AddressError([f"{path}: cannot listen: {error.strerror}"]) from error
+    try:
+        yield sock
+    finally:
+        sock.close()
+        with suppress(OSError):
+            path.unlink()
+
+
+def serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM. `ready` is called once requests are answered."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (hard, hard)
+    )  # each open page holds a connection or more
+    asyncio.run(_serve(viewer, sock, ready))
+
+
+async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
+    config = uvicorn.Config(
+        viewer.app,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        loop="asyncio",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    server = _Server(config)
+
+    def stop() -> None:
+        viewer.stop()
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    serving = asyncio.ensure_future(server.serve(sockets=[sock]))
+    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    if not serving.done():
+        ready()
+    await serving
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that a killed server left. Raise OSError if it is in use, or something else."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        else:
+            raise OSError(0, "another server listens there")

@@ -1,0 +1,78 @@
+"""SQL that a person wrote, in a process of its own (`query.remote`), limited in time, memory and rows."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from tailrace.query.answer import Shape
+from tailrace.query.completeness import EVERYTHING
+from tailrace.query.limits import Limits
+from tailrace.query.remote import RemoteAnswer
+from tailrace.view import wire
+from tailrace.view.answering import CSV, TEXT_MAX, FileAnswer, cut
+from tailrace.view.converting import bounded, whole
+from tailrace.view.desk import DeskTurn
+from tailrace.view.questions import OfStatement
+from tailrace.view.statistics import table
+
+LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
+"""What a statement may take."""
+
+ROWS = 10_000
+"""The most rows of one answer."""
+
+BYTES = 16 * 2**20
+"""About the most characters of one answer. Behind that, there are `more` rows."""
+
+
+def sql(turn: DeskTurn, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
+    snapshot = turn.snapshot()
+    began = time.monotonic()
+    found = snapshot.whole(EVERYTHING)
+    remote = turn.apart(snapshot, LIMITS)
+    answer = remote.ask(asked.sql, Shape.JSON)
+    rows, more = _rows(answer, asked.limit)
+    names = [column.name for column in answer.columns]
+    if asked.format == "csv":
+        return FileAnswer(table(names, rows), CSV, "answer.csv")
+    embedded = [column.embedded for column in answer.columns]
+    shown = [[_value(v, json=j) for v, j in zip(row, embedded, strict=True)] for row in rows]
+    return wire.SqlAnswer(
+        version=remote.version,
+        whole=whole(found),
+        columns=[wire.SqlColumn(name=cut(c.name), type=cut(c.type)) for c in answer.columns],
+        rows=shown,
+        more=more,
+        cut=sum(len(v) > TEXT_MAX for v in chain.from_iterable(rows) if isinstance(v, str)),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return at most `limit` rows, and whether there are more."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    while page := answer.next_page():
+        for row in page:
+            size += sum(len(value) for value in row if isinstance(value, str)) + 8 * len(row)
+            if len(rows) == limit or (rows and size > BYTES):
+                return rows, True
+            rows.append(row)
+    return rows, False
+
+
+def _value(value: object, *, json: bool) -> Any:  # noqa: ANN401 - JSON
+    """Return a value that is exact in JavaScript."""
+    if isinstance(value, Decimal):
+        return str(value)
+    if json and isinstance(value, str) and len(value) <= TEXT_MAX:
+        try:
+            return bounded(msgspec.json.decode(value))
+        except (ValueError, RecursionError):
+            return value
+    return bounded(value)

@@ -1,0 +1,160 @@
+"""The timeline over HTTP: lanes, and what a window of time has of them (`rollups`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.errors import QueryError
+from tailrace.rollups.frame import (
+    Frame,
+    FrameCounters,
+    FrameInstants,
+    FrameSpans,
+    frame as of_window,
+)
+from tailrace.rollups.scale import Range
+from tailrace.rollups.snapshot import LaneKey, PlacedGap, TimelineLane
+from tailrace.view import wire
+from tailrace.view.answering import cut, shown
+from tailrace.view.converting import decimal, whole
+from tailrace.view.desk import DeskTurn
+from tailrace.view.questions import OfFrame, OfLanes
+
+NAME_MAX = 300
+"""Characters of a name in a frame. The row itself has more of it."""
+
+LANES_MAX = 1000
+"""Lanes of one frame."""
+
+
+def lanes(turn: DeskTurn, asked: OfLanes) -> wire.Lanes:
+    snapshot = turn.snapshot()
+    found = snapshot.whole(asked.scope)
+    timeline = turn.timeline()
+    chosen = [each for each in timeline.lanes if asked.has(*each.key[:3])]
+    return wire.Lanes(
+        version=snapshot.version, whole=whole(found), lanes=[_lane(each) for each in chosen]
+    )
+
+
+def frame(turn: DeskTurn, asked: OfFrame) -> wire.FrameAnswer:
+    if asked.to <= asked.from_:
+        raise QueryError("an empty window: to must be greater than from")
+    keys = [_key(text) for text in asked.lanes]
+    if len(keys) > LANES_MAX:
+        raise QueryError(f"{len(keys)} lanes are too many for a frame: ask for {LANES_MAX} at most")
+    timeline = turn.timeline()
+    if not keys:
+        keys = [each.key for each in timeline.lanes[:LANES_MAX]]
+    return _frame(of_window(timeline, Range(asked.from_, asked.to), asked.pixels, keys))
+
+
+def _key(text: str) -> LaneKey:
+    """Return the lane that a text names: a list of JSON. Raise QueryError."""
+    try:
+        return LaneKey(
+            *msgspec.json.decode(text, type=tuple[str, str, str, int | None], strict=False)
+        )
+    except msgspec.DecodeError as error:
+        raise QueryError(
+            f'{cut(text, 100)!r} is no lane: write ["source", "session", "stream", substream or null]'
+        ) from error
+
+
+def _lane(each: TimelineLane) -> wire.ShownLane:
+    return wire.ShownLane(
+        source=each.key.source,
+        session=each.key.session,
+        stream=each.key.stream,
+        substream=decimal(each.key.substream),
+        format=cut(each.format),
+        depths=each.depths,
+        events=each.events,
+        open=each.open,
+        first=decimal(each.first),
+        last=decimal(each.last),
+        missing=each.missing,
+        unknown=each.unknown,
+        axis=each.axis,
+        clock=each.clock,
+    )
+
+
+def _frame(found: Frame) -> wire.FrameAnswer:
+    zero = found.window.begin
+    return wire.FrameAnswer(
+        version=found.version,
+        from_=str(zero),
+        to=str(found.window.end),
+        bucket=found.bucket,
+        coarse=found.coarse,
+        lanes=[
+            wire.LaneName(
+                source=key.source,
+                session=key.session,
+                stream=key.stream,
+                substream=decimal(key.substream),
+            )
+            for key in found.lanes
+        ],
+        names=[cut(name, NAME_MAX) for name in found.names],
+        spans=_spans(found.spans, zero),
+        instants=_instants(found.instants, zero),
+        counters=_counters(found.counters, zero),
+        gaps=[_gap(each, zero) for each in found.gaps],
+    )
+
+
+def _spans(found: FrameSpans, zero: int) -> wire.SpanColumns:
+    return wire.SpanColumns(
+        lane=found.lane,
+        depth=found.depth,
+        begin=[each - zero for each in found.begin],
+        end=[None if each is None else each - zero for each in found.end],
+        name=found.name,
+        count=found.count,
+        busy=found.busy,
+        offset=found.offset,
+        open=found.open,
+    )
+
+
+def _instants(found: FrameInstants, zero: int) -> wire.InstantColumns:
+    return wire.InstantColumns(
+        lane=found.lane,
+        time=[each - zero for each in found.time],
+        count=found.count,
+        kind=found.kind,
+        name=found.name,
+        offset=found.offset,
+    )
+
+
+def _counters(found: FrameCounters, zero: int) -> wire.CounterColumns:
+    return wire.CounterColumns(
+        lane=found.lane,
+        name=found.name,
+        time=[each - zero for each in found.time],
+        count=found.count,
+        least=found.least,
+        most=found.most,
+        latest=found.latest,
+    )
+
+
+def _gap(each: PlacedGap, zero: int) -> wire.FrameGap:
+    gap = each.gap
+    return wire.FrameGap(
+        source=gap.source,
+        session=gap.session,
+        stream=gap.stream,
+        reason=cut(gap.reason),
+        detail=shown(gap.detail),
+        first=decimal(gap.first),
+        last=decimal(gap.last),
+        remaining=gap.remaining,
+        of=shown(gap.of),
+        begin=None if each.begin is None else each.begin - zero,
+        end=None if each.end is None else each.end - zero,
+        placed=each.placed,
+    )

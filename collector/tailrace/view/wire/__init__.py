@@ -1,0 +1,110 @@
+"""The answers of the HTTP API. The OpenAPI description is made from these classes.
+
+Times and durations are decimal texts (`Ns`), because numbers of JavaScript are exact only up to 2^53. An
+answer's `version` is the version of the table from which all of its figures are. Null means unknown; it is
+never a zero.
+"""
+
+from __future__ import annotations
+
+from tailrace.view.wire.figures import (
+    Comparison,
+    Difference,
+    Flame,
+    Group,
+    HeatMapAnswer,
+    ShownFlameNode,
+    Side,
+    SqlAnswer,
+    SqlColumn,
+    Statistics,
+)
+from tailrace.view.wire.parts import ApiProblem, ApiRefusal, Ns, Ticks, Whole
+from tailrace.view.wire.rows import (
+    FoundEvents,
+    Gaps,
+    NoteFacts,
+    NoteList,
+    Raw,
+    RowPlace,
+    RowsAnswer,
+    Sessions,
+    ShownEvent,
+    ShownGap,
+    ShownRow,
+    ShownSession,
+    Stream,
+    Streams,
+)
+from tailrace.view.wire.store import (
+    CollectorHealth,
+    ColumnFacts,
+    FormatFacts,
+    MissingFacts,
+    News,
+    OverviewAnswer,
+    Rate,
+    SourceFacts,
+    StoreAnswer,
+    ViewFacts,
+)
+from tailrace.view.wire.time import (
+    CounterColumns,
+    FrameAnswer,
+    FrameGap,
+    InstantColumns,
+    LaneName,
+    Lanes,
+    ShownLane,
+    SpanColumns,
+)
+
+__all__ = [
+    "ApiProblem",
+    "ApiRefusal",
+    "CollectorHealth",
+    "ColumnFacts",
+    "Comparison",
+    "CounterColumns",
+    "Difference",
+    "Flame",
+    "FormatFacts",
+    "FoundEvents",
+    "FrameAnswer",
+    "FrameGap",
+    "Gaps",
+    "Group",
+    "HeatMapAnswer",
+    "InstantColumns",
+    "LaneName",
+    "Lanes",
+    "MissingFacts",
+    "News",
+    "NoteFacts",
+    "NoteList",
+    "Ns",
+    "OverviewAnswer",
+    "Rate",
+    "Raw",
+    "RowPlace",
+    "RowsAnswer",
+    "Sessions",
+    "ShownEvent",
+    "ShownFlameNode",
+    "ShownGap",
+    "ShownLane",
+    "ShownRow",
+    "ShownSession",
+    "Side",
+    "SourceFacts",
+    "SpanColumns",
+    "SqlAnswer",
+    "SqlColumn",
+    "Statistics",
+    "StoreAnswer",
+    "Stream",
+    "Streams",
+    "Ticks",
+    "ViewFacts",
+    "Whole",
+]

@@ -1,0 +1,124 @@
+"""Notes beside the table: in a directory, and at a URL."""
+
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tailrace.errors import FullError, StoreError
+from tailrace.store import notes as module
+from tailrace.store.notes import ListedNotes, Note, NoteStore
+
+
+def note(text="slow here", **values):
+    return Note(**{"made": 3, "from_": 1, "to": 2, "text": text} | values)
+
+
+@pytest.fixture(params=["directory", "url"])
+def notes(request, tmp_path):
+    if request.param == "directory":
+        return NoteStore(str(tmp_path), {})
+    s3 = request.getfixturevalue("s3")
+    return NoteStore("s3://bucket/noted", s3.options)
+
+
+def test_a_store_begins_without_notes(notes):
+    assert notes.list() == ListedNotes([], [])
+    assert notes.refused is None
+
+
+def test_notes_are_kept_and_listed_by_their_times(notes):
+    late, early = note(from_=5, to=9), note(source="sim", session="a", stream="1")
+    notes.add(late)
+    notes.add(early)
+    assert notes.list().notes == [early, late]
+
+
+def test_a_removed_note_is_gone_once(notes):
+    one = note()
+    notes.add(one)
+    assert notes.remove(one.id)
+    assert not notes.remove(one.id)
+    assert notes.list().notes == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../ports", "", "x", "0123456789abcdef/../..", "0123456789ABCDEF"]
+)
+def test_only_a_note_is_removed(tmp_path, name):
+    (tmp_path / "ports.json").touch()
+    assert not NoteStore(str(tmp_path), {}).remove(name)
+    assert (tmp_path / "ports.json").exists()
+
+
+def test_any_text_is_kept(notes):
+    one = note('<b>"\u202e\x00\n' + "ü" * 100)
+    notes.add(one)
+    assert notes.list().notes == [one]
+
+
+def test_a_damaged_file_is_named_and_hides_no_other(tmp_path):
+    notes = NoteStore(str(tmp_path), {})
+    one = note()
+    notes.add(one)
+    (tmp_path / "notes" / f"{'0' * 16}.json").write_text("{")
+    (tmp_path / "notes" / "README").write_text("not ours")
+    assert notes.list() == ListedNotes([one], [f"{'0' * 16}.json"])
+
+
+def test_many_writers_lose_no_note(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        made = [note(text=str(number)) for number in range(40)]
+        list(pool.map(lambda each: NoteStore(str(tmp_path), {}).add(each), made))
+    assert {each.text for each in NoteStore(str(tmp_path), {}).list().notes} == {
+        n.text for n in made
+    }
+
+
+def test_there_is_room_for_so_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "NOTES_MAX", 2)
+    notes = NoteStore(str(tmp_path), {})
+    notes.add(note())
+    notes.add(note())
+    with pytest.raises(FullError, match="has 2 notes"):
+        notes.add(note())
+
+
+def test_a_place_that_is_no_directory_is_an_error_and_not_an_absence(tmp_path):
+    (tmp_path / "notes").touch()
+    notes = NoteStore(str(tmp_path), {})
+    with pytest.raises(StoreError, match="list the notes"):
+        notes.list()
+    with pytest.raises(StoreError, match="list the notes"):
+        notes.add(note())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; run as a user")
+def test_a_store_that_may_only_be_read_says_so(tmp_path):
+    notes = NoteStore(str(tmp_path), {})
+    notes.add(note())
+    for path in (tmp_path / "notes", tmp_path):
+        path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        assert "may not write" in notes.refused
+        with pytest.raises(StoreError, match="keep a note"):
+            notes.add(note())
+        assert len(notes.list().notes) == 1
+    finally:
+        tmp_path.chmod(stat.S_IRWXU)
+        (tmp_path / "notes").chmod(stat.S_IRWXU)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    notes = NoteStore(str(tmp_path), {})
+
+    def fail(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "fsync", fail)
+    with pytest.raises(FullError, match="no room to keep a note"):
+        notes.add(note())
+    assert list((tmp_path / "notes").iterdir()) == []

@@ -1,0 +1,85 @@
+"""A real daemon, a real viewer, a real browser. Every page that a test opens is watched to its end."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+
+import pytest
+
+from tests.system.collector import Collector, until
+from tests.view.browser.pages import Watched
+from tests.view.browser.programs import simulate
+from tests.view.viewer import Viewer
+
+LOST = 5
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("needs playwright: make dev")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs Chromium: apt install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def live_viewer(collector):
+    """A viewer of a collector that runs. Name it before `open_page`, so that pages are closed before it ends."""
+    viewer = Viewer("--store", collector.store)
+    yield viewer
+    assert viewer.end() == (0, "")
+
+
+@pytest.fixture
+def open_page(browser):
+    """A function that opens a page of a viewer. At the end no page may have said or asked for anything odd."""
+    opened = []
+
+    def open_(viewer, hash_="", **options):
+        opened.append(Watched(browser, viewer, hash_, **options))
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.close()
+    for each in opened:
+        each.check()
+
+
+@pytest.fixture(scope="package")
+def run_of(tmp_path_factory):
+    """A store with two runs of a simulation, the second of which lost five events and solves three times as long, the
+    daemon that still has it, and where the first run began."""
+    collector = Collector(tmp_path_factory.mktemp("runs")).start()
+    address = "tcp://{}:{}".format(*collector.address("tcp"))
+    first = simulate(address)
+    second = simulate(address, solve=5_900_000, lost_at=(30,), lost=LOST)
+    yield Run(collector, first, second)
+    collector.check_balance()
+    collector.stop()
+
+
+class Run:
+    def __init__(self, collector, first, second):
+        self.collector = collector
+        self.first = first
+        self.second = second
+
+
+@pytest.fixture(scope="package")
+def runs_viewer(run_of):
+    viewer = Viewer("--store", run_of.collector.store)
+    until(
+        lambda: len(viewer.get("sessions")["sessions"]) == 2 and viewer.get("gaps")["total"] == 1,
+        "both runs in the table",
+    )
+    yield viewer
+    assert viewer.end() == (0, "")

@@ -1,0 +1,177 @@
+"""The timeline in Chromium: every gap at every zoom, live rows, links that restore, names that are only text."""
+
+from __future__ import annotations
+
+import statistics
+from urllib.parse import parse_qs
+
+import pytest
+
+from tailrace_client import Emitter
+from tests.system.collector import until
+from tests.view.browser.conftest import LOST
+from tests.view.browser.pages import PHONE
+from tests.view.browser.programs import STEP, emitting
+
+SECOND = 1_000_000_000
+HOSTILE = [
+    "<img src=x onerror=alert(1)><script>alert(2)</script>",
+    "</title><svg onload=alert(3)>",
+    "\u202egnp.exe\u202c and \x1b[31mred\x07",
+    "javascript:alert(4)",
+    "x" * 10_000,
+]
+DRAWS = """() => performance.getEntriesByName('tailrace.draw').map(each => each.duration)"""
+
+
+def gap_of(viewer):
+    (gap,) = viewer.get("gaps")["gaps"]
+    return int(gap["begins"]), int(gap["ends"])
+
+
+def test_an_injected_gap_shows_at_every_zoom(open_page, runs_viewer):
+    """From days to nanoseconds, with the gap's begin in the middle."""
+    begin, _ = gap_of(runs_viewer)
+    page = open_page(runs_viewer, "#/timeline")
+    page.until(page.lossy_columns, "the gap over the whole range")
+    for length in (86_400 * SECOND, SECOND, STEP, 10_000, 100):
+        page.go(f"/timeline?from={begin - length // 2}&to={begin + length // 2}")
+        page.until(page.lossy_columns, f"the gap in {length} ns")
+        page.until(lambda: page.lossy_columns("canvas.rangebar"), "the gap in the range bar")
+
+
+def test_a_gap_says_what_is_missing(open_page, runs_viewer):
+    page = open_page(runs_viewer, "#/timeline")
+    page.until(page.lossy_columns, "the gap")
+    page.page.keyboard.press("g")
+    page.until(lambda: "from" in parse_qs(page.hash.partition("?")[2]), "the move to the gap")
+    columns = page.until(page.lossy_columns, "the gap")
+    box = page.page.locator("canvas.lanes").bounding_box()
+    rows = page.page.evaluate(
+        """([x]) => { const canvas = document.querySelector('canvas.lanes'); const pen = canvas.getContext('2d');
+        const { data } = pen.getImageData(x, 45, 1, canvas.height - 45);
+        for (let y = 0; y < data.length / 4; y += 1) if (data[4 * y] > 200 && data[4 * y + 1] < 120) return y + 45; }""",
+        [columns[len(columns) // 2]],
+    )
+    page.page.mouse.click(box["x"] + columns[len(columns) // 2] + 1, box["y"] + rows + 3)
+    page.until_text(".details .lossbox", f"{LOST} events are missing")
+
+
+def test_a_run_without_loss_has_no_hatch(open_page, runs_viewer, run_of):
+    first, _ = sorted(runs_viewer.get("sessions")["sessions"], key=lambda each: int(each["begins"]))
+    page = open_page(runs_viewer, f"#/timeline?source={first['source']}&session={first['session']}")
+    page.until_text(".status", "lanes")
+    page.until(lambda: page.page.evaluate(DRAWS), "a drawing")
+    page.page.wait_for_timeout(1000)
+    assert page.lossy_columns() == []
+
+
+def test_a_shared_link_restores_the_view(open_page, runs_viewer, run_of):
+    begin = run_of.second
+    page = open_page(runs_viewer, f"#/timeline?from={begin}&to={begin + 10 * STEP}")
+    page.until_text(".status", "lanes")
+    canvas = page.page.locator("canvas.lanes")
+    box = canvas.bounding_box()
+    page.page.keyboard.down("Shift")
+    page.page.mouse.move(box["x"] + 400, box["y"] + 200)
+    page.page.mouse.down()
+    page.page.mouse.move(box["x"] + 800, box["y"] + 200, steps=5)
+    page.page.mouse.up()
+    page.page.keyboard.up("Shift")
+    page.until_text(".details table", "solve")
+    page.page.keyboard.press("+")
+    page.page.wait_for_timeout(400)
+    link, selected = page.hash, page.text(".details h2")
+    assert {"from", "to", "sel"} <= parse_qs(link.partition("?")[2]).keys()
+
+    other = open_page(runs_viewer, f"#{link}")
+    other.until_text(".details table", "solve")
+    assert other.text(".details h2") == selected
+    assert other.hash == link
+
+
+def test_a_row_has_every_column_its_bytes_and_its_children(open_page, runs_viewer):
+    (found,) = runs_viewer.get("search", name="step")["events"]
+    place = found["place"]
+    page = open_page(
+        runs_viewer, f"#/timeline?row={place['source']}/{place['session']}/{place['offset']}"
+    )
+    page.until_text(".details h2", "step")
+    page.until_text(".details .family", "solve")
+    page.until_text(".details", "Raw bytes")
+    page.page.locator(".details .family button", has_text="solve").click()
+    page.until_text(".details h2", "solve")
+    page.until_text(".details .family", "step")
+    page.page.keyboard.press("Escape")
+    assert page.page.locator(".details").is_hidden()
+
+
+def test_the_keyboard_finds_names_lanes_and_spans(open_page, runs_viewer):
+    page = open_page(runs_viewer, "#/timeline")
+    page.until_text(".status", "lanes")
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("checkp")
+    page.until_text(".details h2", "checkpoint")
+    page.page.keyboard.press("Enter")
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("0")
+    page.page.keyboard.press("ArrowDown")
+    page.until(lambda: page.page.locator("#spoken").text_content(), "the lane to be spoken")
+    page.page.keyboard.press("?")
+    assert page.page.locator("dialog[open]").count() == 1
+    assert page.violations() == []
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("t")
+    assert page.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_live_rows_appear_and_open_spans_grow(live_viewer, open_page, collector):
+    address = "tcp://{}:{}".format(*collector.address("tcp"))
+    with emitting(address):
+        page = open_page(live_viewer, "#/overview")
+        page.until_text("#live", "live")
+        page.until_text(".verdict h1", "events")
+        before = page.text(".verdict h1")
+        page.until(lambda: page.text(".verdict h1") != before, "more events")
+        page.go("/timeline?follow=1")
+        page.until(lambda: page.page.locator("canvas.lanes").count(), "the timeline")
+        page.until(lambda: "follow=1" in page.hash, "the address")
+        left = page.until(lambda: page.page.evaluate(DRAWS), "a drawing")
+        page.until(lambda: len(page.page.evaluate(DRAWS)) > len(left) + 3, "it to move on")
+
+
+def test_names_are_shown_as_text(live_viewer, open_page, collector):
+    emitter = Emitter("tcp://{}:{}".format(*collector.address("tcp")), process=HOSTILE[0])
+    for name in HOSTILE:
+        with emitter.span(name, **{"<b>": name}):
+            pass
+    assert emitter.close(30)
+    until(lambda: live_viewer.get("search", name="x" * 100)["events"], "the last name in the table")
+    page = open_page(live_viewer, "#/statistics")
+    page.until_text(".grid", "<img src=x onerror=alert(1)>")
+    assert "⟨202e⟩gnp.exe" in page.text(".grid")
+    for view in ("overview", "compare", "notes", "timeline"):
+        page.go(f"/{view}")
+        page.until(lambda view=view: page.page.locator(f"main[data-view={view}]").count(), view)
+        page.page.wait_for_timeout(700)
+    for name in HOSTILE[:2]:
+        (found,) = live_viewer.get("search", name=name)["events"]
+        place = found["place"]
+        page.go(f"/timeline?row={place['source']}/{place['session']}/{place['offset']}")
+        page.until_text(".details h2", name[:20])
+    assert page.page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.parametrize("size", [(1280, 800), PHONE])
+def test_drawing_is_measured(open_page, runs_viewer, size, record_property):
+    """Zooming and panning draw each time; how long that takes is reported, not demanded."""
+    page = open_page(runs_viewer, "#/timeline", size=size)
+    page.until_text(".status", "lanes")
+    box = page.page.locator("canvas.lanes").bounding_box()
+    page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 150)
+    before = len(page.page.evaluate(DRAWS))
+    for step in range(40):
+        page.page.mouse.wheel(0, -120 if step < 20 else 120)
+    draws = page.until(lambda: page.page.evaluate(DRAWS)[before:], "drawings")
+    p95 = statistics.quantiles([*draws, *draws], n=20)[-1]
+    record_property("draw_p95_ms", p95)

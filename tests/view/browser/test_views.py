@@ -1,0 +1,94 @@
+"""What a person sees of two runs of a real program: each view, in Chromium."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+
+from tests.view.browser.conftest import LOST
+from tests.view.browser.pages import PHONE
+from tests.view.browser.programs import STEP
+
+VIEWS = ["overview", "timeline", "statistics", "compare", "sql", "notes"]
+
+
+def sessions(viewer):
+    """The ids of the sessions, by their times."""
+    found = viewer.get("sessions")["sessions"]
+    return [each["session"] for each in sorted(found, key=lambda each: int(each["begins"]))]
+
+
+def test_the_overview_says_first_what_is_missing(open_page, runs_viewer):
+    page = open_page(runs_viewer)
+    page.until_text(".verdict h1", f"{LOST} events are missing")
+    assert page.page.locator(".verdict[data-state=lacking]").count() == 1
+    page.until_text(".losses", "tcp")
+    page.until_text(".grid", "tcp")
+
+
+def test_statistics_have_a_table_a_flame_graph_and_durations(open_page, runs_viewer):
+    page = open_page(runs_viewer, "#/statistics")
+    page.until_text(".grid", "assemble")
+    page.until(
+        lambda: page.page.get_by_role("img", name=re.compile("Flame graph: step")).count(),
+        "the flame graph",
+    )
+    page.until(
+        lambda: page.page.get_by_role(
+            "img", name=re.compile("Durations of .* over time, ")
+        ).count(),
+        "durations",
+    )
+    link = page.page.get_by_role("link", name="CSV").get_attribute("href")
+    answer = page.page.request.get(page.page.url.split("#")[0] + link)
+    assert answer.text().splitlines()[0].startswith("name,")
+
+
+def test_a_comparison_names_what_got_slower(open_page, runs_viewer):
+    one, other = sessions(runs_viewer)
+    page = open_page(
+        runs_viewer,
+        f"#/compare?a={quote(f'0:{one}')}&b={quote(f'0:{other}')}&figure=p50&threshold=10",
+    )
+    page.until_text("section[aria-label=Differences] h2", "most of all solve")
+    page.until_text(".grid", "slower")
+    assert "B: 5 missing" in page.text("section[aria-label=Differences] header")
+
+
+def test_sql_answers_and_refuses(open_page, runs_viewer):
+    statement = "SELECT name, count(*) AS n FROM spans GROUP BY name ORDER BY name"
+    page = open_page(runs_viewer, f"#/sql?sql={quote(statement)}")
+    page.until_text(".grid", "assemble")
+    page.expected += ["status of 4"]
+    page.go(f"/sql?sql={quote('DROP VIEW spans')}")
+    page.until(lambda: page.page.locator(".problem").count(), "the refusal")
+    reading = quote("SELECT * FROM read_csv('/etc/passwd')")
+    page.go(f"/sql?sql={reading}")
+    page.until(
+        lambda: "passwd" in page.hash and page.text("p[role=status]") == "Refused.", "the refusal"
+    )
+
+
+def test_a_note_is_kept_and_deleted(open_page, runs_viewer, run_of):
+    page = open_page(runs_viewer, f"#/notes?from={run_of.first}&to={run_of.first + STEP}")
+    page.page.get_by_label("Note", exact=True).fill("<b>here</b> it began")
+    page.page.get_by_role("button", name="Keep the note").click()
+    page.until_text(".notes", "<b>here</b> it began")
+    page.page.get_by_role("button", name="Delete").click()
+    page.until_text(".notes", "No note yet")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 800)), ("dark", (1280, 800)), ("light", PHONE)]
+)
+def test_axe_finds_nothing(open_page, runs_viewer, view, scheme, size):
+    page = open_page(runs_viewer, f"#/{view}", scheme=scheme, size=size)
+    page.until(lambda: page.page.locator("main[data-view]").count(), "the view")
+    page.page.wait_for_load_state("networkidle") if view == "notes" else page.page.wait_for_timeout(
+        1500
+    )
+    assert page.violations() == []
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

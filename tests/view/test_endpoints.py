@@ -1,0 +1,319 @@
+"""Every figure of an answer equals the same question in SQL over the rows, for random stores."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+
+from tailrace.chosen import choose
+from tailrace.clock import SystemClock
+from tailrace.view.answering import FileAnswer, encoded
+from tailrace.view.desk import DeskTurn, Shelf
+from tailrace.view.endpoints import ENDPOINTS
+from tests.export.traces import EPOCH, stores
+from tests.query.tables import ask, compact, make
+
+FEW = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking takes minutes: a table each
+)
+
+BY_PATH = {(each.method, each.path): each for each in ENDPOINTS}
+
+BOUND = st.integers(EPOCH - 5, EPOCH + 60) | st.none()
+
+
+class Desk:
+    """Asks endpoints in this process, through the JSON that a page gets."""
+
+    def __init__(self, *stores):
+        self._shelves = [Shelf(choose(None, str(store)), SystemClock()) for store in stores]
+
+    def ask(self, path, method="GET", **parameters):
+        endpoint = BY_PATH[method, path]
+        given = {k.rstrip("_"): v for k, v in parameters.items() if v is not None}
+        turn = DeskTurn(self._shelves)
+        try:
+            answer = endpoint.answer(turn, msgspec.convert(given, endpoint.takes, strict=False))
+            if isinstance(answer, FileAnswer):
+                return answer
+            body = encoded(answer)
+            assert turn.same()
+        finally:
+            turn.end(good=True)
+        msgspec.json.decode(body, type=endpoint.gives)  # what the description promises
+        return json.loads(body)
+
+    def close(self):
+        for shelf in self._shelves:
+            shelf.close()
+
+
+def whole_number(text):
+    return None if text is None else int(text)
+
+
+@FEW
+@given(rows=stores(), since=BOUND, until=BOUND, merged=st.booleans())
+def test_figures_equal_those_of_sql(rows, since, until, merged):
+    with tempfile.TemporaryDirectory() as directory:
+        half = len(rows) // 2
+        store = make(Path(directory) / "store", rows[:half], rows[half:])
+        desk = Desk(store)
+        check_overview(desk, store)
+        if merged:
+            compact(store)
+        check_streams(desk, store)
+        check_sessions(desk, store)
+        check_gaps(desk, store, since, until)
+        check_statistics(desk, store, since, until)
+        check_profile(desk, store, since, until)
+        check_search(desk, store, since, until)
+        check_rows(desk, store)
+        desk.close()
+
+
+def check_overview(desk, store):
+    found = desk.ask("overview")
+    of_sources = {
+        each["source"]: (
+            each["sessions"], each["streams"], each["events"], each["missing"], each["unknown"],
+            whole_number(each["last_time"]),
+        )
+        for each in found["sources"]
+    }  # fmt: skip
+    expected = ask(
+        store,
+        """SELECT source, count(DISTINCT session) AS sessions, count(*) AS streams, sum(events)::BIGINT AS events,
+        max(last_time) AS last,
+        coalesce((SELECT sum(remaining) FROM gaps AS g WHERE g.source = s.source), 0)::BIGINT AS missing,
+        (SELECT count(*) FROM gaps AS g WHERE g.source = s.source AND remaining IS NULL) > 0 AS unknown
+        FROM streams AS s GROUP BY source""",
+    )
+    assert of_sources == {
+        e["source"]: (
+            e["sessions"], e["streams"], e["events"], e["missing"], e["unknown"] == "true", e["last"]
+        )
+        for e in expected
+    }  # fmt: skip
+    lost = ask(
+        store,
+        "SELECT source, reason, coalesce(sum(remaining), 0)::BIGINT AS missing,"
+        " count(*) FILTER (remaining IS NULL) AS unknown FROM gaps GROUP BY ALL",
+    )
+    assert {(e["source"], e["reason"], e["missing"], e["unknown"]) for e in found["missing"]} == {
+        (e["source"], e["reason"], e["missing"], e["unknown"]) for e in lost
+    }
+    total = sum(each["missing"] for each in lost)
+    assert sum(found["whole"]["missing"].values()) == total
+    assert not (found["whole"]["complete"] and (lost or not of_sources))
+
+
+def check_streams(desk, store):
+    columns = "source, format, session, stream, events, missing, completeness, open_spans, state"
+    sql = f"SELECT {columns} FROM streams ORDER BY events DESC, source, session, stream"  # noqa: S608 - ours
+    expected = ask(store, sql)
+    found = desk.ask("streams", sort="events", limit=2)
+    assert found["total"] == len(expected)
+    pages = found["streams"] + desk.ask("streams", sort="events", offset=2)["streams"]
+    assert [{key: each[key] for key in expected[0]} for each in pages] == expected
+    some = desk.ask("streams", search="AB")["streams"]
+    assert {(e["source"], e["session"], e["stream"]) for e in some} == {
+        (e["source"], e["session"], e["stream"])
+        for e in expected
+        if any(
+            "ab" in str(e[k]).lower() for k in ("source", "format", "session", "stream", "state")
+        )
+    }
+
+
+def check_sessions(desk, store):
+    expected = ask(
+        store, 'SELECT source, session, "rows", events, missing, unknown, state FROM sessions'
+    )
+    found = desk.ask("sessions")["sessions"]
+    assert {tuple(str(each[key]).lower() for key in expected[0]) for each in found} == {
+        tuple(str(value).lower() for value in each.values()) for each in expected
+    }
+
+
+def check_gaps(desk, store, since, until):
+    columns = "source, session, stream, reason, first, last, remaining"
+    expected = Counter(tuple(each.values()) for each in ask(store, f"SELECT {columns} FROM gaps"))  # noqa: S608 - ours
+    found = desk.ask("gaps", limit=10_000)
+    assert found["total"] == len(found["gaps"])
+    assert expected == Counter(map(gap_of, found["gaps"]))
+    within = desk.ask("gaps", from_=since, to=until, limit=10_000)["gaps"]
+    assert Counter(map(gap_of, within)) == Counter(
+        gap_of(each)
+        for each in found["gaps"]
+        if each["begins"] is None
+        or (
+            (since is None or int(each["ends"]) >= since)
+            and (until is None or int(each["begins"]) < until)
+        )
+    )
+    placed = sorted(int(each["begins"]) for each in found["gaps"] if each["begins"] is not None)
+    after = EPOCH + 10
+    following = desk.ask("gaps/next", after=after)["gaps"]
+    assert [int(each["begins"]) for each in following] == [at for at in placed if at > after][:1]
+    before = desk.ask("gaps/next", after=after, backwards=True)["gaps"]
+    assert [int(each["begins"]) for each in before] == [at for at in placed if at < after][-1:]
+
+
+def gap_of(each):
+    numbers = whole_number(each["first"]), whole_number(each["last"])
+    return (
+        each["source"],
+        each["session"],
+        each["stream"],
+        each["reason"],
+        *numbers,
+        each["remaining"],
+    )
+
+
+def condition(since, until):
+    parts = [] if since is None else [f"time >= {since}"]
+    return " AND ".join([*parts, *([] if until is None else [f"time < {until}"])]) or "true"
+
+
+def check_statistics(desk, store, since, until):
+    found = desk.ask("statistics", by=["name", "stream"], from_=since, to=until, self_=False)
+    expected = ask(
+        store,
+        "SELECT name, stream, duration IS NOT NULL AS ns, count(*) AS n, sum(coalesce(duration, ticks))::BIGINT AS total,"  # noqa: S608 - ours
+        " max(coalesce(duration, ticks)) AS most, quantile_disc(coalesce(duration, ticks), 0.9) AS p90"
+        f" FROM spans WHERE NOT open AND ticks IS NOT NULL AND {condition(since, until)} GROUP BY ALL",
+    )
+    ended = [each for each in found["groups"] if each["count"]]
+    assert {
+        (*each["group"], each["unit"], each["count"], each["total"], each["max"], each["p90"])
+        for each in ended
+    } == {
+        (
+            e["name"], e["stream"], "ns" if e["ns"] == "true" else "ticks", e["n"],
+            str(e["total"]), str(e["most"]), str(e["p90"]),
+        )
+        for e in expected
+    }  # fmt: skip
+    still_open = ask(
+        store,
+        f"SELECT count(*) AS n FROM spans WHERE open AND {condition(since, until)}",  # noqa: S608 - ours
+    )
+    assert sum(each["open"] for each in found["groups"]) == still_open[0]["n"]
+
+
+def check_profile(desk, store, since, until):
+    found = desk.ask("durations", from_=since, to=until, columns=7)
+    expected = ask(
+        store,
+        f"SELECT time, duration FROM spans WHERE NOT open AND duration IS NOT NULL AND {condition(since, until)}",  # noqa: S608 - ours
+    )
+    timed = [(e["time"], e["duration"]) for e in expected if e["time"] is not None]
+    width, begin = int(found["width"]), whole_number(found["from"])
+    assert Counter(
+        dict(zip(zip(found["columns"], found["rows"], strict=True), found["counts"], strict=True))
+    ) == Counter(((time - begin) // width, max(length, 0).bit_length()) for time, length in timed)
+    graph = desk.ask("flame", from_=since, to=until)
+    roots = sum(int(node["total"]) for node in graph["nodes"] if node["parent"] is None)
+    assert roots == sum(int(node["self"]) for node in graph["nodes"])
+    over = "true" if since is None else f"time + duration >= {since}"
+    over += "" if until is None else f" AND time < {until}"
+    counted = ask(
+        store,
+        f"SELECT count(*) AS n FROM spans WHERE NOT open AND duration IS NOT NULL AND {over}",  # noqa: S608 - ours
+    )
+    assert sum(node["count"] for node in graph["nodes"]) == counted[0]["n"]
+
+
+def check_search(desk, store, since, until):
+    expected = ask(
+        store,
+        "SELECT time, source, session, \"offset\" FROM events WHERE contains(lower(name), 'step') AND time IS NOT NULL"  # noqa: S608 - ours
+        f" AND kind IN ('span', 'begin', 'instant', 'counter', 'annotation') AND {condition(since, until)} ORDER BY ALL",
+    )
+    found = desk.ask("search", name="STEP", from_=since, to=until, limit=10_000)
+    assert not found["more"]
+    assert sorted(
+        (int(e["time"]), e["place"]["source"], e["place"]["session"], e["place"]["offset"])
+        for e in found["events"]
+    ) == [tuple(each.values()) for each in expected]
+    if len(expected) > 1:
+        first = desk.ask("search", name="step", from_=since, to=until)
+        assert (first["more"], int(first["events"][0]["time"])) == (True, expected[0]["time"])
+        last = desk.ask("search", name="step", from_=since, to=until, backwards=True)
+        assert int(last["events"][0]["time"]) == expected[-1]["time"]
+
+
+def check_rows(desk, store):
+    spans = ask(store, 'SELECT * FROM spans ORDER BY source, session, "offset" LIMIT 3')
+    for each in spans:
+        place = {key: each[key] for key in ("source", "session", "offset")}
+        found = desk.ask("row", **place)
+        given = next(row for row in found["rows"] if row["view"] == "spans")
+        shown = {
+            name: str(value) if isinstance(value, int) else value
+            for name, value in each.items()
+            if name not in {"attributes", "open"}
+        }
+        assert {name: given["columns"][name] for name in shown} == shown
+        assert given["place"] == place
+
+
+@pytest.fixture
+def desk_of():
+    made = []
+
+    def make_desk(*stores):
+        made.append(Desk(*stores))
+        return made[-1]
+
+    yield make_desk
+    for each in made:
+        each.close()
+
+
+def test_the_parent_and_the_children_of_a_span_are_those_that_contain_it(desk_of, few_store):
+    desk = desk_of(few_store)
+    place = {"source": "sim", "session": "aa"}
+    outer = desk.ask("row", offset=10, **place)
+    assert (outer["parent"], outer["related"]) == (None, "containment")
+    assert [each["place"]["offset"] for each in outer["children"]] == list(range(20, 30))
+    inner = desk.ask("row", offset=25, **place)
+    assert inner["parent"]["place"]["offset"] == 10
+    assert inner["children"] == []
+
+
+def test_a_comparison_is_aligned_at_a_marker(desk_of, few_store):
+    desk = desk_of(few_store, few_store)
+    sides = {"a_session": ["aa"], "b_session": ["ab"], "b_store": 1}
+    found = desk.ask("compare", figure="p95", threshold=0.5, **sides)
+    assert {each["group"][0]: (each["word"], each["exceeds"]) for each in found["differences"]} == {
+        "run": ("+0.0%", False),
+        "step": ("+100.0%", True),
+    }
+    assert found["a"]["whole"]["missing"] == {"network": 5}
+    aligned = desk.ask("compare", align="mark", length=20_000, figure="count", **sides)
+    assert aligned["a"]["marker"] == aligned["a"]["from"] == aligned["b"]["marker"]
+    assert int(aligned["a"]["to"]) - int(aligned["a"]["from"]) == 20_000
+    assert [(e["group"], e["a"], e["b"]) for e in aligned["differences"]] == [(["step"], "2", "2")]
+
+
+def test_tables_are_given_as_csv_too(desk_of, few_store):
+    desk = desk_of(few_store)
+    lines = desk.ask("statistics", format="csv").body.decode().splitlines()
+    assert lines[0] == "name,unit,count,open,total,self,min,p50,p90,p95,p99,max"
+    assert len(lines) == 3
+    sides = {"a_session": ["aa"], "b_session": ["ab"]}
+    lines = desk.ask("compare", format="csv", **sides).body.decode().splitlines()
+    assert lines[0] == "name,unit,p95 a,p95 b,change"
+    assert "step,ns,3000,6000,'+100.0%" in lines  # or a spreadsheet would compute it
