@@ -293,7 +293,7 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
 
 def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
     """Let `stored` read these files of a local table."""
-    connection.execute("SET VARIABLE files = ?", [[_literal(file) for file in sorted(files)]])
+    connection.execute("SET VARIABLE files = ?", [[literal(file) for file in sorted(files)]])
 
 
 def overtaken(table: TableReader) -> bool:

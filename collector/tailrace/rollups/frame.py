@@ -147,7 +147,7 @@ class _Drawing:
         scales = {key[:2]: scale(snapshot.session(key), window, log) for key in lanes}
         given = [lane_row(i, key, scales[key[:2]]) for i, key in enumerate(lanes)]
         database.execute(LANES, [given])
-        gather(database, snapshot.held, snapshot.rows)
+        gather(database, snapshot.held, snapshot.files, snapshot.rows)
         spans = database.execute(SPANS).fetchall()
         instants = database.execute(INSTANTS).fetchall()
         counters = database.execute(COUNTERS).fetchall()
