@@ -40,20 +40,22 @@ class Viewer:
         self._asking = Asking(shelves)
         self._watch = LiveWatch(shelves[0].loaded, shelves[0].clock)
         self._pages = PageFiles()
-        routes = [
+        self.routes = [
             Route(
                 f"{PREFIX}/{each.path}", partial(self._asking.respond, each), methods=[each.method]
             )
             for each in ENDPOINTS
         ]
-        routes += [
+        self.routes += [
             Route(f"{PREFIX}/live", self._live, methods=["GET"]),
             Route(f"{PREFIX}/export", self._export, methods=["GET"]),
             Route(f"{PREFIX}/openapi.json", self._openapi, methods=["GET"]),
             Route("/{path:path}", self._page, methods=["GET"]),
         ]
         inner = Starlette(
-            routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _refused}
+            routes=self.routes,
+            lifespan=self._lifespan,
+            exception_handlers={HTTPException: _refused},
         )
         self.app = Door(inner, token, hosts)
 

@@ -30,8 +30,8 @@ from tailrace.store.notes import NoteStore
 SLOTS = 3
 """Questions that run at the same time."""
 
-LIMITS = Limits(seconds=30, memory=160 * 2**20, threads=2)
-"""The limits of one statement of ours."""
+LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
+"""The limits of one statement of ours. A text of 10 MB takes some ten times as much where it is sorted."""
 
 FRESH_SECONDS = 1.0
 """How long a snapshot counts as the newest, and an answer of the collector as its last one."""
