@@ -63,7 +63,7 @@ class Item(NamedTuple):
     open: bool
     attributes: str | None
     numbers: list[Number] | None = None
-    """What a counter gave, as the view `counters` finds it."""
+    """The value of a counter, as the view `counters` finds it."""
 
     @property
     def is_span(self) -> bool:

@@ -57,7 +57,7 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 
 
 class Stated(Protocol):
-    """What is known of a snapshot before its files are read."""
+    """The known facts of a snapshot before its files are read."""
 
     def may_hold(self, kind: str) -> bool:
         """Return whether there may be rows of a kind."""

@@ -170,4 +170,4 @@ GROUP BY source, session, word;
 """
 
 NAMES = (_NAMES, _PRODUCERS)
-"""What finds names, and what shows sessions by them."""
+"""The SQL that finds names, and the SQL that shows sessions by them."""

@@ -283,7 +283,7 @@ WHERE contains(attributes, 'begin_forgotten') AND attributes ->> '$."$flaw"' = '
 GROUP BY source, session, id
 """,
 }
-"""What the tables hold, in the order in which they are filled. DuckDB finds the rows of one kind without reading the
+"""The contents of the tables, in the order in which they are filled. DuckDB finds the rows of one kind without reading the
 other columns of other rows; it would read them all for a list of kinds, or beside a condition on text.
 
 `kept_open` are the begins that no span supersedes: the row of a whole span stands where its begin stands. `kept_ends` are ends

@@ -1,6 +1,6 @@
 """Find the regions of the table that a statement reads, in its syntax tree.
 
-A view's rows that a statement uses match the WHERE clause beside the view's name. What that clause says of columns
+A view's rows that a statement uses match the WHERE clause beside the view's name. The part of that clause about columns
 with statistics is the view's region. It may be too large, but never too small: whatever is not understood bounds
 nothing.
 """
@@ -18,7 +18,7 @@ from tailrace.query.guard import Parameters
 from tailrace.query.statistics import Bounds, Region, Value
 
 READING = frozenset({"counters", "events", "spans", "stored"})
-"""What reads rows from files, a row each, with the columns of `_TEXTS` and `_NUMBERS` as they are stored."""
+"""The function that reads rows from files, a row each, with the columns of `_TEXTS` and `_NUMBERS` as they are stored."""
 
 _TABLES_ONLY = frozenset({"all_gaps", "gaps"})
 """Views of rows that are in tables by the time the statement runs."""

@@ -13,7 +13,7 @@ from tailrace.query.names import ANSWERED
 
 
 class Facts(NamedTuple):
-    """What rows of a snapshot need. True also where nobody has looked."""
+    """The steps that rows of a snapshot need. True also where nobody has looked."""
 
     begun: bool = True
     """Whether there are begins, some of which spans may supersede."""

@@ -1,4 +1,4 @@
-"""What the table's log states of each data file, and which files a question needs by that.
+"""Read what the table's log states of each data file, and choose which files a question needs by that.
 
 A file is left out only where the log says that none of its rows can match. Columns without statistics, of files that
 other writers made or with texts too long to state, leave no file out.
