@@ -46,8 +46,8 @@ SELECT b.source, b.session, b.stream, b.substream, b.time IS NOT NULL AS timed, 
   CASE WHEN b.name IS NOT NULL THEN '=' || b.name
     ELSE concat('?', b.id, ' ', part.asked_name(b.attributes)) END AS label,
   b."offset", e.id IS NULL AS open
-FROM part.unsuperseded AS b
-LEFT JOIN part.parted_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
+FROM part.kept_open AS b
+LEFT JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
 WHERE b.start IS NOT NULL
 """
 """Spans that have the row of a begin and no row of a whole span: open, or ended when the begin was forgotten."""
