@@ -59,7 +59,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What one benchmark found. `axis` names what a sweep varies, "" where nothing is varied."""
+    """The findings of one benchmark. `axis` names what a sweep varies, "" where nothing is varied."""
 
     title: str
     about: str

@@ -10,6 +10,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.costs import Costs
 from tests.order import turn
 from tests.program import TRUE
 from tests.system.collector import Collector
@@ -35,11 +36,17 @@ if settings.get_current_profile_name() == "default":
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the long forms too")
+    parser.addoption("--costs", action="store_true", help="say at the end where the time went")
     parser.addoption(
         "--update-vectors",
         action="store_true",
         help="write what the decoders say now into tests/vectors/*/*.expect.jsonl; read the diff",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--costs"):
+        config.pluginmanager.register(Costs())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ _CLIENT = "clients/python/tests/test_"
 GROUPS = {
     "ledger": (["tailrace/ledger/*.py"], ["tests/ledger"]),
     "announced": (
-        ["tailrace/ingest/announced.py", "tailrace/ingest/answers.py"],
+        ["tailrace/ingest/announced.py", "tailrace/ingest/announcements.py", "tailrace/ingest/answers.py"],
         [f"tests/ingest/test_{n}.py" for n in ("announced", "announced_wild", "telling", "departures", "restarts")],
     ),
     "succession": (

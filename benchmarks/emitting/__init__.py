@@ -1,4 +1,4 @@
-"""What a call costs the program that emits: cases, and how calls are timed.
+"""The cost of a call to the program that emits: cases, and how calls are timed.
 
 Nothing here imports more than the standard library and, within a case, the library that it measures.
 So a case runs in any environment.

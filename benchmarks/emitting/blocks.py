@@ -15,7 +15,7 @@ ROUNDS = 8
 """How often all calls are made and flushed; less often where there are few."""
 BLOCK_NS = 300_000
 SHARE = 1 / 50
-"""Of a case's blocks, those that count."""
+"""The part of a case's blocks that counts."""
 
 Emit = Callable[[int], object]
 

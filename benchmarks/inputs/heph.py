@@ -22,7 +22,7 @@ _NAME = "heph_rt::actor::relay"
 
 
 class Step(NamedTuple):
-    """What a worker does in a turn: how long after its start, for how long (ns), and with which attributes."""
+    """A step of a worker in a turn: how long after its start, for how long (ns), and with which attributes."""
 
     name: str
     start: int

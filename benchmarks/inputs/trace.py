@@ -24,7 +24,7 @@ _FILES, _SAID = "files", "trace.json"
 
 
 class Written(NamedTuple):
-    """What a generator wrote: streams by their paths, and the bytes that decoders get to see of them."""
+    """The output of a generator: streams by their paths, and how many of their bytes decoders see."""
 
     streams: tuple[str, ...]
     content: int

@@ -1,4 +1,4 @@
-"""What the page says of a peer."""
+"""A peer, as the page describes it."""
 
 from __future__ import annotations
 

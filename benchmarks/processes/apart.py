@@ -23,7 +23,7 @@ READY = "ready"
 
 
 class Done(NamedTuple):
-    """What the work returned, how long it took, and what the process used meanwhile."""
+    """The result of the work, its duration, and what the process used meanwhile."""
 
     value: Any
     seconds: float

@@ -1,4 +1,4 @@
-"""What a process uses: CPU time and memory, as the kernel counts them."""
+"""The usage of a process: CPU time and memory, as the kernel counts them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import NamedTuple, Self
 
 _SCHEDULED = 2
-"""Of the clocks that Linux has for each process, the one of scheduled time; it has no coarse ticks."""
+"""The clock of scheduled time, one of those that Linux has for each process; it has no coarse ticks."""
 _SAMPLE_SECONDS = 0.2
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _PRIVATE = re.compile(r"^Private_(?:Clean|Dirty|Hugetlb):\s+(\d+) kB", re.MULTILINE)

@@ -36,7 +36,7 @@ _UNTIL_ENDED = "while True: pass"
 
 
 class Burst(NamedTuple):
-    """What is sent: datagrams with so many events in all, at a rate."""
+    """Datagrams to send at a rate, with so many events in all."""
 
     datagrams: Sequence[bytes]
     events: int

@@ -1,4 +1,4 @@
-"""What an event and a span cost the program that emits them, each case in a process of its own."""
+"""The cost of an event and of a span to the program that emits them, each case in a process of its own."""
 
 from __future__ import annotations
 

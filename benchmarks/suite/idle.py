@@ -1,4 +1,4 @@
-"""What a collector costs to which nobody sends anything."""
+"""The cost of a collector to which nobody sends anything."""
 
 from __future__ import annotations
 

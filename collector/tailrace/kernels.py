@@ -27,6 +27,7 @@ KERNELS = (
     "ledger/_observe",
     "model/_columns",
     "sources/_pump",
+    "store/_joined",
 )
 """Every kernel, as a path in this package."""
 

@@ -1,4 +1,4 @@
-"""Turn records into rows: write flaws, unite attributes, compute wall time. Pure.
+"""The attributes of rows: write flaws, unite those of two records. Pure.
 
 Columns are lists in the order of `Record`'s fields. A record that breaks a rule is kept; the rule's name, one
 of `FLAWS`, is counted and written under `$flaw` in its attributes (docs/formats/jets.md explains each).
@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from tailrace.kernels import active
-from tailrace.model.block import Block, Integers, Values
 from tailrace.model.record import NAMES_OF_MEMBERS, Kind, Record
-
-if TYPE_CHECKING or active():
-    from tailrace.model._columns import shifted
 
 FLAWS = frozenset(
     {
@@ -35,8 +29,6 @@ FLAWS = frozenset(
 
 EVENTS = (Kind.BEGIN, Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION)
 """The kinds of records that count as one event each; a begin and its end are one event."""
-
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 (
     OFFSET, SIZE, KIND, STREAM, SUBSTREAM, COUNTER, NAME, CATEGORY,
@@ -102,44 +94,3 @@ def _with_member(attributes: str | None, member: str) -> str:
     """Return the attributes with one more member in front of the others."""
     rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
     return f"{{{member}{rest}"
-
-
-def wall_times(
-    starts: Sequence[int | None], epoch: int | None, ticks_per_second: float | None
-) -> list[int | None]:
-    """Convert starts in ticks to Unix nanoseconds; None where unknown or beyond 64 bits."""
-    if epoch is None or not ticks_per_second:
-        return [None] * len(starts)
-    if ticks_per_second == 1e9:
-        times = [None if start is None else epoch + start for start in starts]
-    else:
-        times = [_scale(start, epoch, ticks_per_second) for start in starts]
-    known = times if None not in times else [time for time in times if time is not None]
-    if known and (max(known) > INT64_MAX or min(known) < INT64_MIN):  # type: ignore[type-var, operator] # no None in it
-        return [time if time is not None and _fits(time) else None for time in times]
-    return times
-
-
-def block_times(block: Block, epoch: int | None, ticks_per_second: float | None) -> Values:
-    """Convert the starts of a block's rows to Unix nanoseconds, as `wall_times` does."""
-    starts = block.start
-    if epoch is None or not ticks_per_second or not isinstance(starts, Integers):
-        return None
-    if 1e9 % ticks_per_second == 0 and ticks_per_second.is_integer():
-        times = shifted(starts.values, block.rows, epoch, 10**9 // int(ticks_per_second))
-        if times is not None:
-            return Integers(times, starts.valid)
-    return Integers.of(wall_times(starts.list(block.rows), epoch, ticks_per_second))
-
-
-def _scale(start: int | None, epoch: int, ticks_per_second: float) -> int | None:
-    if start is None:
-        return None
-    if ticks_per_second.is_integer():
-        return epoch + start * 1_000_000_000 // int(ticks_per_second)
-    nanoseconds = start * (1e9 / ticks_per_second)
-    return epoch + round(nanoseconds) if isfinite(nanoseconds) else None
-
-
-def _fits(time: int) -> bool:
-    return INT64_MIN <= time <= INT64_MAX

@@ -46,7 +46,7 @@ class Graph(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What the panel shows, and in the collector's own words what the metrics in it are."""
+        """Return the panel's subject, and the meaning of its metrics in the collector's own words."""
         each = (re.findall(r"\btailrace_\w+", line.expression) for line in self.lines)
         names = (re.sub("_(total|bucket|info)$", "", name) for found in each for name in found)
         words = [f"`{name}`: {_HELP[name]}" for name in dict.fromkeys(names)]
@@ -57,15 +57,15 @@ RATE = "[$__rate_interval]"
 
 OVERVIEW = (
     Graph("Events a second", "All rows made for the table.", "cps", (Line(f"sum(rate(tailrace_source_rows_total{{S}}{RATE}))"),)),
-    Graph("Events missing now", "Of all chosen sources together.", "short", (Line("sum(tailrace_ledger_missing_events{S})"),)),
-    Graph("Part that is missing", "Of all events that producers have numbered.", "percentunit", (Line("sum(tailrace_ledger_missing_events{S}) / (sum(tailrace_ledger_expected_events{S}) > 0)"),)),
+    Graph("Events missing now", "All chosen sources together.", "short", (Line("sum(tailrace_ledger_missing_events{S})"),)),
+    Graph("Part that is missing", "Part of all events that producers have numbered.", "percentunit", (Line("sum(tailrace_ledger_missing_events{S}) / (sum(tailrace_ledger_expected_events{S}) > 0)"),)),
     Graph("Received", "Bytes a second, all sources.", "Bps", (Line(f"sum(rate(tailrace_source_received_bytes_total{{S}}{RATE}))"),)),
     Graph("Not in the table yet", "Safe, and not yet to be queried.", "bytes", (Line("sum(tailrace_spool_uncommitted_bytes{I})"),)),
     Graph("Imbalance", "Both kinds, of all chosen sources together.", "short", (Line("sum(abs(tailrace_ledger_imbalance_events{S})) + sum(abs(tailrace_source_imbalance_bytes{S}))"),)),
 )  # fmt: skip
 
 ROWS: dict[str, tuple[Graph, ...]] = {
-    "What is missing, and why": (
+    "Missing events, and why": (
         Graph("Events lost", "A second, by reason.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_gap_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
         Graph("Events that arrived after all", "A second, by the gap's reason.", "cps", (Line(f"sum by (reason) (rate(tailrace_ledger_heal_events_total{{S}}{RATE}))", "{{reason}}"),), stacked=True),
         Graph("Missing now", "By source.", "short", (Line("tailrace_ledger_missing_events{S}", "{{source}}"),)),
@@ -73,7 +73,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         Graph("Dropped by the kernel", "Datagrams a second, by source.", "cps", (Line(f"sum by (source) (rate(tailrace_udp_kernel_dropped_datagrams_total{{S}}{RATE}))", "{{source}}"),)),
         Graph("Unreadable", "Bytes a second, by source.", "Bps", (Line(f"sum by (source) (rate(tailrace_source_malformed_bytes_total{{S}}{RATE}))", "{{source}}"),)),
     ),
-    "What comes in": (
+    "Input": (
         Graph("Events", "Rows a second, by source.", "cps", (Line(f"sum by (source) (rate(tailrace_source_rows_total{{S}}{RATE}))", "{{source}}"),)),
         Graph("Bytes", "By source.", "Bps", (Line(f"sum by (source) (rate(tailrace_source_received_bytes_total{{S}}{RATE}))", "{{source}}"),)),
         Graph("Producers", "By source.", "short", (Line("sum by (source) (tailrace_source_open{S})", "{{source}}"),)),
@@ -87,7 +87,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
     "Simulated time": (
         Graph("Slowdown", "Wall seconds a simulated second; the 20 slowest sessions.", "short", (Line("topk(20, tailrace_session_slowdown_ratio{S})", "{{source}} {{session}}"),)),
         Graph("Slowest session", "Wall seconds a simulated second, by source.", "short", (Line("source:tailrace_session_slowdown_ratio:max{S}", "{{source}}"),)),
-        Graph("Ticks", "Of sessions' own clocks in a second of wall time; the 20 fastest.", "cps", (Line("topk(20, tailrace_session_ticks_per_wall_second{S})", "{{source}} {{session}}"),)),
+        Graph("Ticks", "Ticks of sessions' own clocks in a second of wall time; the 20 fastest.", "cps", (Line("topk(20, tailrace_session_ticks_per_wall_second{S})", "{{source}} {{session}}"),)),
         Graph("Since the clock last advanced", "The 20 sessions that have stood longest, though events arrived in the last minute.", "s", (Line("topk(20, (time() - tailrace_session_advanced_timestamp_seconds{S}) and (time() - tailrace_session_last_event_timestamp_seconds{S} < 60))", "{{source}} {{session}}"),)),
         Graph("Sessions", "By progress.", "short", (Line("sum by (progress) (tailrace_source_followed_sessions{S})", "{{progress}}"),), stacked=True),
         Graph("Sessions not followed", "By source.", "short", (Line("sum by (source) (tailrace_source_unfollowed_sessions{S})", "{{source}}"),)),
@@ -101,7 +101,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             Line(f"histogram_quantile(0.5, sum by (le) (rate(tailrace_spool_sync_seconds_bucket{{I}}{RATE})))", "half"),
             Line(f"histogram_quantile(0.99, sum by (le) (rate(tailrace_spool_sync_seconds_bucket{{I}}{RATE})))", "99 of 100"),
         )),
-        Graph("Spool", "Of all chosen instances together.", "bytes", (
+        Graph("Spool", "All chosen instances together.", "bytes", (
             Line("sum(tailrace_spool_size_bytes{I})", "on disk"),
             Line("sum(tailrace_spool_undecoded_bytes{I})", "not decoded"),
             Line("sum(tailrace_spool_uncommitted_bytes{I})", "not in the table"),
@@ -130,7 +130,7 @@ def build() -> str:
     board = (
         dashboard.Dashboard("Tailrace")
         .uid("tailrace")
-        .description("What comes in, what is missing and why, and how soon it is in the table.")
+        .description("Input, missing events and their reasons, and how soon rows are in the table.")
         .tags(["tailrace"])
         .refresh("10s")
         .time("now-1h", "now")

@@ -1,8 +1,8 @@
-"""Follow one datagram through a real daemon: which functions run until its event is committed.
+"""Follow one thing through the real collector: which functions run until it has arrived.
 
     python -m tests.daemon.walk
 
-prints how many functions and files are on the way, and how often a package calls into another one. The
+prints how many functions and files are on a datagram's way, and how often a package calls into another one. The
 datagram is the second one of its peer, so that nothing is made anew. The daemon beats no heart meanwhile.
 """
 
@@ -10,21 +10,40 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import tailrace
+from tailrace.ingest.machine import Ingest
+from tailrace.kernels import active
+from tailrace.model.block import ROWS_MIN
 from tests.daemon.virtual import CONFIG, Calls, configuration, opened, running
-from tests.ingest.log import heph_event
+from tests.ingest.log import Log, heph_event
+
+if active():
+    from tailrace.decoding.formats.heph import blocks
 
 BASE = f"{Path(tailrace.__file__).parent}/"
 QUIET = CONFIG + '[heartbeat]\ninterval = "none"\n[store]\ncommit_interval = "100 ms"\n'
 """The commit comes before the first tick, which would look after much else."""
+FILES = """
+[admin]
+listen = "127.0.0.1:0"
+
+[heartbeat]
+interval = "none"
+
+[sources.files]
+type = "tail"
+format = "heph"
+paths = ["{directory}/*"]
+"""
 
 
 class Call(NamedTuple):
@@ -41,8 +60,9 @@ class Walk:
     def __init__(self) -> None:
         self.calls: list[Call] = []
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         sys.setprofile(self._note)
+        return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
@@ -53,6 +73,13 @@ class Walk:
             while caller and not _file(caller):
                 caller = caller.f_back
             self.calls.append(Call(file, frame.f_code, _file(caller) if caller else ""))
+
+    def passes(self, stops: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Yield the stops, pairs of file and function, that are passed in this order."""
+        calls = ((call.file, call.function.co_qualname) for call in self.calls)
+        for stop in stops:
+            if stop in calls:  # consumes the calls up to this one
+                yield stop
 
     @property
     def functions(self) -> int:
@@ -75,6 +102,7 @@ class Walk:
 async def follow(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
     """Send two datagrams, and follow the second one to its commit. To be run in virtual time."""
     Calls(monkeypatch)
+    _pack_no_single_events(monkeypatch)
     walk = Walk()
     with opened(configuration(directory, QUIET)) as life:
         commits = life.daemon.figures.commits
@@ -88,6 +116,51 @@ async def follow(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
                     await _until_commit(commits)
             assert life.daemon.ingest.account("udp").seen == 2
     return walk
+
+
+async def follow_file(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
+    """Make a file with one event, and follow it until its bytes are in the spool. To be run in virtual time."""
+    Calls(monkeypatch)
+    _pack_no_single_events(monkeypatch)
+    walk = Walk()
+    traces = directory / "traces"
+    traces.mkdir()
+    with opened(configuration(directory, FILES.format(directory=traces))) as life:
+        async with running(life):
+            await trio.sleep(1)
+            event = heph_event(1, 0)
+            before = life.daemon.ingest.tally("files").received
+            with walk:
+                (traces / "trace").write_bytes(event)
+                while life.daemon.ingest.tally("files").received == before:  # noqa: ASYNC110 - as below
+                    await trio.sleep(0.01)
+    return walk
+
+
+def follow_gap(monkeypatch: pytest.MonkeyPatch) -> Walk:
+    """Follow missing numbers from the event that shows the hole until the gap has its row."""
+    _pack_no_single_events(monkeypatch)
+    log = Log()
+    session = log.open(transport="udp")
+    log.datagrams(session, [heph_event(1, 0)])
+    known = len(log.entries)
+    log.datagrams(session, [heph_event(1, 5)])
+    log.tick(60)
+    ingest = Ingest()
+    for entry in log.entries[:known]:
+        ingest.apply(entry)
+    with Walk() as walk:
+        for entry in log.entries[known:]:
+            ingest.apply(entry)
+    batch, _ = ingest.yielded.take()
+    assert batch.column("kind").count("gap") == 1
+    return walk
+
+
+def _pack_no_single_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels pack as many events as in real life: other tests' modules lower the number."""
+    if active():
+        monkeypatch.setattr(blocks, "ROWS_MIN", ROWS_MIN)
 
 
 async def _until_commit(commits):

@@ -1,14 +1,15 @@
 """The promises of `decoding/contract.py`, for every format and every vector; no per-format code.
 
 A vector is `tests/vectors/FORMAT/CASE.in` and what it decodes to, `CASE.expect.jsonl`. The longest
-record is 64 KiB, or N bytes for a vector named `CASE.limitN.in`. In the expectation the first
+record is 64 KiB, or N bytes for a vector named CASE.limitN.in. In the expectation the first
 line names the fields and each further line is one record, nulls at its end left out; a malformed
 record's bytes are not repeated, a test compares them with the input. Of a file's vector, `CASE.beside.json` has the path
 it is begun with, its dialect if that is stated, and the documents it is given, as pairs of name and text, before
 the first byte. `paths.jsonl` says of paths what they tell.
 
 A format with a kernel is tested twice, by its decoder in Python and with the kernel (`blockwise.py`): the same
-expectations hold, and each goes on from the other's state.
+expectations hold, and each goes on from the other's state. Beside its kernel, a decoder in Python is tried at
+every third place only: it is tried at all of them where kernels are off, as once in `.ci/run`, and with `--slow`.
 
 `pytest --update-vectors` writes expectations anew: read the difference before it is committed.
 
@@ -57,6 +58,10 @@ WAYS = FORMATS | {
 LONG = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 SHORT = settings(LONG, max_examples=8)
 """For what is tried with every vector, of which the small ones are also tried at every place."""
+BESIDE_A_KERNEL = 3
+"""A decoder in Python is tried at each so manieth place. Records begin at multiples of two or four."""
+BYTES_MAX, PLACES_MIN = 400_000, 12
+"""In the short form so many bytes of one vector are decoded, or so many places tried, by one test."""
 
 
 class Vector:
@@ -71,6 +76,7 @@ class Vector:
         beside = path.with_suffix(".beside.json")
         self.beside = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else None
         self.name = f"{way}/{case}"
+        self.beside_a_kernel = f"{way}-kernel" in WAYS
 
     def begun(self) -> tuple[Decoder, list[Record]]:
         """A decoder that knows what stands beside the vector, and what it said of that."""
@@ -175,6 +181,14 @@ ending = pytest.mark.parametrize(
     [vector for vector in ALL_WAYS if isinstance(vector.decoder(), EndingDecoder)],
     ids=lambda v: v.name,
 )
+holding = pytest.mark.parametrize(
+    "vector",
+    [vector for vector in ALL_WAYS if isinstance(vector.decoder(), HoldingDecoder)],
+    ids=lambda v: v.name,
+)
+whole_events = pytest.mark.parametrize(
+    "vector", [vector for vector in ALL_WAYS if vector.format.whole], ids=lambda v: v.name
+)
 small = pytest.mark.parametrize(
     "vector",
     [
@@ -187,16 +201,43 @@ small = pytest.mark.parametrize(
 every_format = pytest.mark.parametrize("format_", WAYS.values(), ids=WAYS)
 
 
-@pytest.fixture
-def exhaustive(request: pytest.FixtureRequest) -> int:
-    """Of vectors up to so many bytes each place is tried, of others some."""
-    return MIDDLE if request.config.getoption("--slow") else SMALL
+class Trials:
+    """How much is tried with a vector, in the long form or in the short one."""
+
+    def __init__(self, *, slow: bool) -> None:
+        self._slow = slow
+
+    def exhaustive(self, vector: Vector) -> bool:
+        """Return whether each place of a vector is tried."""
+        return len(vector.data) <= (MIDDLE if self._slow else SMALL)
+
+    def some(self, vector: Vector, count: int, seed: int) -> list[int]:
+        """Return places before the end, in no order."""
+        size = len(vector.data)
+        if not self._slow:
+            count = min(count, max(PLACES_MIN, BYTES_MAX // (size or 1)))
+        return self._thinned(vector, random.Random(seed).sample(range(size), min(size, count)))
+
+    def every(self, vector: Vector, seed: int) -> list[int]:
+        """Return all places and the end; some, where the vector is not small."""
+        if not self.exhaustive(vector):
+            return self.some(vector, 60, seed)
+        return self._thinned(vector, [*range(len(vector.data) + 1)])
+
+    def chances(self, vector: Vector) -> settings:
+        """Return how often chance is tried."""
+        if self._slow:
+            return LONG
+        return settings(SHORT, max_examples=3) if vector.beside_a_kernel else SHORT
+
+    def _thinned(self, vector: Vector, places: list[int]) -> list[int]:
+        """Leave out those that are tried where kernels are off."""
+        return places[:: 1 if self._slow or not vector.beside_a_kernel else BESIDE_A_KERNEL]
 
 
 @pytest.fixture
-def chances(request: pytest.FixtureRequest) -> settings:
-    """How often chance is tried with each vector."""
-    return LONG if request.config.getoption("--slow") else SHORT
+def trials(request: pytest.FixtureRequest) -> Trials:
+    return Trials(slow=request.config.getoption("--slow"))
 
 
 @every_format
@@ -230,9 +271,10 @@ def test_reasons_are_just_those_the_vectors_show(format_: Format) -> None:
 
 @every
 def test_byte_by_byte_gives_the_same_records_at_the_same_time(
-    vector: Vector, exhaustive: int
+    vector: Vector, trials: Trials
 ) -> None:
     """Nothing is held back that could be said, however little came at a time."""
+    compared = {*trials.every(vector, 14)} if trials.exhaustive(vector) else set()
     whole = vector.decoder()
     decoder = vector.decoder()
     records: list[Record] = []
@@ -241,7 +283,7 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
         decided = records[-1].offset + records[-1].size if records else 0
         assert decoder.pending == i + 1 - decided
         assert decoder.pending <= vector.limit
-        if len(vector.data) <= exhaustive:
+        if i + 1 in compared:
             assert len(records) == len(vector.decoder().feed(vector.data[: i + 1]))
     assert packed(records) == packed(whole.feed(vector.data))
     assert packed(decoder.end()) == packed(whole.end())
@@ -249,10 +291,10 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
 
 
 @every
-def test_any_cut_gives_the_same_records(vector: Vector, chances: settings) -> None:
+def test_any_cut_gives_the_same_records(vector: Vector, trials: Trials) -> None:
     whole = packed(vector.decode())
 
-    @chances
+    @trials.chances(vector)
     @given(st.lists(st.integers(0, len(vector.data)), max_size=20))
     def check(cuts: list[int]) -> None:
         assert packed(vector.decode(cut(vector.data, cuts))) == whole
@@ -261,13 +303,9 @@ def test_any_cut_gives_the_same_records(vector: Vector, chances: settings) -> No
 
 
 @every
-def test_a_decoder_restored_from_its_state_goes_on_the_same(
-    vector: Vector, exhaustive: int
-) -> None:
+def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector, trials: Trials) -> None:
     whole = packed(vector.decode())
-    size = len(vector.data)
-    places = range(size + 1) if size <= exhaustive else random.Random(7).sample(range(size), 60)
-    for place in places:
+    for place in trials.every(vector, 7):
         first, records = vector.begun()
         records += first.feed(vector.data[:place])
         saved = msgspec.msgpack.encode(first.state)
@@ -279,13 +317,14 @@ def test_a_decoder_restored_from_its_state_goes_on_the_same(
 
 
 @every
-def test_a_decoder_restored_in_the_other_way_goes_on_the_same(vector: Vector) -> None:
+def test_a_decoder_restored_in_the_other_way_goes_on_the_same(
+    vector: Vector, trials: Trials
+) -> None:
     """A checkpoint may be read where no kernel is built, and the other way round."""
     others = [f for f in WAYS.values() if f.name == vector.format.name and f is not vector.format]
     whole = packed(vector.decode())
-    size = len(vector.data)
     for other in others:
-        for place in random.Random(13).sample(range(size), min(size, 60)):
+        for place in trials.some(vector, 60, 13):
             first, records = vector.begun()
             records += first.feed(vector.data[:place])
             saved = msgspec.msgpack.encode(first.state)
@@ -295,11 +334,10 @@ def test_a_decoder_restored_in_the_other_way_goes_on_the_same(vector: Vector) ->
 
 
 @every
-def test_a_state_may_leave_what_waits_out_and_get_it_back(vector: Vector) -> None:
+def test_a_state_may_leave_what_waits_out_and_get_it_back(vector: Vector, trials: Trials) -> None:
     """As a checkpoint does, which leaves the bytes of unfinished records to the spool."""
     whole = packed(vector.decode())
-    size = len(vector.data)
-    for place in random.Random(9).sample(range(size), min(size, 20)):
+    for place in trials.some(vector, 20, 9):
         first, records = vector.begun()
         records += first.feed(vector.data[:place])
         state = first.state
@@ -314,11 +352,10 @@ def test_a_state_may_leave_what_waits_out_and_get_it_back(vector: Vector) -> Non
 
 
 @every
-def test_what_is_pending_can_be_given_up_anywhere(vector: Vector) -> None:
+def test_what_is_pending_can_be_given_up_anywhere(vector: Vector, trials: Trials) -> None:
     """It is records then, the rest still tiles, and what came before is as it was."""
     whole = vector.decode()
-    size = len(vector.data)
-    for place in random.Random(11).sample(range(size), min(size, 40)):
+    for place in trials.some(vector, 40, 11):
         decoder, records = vector.begun()
         records += decoder.feed(vector.data[:place])
         inside = len(records)
@@ -332,17 +369,15 @@ def test_what_is_pending_can_be_given_up_anywhere(vector: Vector) -> None:
         assert packed(records[:inside]) == packed(whole[:inside])
 
 
-@every
+@holding
 @pytest.mark.parametrize("share", [1, 8], ids=["all", "some"])
-def test_state_may_give_way_anywhere(vector: Vector, share: int) -> None:
+def test_state_may_give_way_anywhere(vector: Vector, share: int, trials: Trials) -> None:
     """It takes less room then and counts what it gave up. The rest still tiles, what came before is as
     it was, and a decoder that is restored goes on the same."""
     whole = vector.decode()
-    size = len(vector.data)
-    for place in {size, *random.Random(12).sample(range(size), min(size, 10))}:
+    for place in {len(vector.data), *trials.some(vector, 10, 12)}:
         decoder, records = vector.begun()
-        if not isinstance(decoder, HoldingDecoder):
-            return
+        assert isinstance(decoder, HoldingDecoder)
         records += decoder.feed(vector.data[:place])
         inside = len(records)
         for holding in decoder.holdings:
@@ -363,12 +398,10 @@ def test_state_may_give_way_anywhere(vector: Vector, share: int) -> None:
 
 
 @every
-def test_any_truncation_loses_only_the_tail(vector: Vector, exhaustive: int) -> None:
+def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> None:
     """Every readable record that lies before the end of the truncated input is there, unchanged."""
     whole = vector.decode()
-    size = len(vector.data)
-    places = range(size + 1) if size <= exhaustive else random.Random(8).sample(range(size), 60)
-    for place in places:
+    for place in trials.every(vector, 8):
         data = vector.data[:place]
         records = vector.decode([data])
         check_tiling(vector.format, records, data)
@@ -380,12 +413,12 @@ def test_any_truncation_loses_only_the_tail(vector: Vector, exhaustive: int) -> 
 
 
 @every
-def test_damaged_input_still_tiles_and_never_raises(vector: Vector, chances: settings) -> None:
+def test_damaged_input_still_tiles_and_never_raises(vector: Vector, trials: Trials) -> None:
     if not vector.data:
         return
     positions = st.integers(0, len(vector.data) - 1)
 
-    @chances
+    @trials.chances(vector)
     @given(st.lists(st.tuples(positions, st.integers(0, 255)), min_size=1, max_size=8))
     def check(damage: list[tuple[int, int]]) -> None:
         data = bytearray(vector.data)
@@ -457,12 +490,11 @@ def test_a_decoder_can_be_fed_again_after_the_end(format_: Format) -> None:
         check_tiling(format_, records, b"".join(parts))
 
 
-@every
+@whole_events
 def test_what_is_called_whole_events_is(vector: Vector) -> None:
     """Wherever they stand: what such datagrams hold may be decoded as one piece."""
     whole = vector.format.whole
-    if whole is None:
-        return
+    assert whole
     in_python = WHOLE_IN_PYTHON[vector.format.name]
     for record in vector.decode():
         data = vector.data[record.offset : record.offset + record.size]
@@ -530,7 +562,7 @@ def test_paths_tell_what_is_expected_of_them(
         assert path.endswith(".gz") or format_.files.copy(path) == format_.files.copy(f"{path}.gz")
 
 
-@every
+@pytest.mark.parametrize("vector", ALL, ids=lambda v: v.name)
 def test_no_format_takes_the_file_of_another_for_its_own(vector: Vector) -> None:
     """By its path and beginning; a file that has only just begun may be recognised by its path."""
     for path in paths_of(vector):

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.decoding.formats.ovni.table import EVENTS, JUMBO, OWN
+from tailrace.decoding.formats.ovni.event_type import JUMBO, OWN
+from tailrace.decoding.formats.ovni.table import EVENTS
 
 PAIRS = Path(__file__).parent.parent / "vectors" / "ovni" / "pairs.tsv"
 
-# Events of each model at ovni 1.14 (`ovnievents`); nanos6 has one more that only old traces have.
+# Events of each model at ovni 1.14 (as ovnievents lists them); nanos6 has one more that only old traces have.
 COUNTS = {
     "kernel": 2, "mpi": 98, "nanos6": 67 + 1, "nodes": 16, "nosv": 72, "openmp": 68, "ovni": 18,
     "tampi": 24,

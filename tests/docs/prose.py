@@ -2,23 +2,29 @@
 
 Three rules: the first word of a function's docstring is a verb in the imperative. Each name in backquotes in
 docstrings and comments exists, as an identifier, a file, or a word of a string in the repository. No sentence of
-docstrings, comments and Markdown begins with a word of `ASKING` unless it asks.
+docstrings, comments, Markdown, and strings that people read begins with a word of `ASKING` unless it asks.
 """
 
 from __future__ import annotations
 
 import ast
-import io
 import keyword
 import re
 import sys
-import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.docs.sentences import READABLE, Sentence, sentences
+from tests.docs.sentences import (
+    READABLE,
+    Sentence,
+    prose_of_code,
+    sentences,
+    strings,
+    words_of_code,
+)
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("collector/tailrace", "clients/python/src")
@@ -26,13 +32,21 @@ PLAIN = (
     "collector",
     "clients/c",
     "clients/python/src",
+    "clients/python/tests",
     "clients/python/README.md",
     "clients/PROTOCOL.md",
+    "benchmarks",
+    "deploy",
     "docs",
     "README.md",
     "CONTRIBUTING.md",
 )
 """Folders and pages whose sentences name the actor first."""
+SPOKEN = (*PRODUCT, "benchmarks", "deploy")
+"""Folders whose strings do so, too: people read them as help, messages and titles."""
+NAMING = (*PRODUCT, "clients/python/tests", "benchmarks", "deploy", "tests")
+"""Folders whose docstrings and comments name only what exists."""
+CYTHON = frozenset({".pyx", ".pxd", ".pyi"})
 ASKING = frozenset({"Of", "What", "Who", "That"})
 """Words that begin questions, or hide the actor."""
 NAMED_IN = ("collector", "clients", "tests", "config", "deploy", "benchmarks", "examples", ".ci")
@@ -62,11 +76,14 @@ class Unknown(NamedTuple):
     quoted: str
 
 
-def modules(paths: Iterable[str] = PRODUCT) -> Iterator[Path]:
-    """Yield the Python files below some paths of the repository."""
+def modules(
+    paths: Iterable[str] = PRODUCT, suffixes: Container[str] = frozenset({".py"})
+) -> Iterator[Path]:
+    """Yield the files of code below some paths of the repository."""
     for path in paths:
         home = ROOT / path
-        yield from [home] if home.is_file() else sorted(home.rglob("*.py"))
+        files = [home] if home.is_file() else sorted(home.rglob("*"))
+        yield from (file for file in files if file.suffix in suffixes)
 
 
 def docstrings(paths: Iterable[str] = PRODUCT) -> Iterator[Docstring]:
@@ -79,14 +96,14 @@ def docstrings(paths: Iterable[str] = PRODUCT) -> Iterator[Docstring]:
                     yield Docstring(path, node.lineno, node.name, text)
 
 
-def unknown_names(paths: Iterable[str] = PRODUCT) -> Iterator[Unknown]:
+def unknown_names(paths: Iterable[str] = NAMING) -> Iterator[Unknown]:
     """Yield what stands in backquotes in docstrings and comments, and exists nowhere."""
-    for path in modules(paths):
-        for line, text in _prose(path):
+    for path in modules(paths, CYTHON | {".py"}):
+        for line, text in chain.from_iterable(prose_of_code(path.read_text())):
             for match in _QUOTED.finditer(text):
                 parts = match[1].removesuffix("()").split(".") if _NAME.fullmatch(match[1]) else []
                 if any(part not in _known() for part in parts):
-                    yield Unknown(path, line + text[: match.start()].count("\n"), match[1])
+                    yield Unknown(path, line, match[1])
 
 
 def misleading(paths: Iterable[str] = PLAIN) -> Iterator[Sentence]:
@@ -100,16 +117,12 @@ def misleading(paths: Iterable[str] = PLAIN) -> Iterator[Sentence]:
                         yield sentence
 
 
-def _prose(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each comment, and of each string that stands alone."""
-    source = path.read_text()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Expr(value=ast.Constant(value=str(text))):
-                yield node.lineno, text
+def misleading_strings(paths: Iterable[str] = SPOKEN) -> Iterator[Sentence]:
+    """Yield the sentences of strings in code that begin with a word of `ASKING` and do not ask."""
+    for path in modules(paths):
+        for sentence in strings(path):
+            if sentence.first_word in ASKING and not sentence.asks:
+                yield sentence
 
 
 @cache
@@ -121,6 +134,8 @@ def _known() -> frozenset[str]:
             words.update(_IDENTIFIER.findall(path.name))
             if path.suffix == ".py":
                 words |= _words(path)
+            elif path.suffix in CYTHON:
+                words.update(_IDENTIFIER.findall("\n".join(words_of_code(path.read_text()))))
             elif path.suffix in {".c", ".h", ".toml", ".yml", ".ini", ".service"}:
                 words.update(_IDENTIFIER.findall(path.read_text(errors="replace")))
     words.update(_IDENTIFIER.findall((ROOT / "pyproject.toml").read_text()))
@@ -159,7 +174,7 @@ def main(paths: list[str]) -> None:
     unknown = list(unknown_names(chosen))
     for name in unknown:
         sys.stdout.write(f"{name.path.relative_to(ROOT)}:{name.line}: unknown `{name.quoted}`\n")
-    hidden = list(misleading(paths or PLAIN))
+    hidden = [*misleading(paths or PLAIN), *misleading_strings(paths or SPOKEN)]
     for sentence in hidden:
         sys.stdout.write(
             f"{sentence.path.relative_to(ROOT)}:{sentence.line}: begins with {sentence.first_word}: {sentence.text}\n"

@@ -1,7 +1,8 @@
-"""Split comments, docstrings and Markdown into sentences, each with the line where the sentence begins."""
+"""Split comments, docstrings, strings and Markdown into sentences, each with the line where the sentence begins."""
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -30,6 +31,7 @@ _FENCE = re.compile(r"\s*(```|~~~)")
 _RULE = re.compile(r"\s*\|(\s*:?-+:?\s*\|)+\s*$")
 """The line below the head of a table."""
 _C_COMMENT = re.compile(r"/\*.*?\*/|(?:^[ \t]*//[^\n]*\n)+|//[^\n]*", re.DOTALL | re.MULTILINE)
+_WORDS = frozenset({tokenize.NAME, tokenize.STRING})
 _BEFORE = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER})
 
 
@@ -53,7 +55,7 @@ def sentences(path: Path) -> Iterator[Sentence]:
     if path.suffix in _MARKDOWN:
         blocks = iter([_markdown(source)])
     elif path.suffix in _PYTHON:
-        blocks = _python(source)
+        blocks = prose_of_code(source)
     elif path.suffix in _C:
         blocks = _c(source)
     else:
@@ -63,9 +65,26 @@ def sentences(path: Path) -> Iterator[Sentence]:
             yield from _split(path, paragraph)
 
 
-def _python(source: str) -> Iterator[Lines]:
+def strings(path: Path) -> Iterator[Sentence]:
+    """Yield the sentences of the strings that Python code uses. Values in f-strings read "…"."""
+    tree = ast.parse(path.read_bytes())
+    others = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=parts):
+                others |= set(map(id, parts))
+                text = "".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in parts)
+            case ast.Constant(value=str(text)) if id(node) not in others:
+                pass
+            case _:
+                continue
+        for paragraph in _paragraphs((node.lineno, line) for line in text.splitlines()):
+            yield from _split(path, paragraph)
+
+
+def prose_of_code(source: str) -> Iterator[Lines]:
     """Yield each run of comments in one column, and each string that is a statement by itself."""
-    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    tokens = list(_tokens(source))
     run: Lines = []
     place = (0, 0)
     for comment in (token for token in tokens if token.type == tokenize.COMMENT):
@@ -76,11 +95,30 @@ def _python(source: str) -> Iterator[Lines]:
         run.append((row, comment.string.lstrip("#: ")))
         place = (row, column)
     yield run
+    for token in _lone_strings(tokens):
+        yield list(enumerate(str(literal_eval(token.string)).split("\n"), token.start[0]))
+
+
+def words_of_code(source: str) -> Iterator[str]:
+    """Yield the names in code, and the strings that are no statements by themselves. The code may be Cython."""
+    tokens = list(_tokens(source))
+    prose = {token.start for token in _lone_strings(tokens)}
+    for token in tokens:
+        if token.type in _WORDS and token.start not in prose:
+            yield token.string
+
+
+def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    return tokenize.generate_tokens(io.StringIO(source).readline)
+
+
+def _lone_strings(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[tokenize.TokenInfo]:
+    """Yield each string that is a statement by itself."""
     code = [token for token in tokens if token.type not in {tokenize.COMMENT, tokenize.NL}]
     for before, token, after in zip([code[-1], *code], code, code[1:], strict=False):
         alone = before.type in _BEFORE and after.type == tokenize.NEWLINE
         if token.type == tokenize.STRING and alone:
-            yield list(enumerate(str(literal_eval(token.string)).split("\n"), token.start[0]))
+            yield token
 
 
 def _c(source: str) -> Iterator[Lines]:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docs.prose import PLAIN, ROOT, docstrings, misleading, unknown_names
+from tests.docs.prose import (
+    PLAIN,
+    ROOT,
+    docstrings,
+    misleading,
+    misleading_strings,
+    unknown_names,
+)
 from tests.docs.sentences import sentences
 
 VERBS_LEAST = 0.95
@@ -29,8 +36,20 @@ def test_a_name_that_is_nowhere_is_found(tmp_path):
     assert [unknown.quoted for unknown in unknown_names([str(module)])] == [name]
 
 
+def test_so_is_one_in_a_kernel(tmp_path):
+    name = "y" * 20  # written nowhere as it is
+    kernel = tmp_path / "kernel.pyx"
+    kernel.write_text(f'cdef int x  # See `{name}`\n"""See `ROOT`."""\n')
+    assert [unknown.quoted for unknown in unknown_names([str(kernel)])] == [name]
+
+
 def test_no_sentence_begins_like_a_question():
     found = [f"{s.path.relative_to(ROOT)}:{s.line}: {s.text}" for s in misleading()]
+    assert found == []
+
+
+def test_no_string_that_people_read_does():
+    found = [f"{s.path.relative_to(ROOT)}:{s.line}: {s.text}" for s in misleading_strings()]
     assert found == []
 
 
@@ -82,6 +101,22 @@ SOURCE = """/* What a comment
  * wraps. */
 int x; // Of x
 char *text = "What a string says";
+"""
+
+
+def test_a_string_that_only_looks_like_a_question_is_found(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(PYTHON + STRINGS)
+    found = [(s.line - PYTHON.count("\n"), s.text) for s in misleading_strings([str(path)])]
+    assert [text for line, text in found if line > 0] == ["Of … bytes, none.", "That one."]
+    assert [text for line, text in found if line <= 0] == [
+        "What a string says is no prose.",
+        "That is an argument",
+    ]
+
+
+STRINGS = """
+raise ValueError(f"Of {size} bytes, none. What of that?" " It is one." " That one.")
 """
 
 

@@ -79,6 +79,18 @@ def test_records_in_blocks_are_counted(monkeypatch):
     assert ingest.tally("s").records == {Kind.SPAN: 101}
 
 
+def test_the_kernels_part_of_a_hole_is_estimated_alike():
+    """The hole closes while a block and a list of one entry are counted: either counts as one."""
+    log = Log()
+    udp = log.open(transport="udp", limits=LedgerConfig(holes_max=1))
+    log.datagrams(udp, [b"".join(heph_event(1, number) for number in range(10))])
+    log.drops(3)
+    several = b"".join(heph_event(1, number) for number in range(10, 14))
+    flawed = heph_event(1, 14, start=2**63, end=5)
+    log.datagrams(udp, [several, flawed, heph_event(1, 30), heph_event(1, 50)])
+    assert same(log.entries) > 1
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from([test_wild.wild, test_announced_wild.wild, test_machine.traffic]),

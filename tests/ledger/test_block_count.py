@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.marks import marks_of
+from tailrace.ingest.parts import marks_of
 from tailrace.kernels import active
 from tailrace.ledger import block_count
 from tailrace.ledger.block_count import count_block
@@ -23,6 +23,8 @@ from tests.model.packing import packed
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
 BITS = 12
 WINDOW = 16
+WINDOWS = [WINDOW, 150]
+"""Of fewer numbers than are kept near zero, and of more."""
 
 
 def event(stream, count, time, size):
@@ -76,16 +78,16 @@ def as_lists(counters, events, now):
 
 def as_block(counters, events, now):
     seqs = count_block(counters, packed(events), now)
-    counters.heard(dict.fromkeys(each.stream for each in events), now)
     numbers = seqs.list(len(events)) if isinstance(seqs, Integers) else seqs
+    counters.heard(dict.fromkeys(each.stream for each in events), len(numbers), now)
     return numbers, len(numbers) < len(events)
 
 
 @settings(max_examples=300, deadline=None)
-@given(traffic(), st.sampled_from([2, 100]))
-def test_a_block_is_counted_like_lists(made, places):
+@given(traffic(), st.sampled_from([2, 100]), st.sampled_from(WINDOWS))
+def test_a_block_is_counted_like_lists(made, places, window):
     events, cuts = made
-    limits = LedgerConfig(reorder_events=WINDOW, streams_max=places)
+    limits = LedgerConfig(reorder_events=window, streams_max=places)
     listed, block = ledger(limits), ledger(limits)
     for begin, stop in pairwise(cuts):
         at = begin
@@ -123,3 +125,23 @@ def test_streams_without_a_place_cost_nothing_to_the_others(monkeypatch):
     assert numbers[: len(other)] == [None] * len(other)
     assert looks.count("read") == 1, "when it begins"
     assert looks.count("write") == len(other) + 1
+
+
+def test_python_counts_the_first_event_of_a_stream_and_no_other(monkeypatch):
+    """A block may have thousands of streams that are all new: each costs one look, whatever the others."""
+    looks, counted = [], []
+
+    class Counted(block_count.InOrder):
+        def read_all(self):
+            looks.append("read")
+            super().read_all()
+
+    monkeypatch.setattr(block_count, "InOrder", Counted)
+    counters = ledger(LedgerConfig(reorder_events=2 * WINDOW))
+    one = counters.count_one
+    monkeypatch.setattr(counters, "count_one", lambda *event: counted.append(event) or one(*event))
+    rounds = [event(stream, number, 1000 + number, 50) for number in range(90) for stream in range(40)]  # fmt: skip
+    numbers, _ = as_block(counters, rounds, 1)
+    assert numbers == [number for number in range(90) for _ in range(40)]
+    assert [count for _, count, *_ in counted] == [0] * 40
+    assert looks == ["read"], "when it begins"

@@ -28,7 +28,7 @@ TRUE = "TESTS_START_TRUE_EXECUTABLES"
 
 _OWN = {"preexec_fn", "shell", "user", "group", "extra_groups", "umask", "process_group"}
 """Options that the server does not know."""
-_INTERPRETER = ("LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TAILRACE_KERNELS")
+_INTERPRETER = ("COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TAILRACE_KERNELS")
 """Beginnings of the names of variables that only a new interpreter, or the import of the program, obeys."""
 
 
@@ -62,8 +62,6 @@ def _can_be_forked(options):
     environ = options.get("env")
     if environ is None:
         environ = os.environ
-    if any(name.startswith("COVERAGE") for name in environ):
-        return False
     return _imports_the_same(environ.get("PYTHONPATH", "")) and all(
         environ.get(name) == os.environ.get(name)
         for name in environ.keys() | os.environ.keys()

@@ -22,6 +22,8 @@ import threading
 import traceback
 from pathlib import Path
 
+from coverage import Coverage
+
 import tailrace.cli
 
 WITHOUT = ("tailrace.reading", "tailrace.query.commits", "tailrace.__main__")
@@ -60,6 +62,8 @@ def _prepare():
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     names = threads - {"jemalloc_bg_thd", Path("/proc/self/comm").read_text().strip()}
     assert not names, f"threads that do not survive a fork: {names}"
+    if measuring := Coverage.current():
+        measuring.save()  # what the import has reached, which else each child would write again
     gc.collect()
     gc.freeze()
 

@@ -12,6 +12,7 @@ from tailrace.kernels import active
 from tailrace.model.block import Integers
 from tailrace.model.columns import COLUMNS, ROW, RUN, Batch, BlockRows, Part
 from tailrace.model.record import Kind, Record
+from tailrace.store import joining
 from tailrace.store.arrow import CODED, to_arrow, with_day
 from tests.model.packing import packed
 
@@ -137,8 +138,13 @@ RECORDS = st.lists(
 
 @pytest.mark.skipif(not active(), reason="kernels are off or not built")
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), RECORDS), min_size=1, max_size=5))
-def test_blocks_and_lists_become_the_same_rows(parts):
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 2), RECORDS), min_size=1, max_size=8),
+    st.sampled_from([1, 4, 1024]),
+    st.sampled_from([6, 8192]),
+)
+def test_blocks_and_lists_become_the_same_rows(parts, large, enough):
+    """Whichever parts are joined, and however many."""
     mixed, lists = Batch(), Batch()
     for as_block, day, records in parts:
         times = [record.end for record in records]
@@ -150,7 +156,10 @@ def test_blocks_and_lists_become_the_same_rows(parts):
         lists.extend(day, "s", "heph", "1", listed, 1)
     assert len(mixed) == len(lists)
     assert [mixed.column(c.name) for c in COLUMNS] == [lists.column(c.name) for c in COLUMNS]
-    found, expected = to_arrow(mixed), to_arrow(lists)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "LARGE", large)
+        patch.setattr(joining, "ENOUGH", enough)
+        found, expected = to_arrow(mixed), to_arrow(lists)
     assert [(day, rows.to_pydict()) for day, rows in found] == [
         (day, rows.to_pydict()) for day, rows in expected
     ]

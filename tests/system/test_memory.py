@@ -307,5 +307,5 @@ def test_state_that_is_filled_to_its_bound_keeps_the_process_within_the_sum(tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(ATTACKS))
 def test_the_same_with_the_defaults(tmp_path, name):
-    # A DFTracer session remembers 4,096 names (`dftracer_names.NAMES_MAX`), which take 6 MiB.
+    # A DFTracer session remembers 4,096 names (`NAMES_MAX`), which take 6 MiB.
     check_attack(tmp_path, name, DEFAULTS, size=40, rounds=10, by_count={"dftracer hashes"})

@@ -146,7 +146,7 @@ def option(name, fields):
 
 
 class Session:
-    """What an answering collector knows of one: `stored` numbers by stream are durable, `heard` ones
+    """A session as an answering collector knows it: `stored` numbers by stream are durable, `heard` ones
     are lost if it is killed before the next answer."""
 
     def __init__(self):

@@ -9,7 +9,7 @@ from clients.python.tests.reader import events
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory):
-    """Who has signed the certificates of this session's collectors and clients."""
+    """The authority that has signed the certificates of this session's collectors and clients."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 

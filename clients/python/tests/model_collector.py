@@ -1,8 +1,8 @@
 """A collector as clients/PROTOCOL.md describes it, without sockets, clocks or files, and networks in
 virtual time between it and a client. No line and no constant is shared with the client.
 
-What a collector has `heard` is lost if it is killed before the next `commit`; what it has `stored` is
-not. Networks say what they did with nothing: a test knows only what was emitted and what is stored.
+Numbers that a collector has `heard` are lost if it is killed before the next `commit`; numbers that it has
+`stored` are not. Networks say what they did with nothing: a test knows only what was emitted and what is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from clients.python.tests.reader import Metadata, packets
 
 
 class Session:
-    """What a collector knows of one session: of events, pairs of stream and number."""
+    """One session as a collector knows it: events are pairs of stream and number."""
 
     def __init__(self, places):
         self.places = places
@@ -155,7 +155,7 @@ class ModelCollector:
             session.asked = True
 
     def answer(self, holes_max):
-        """What is to be sent now; None if that is nothing."""
+        """Return what is to be sent now; None if that is nothing."""
         return self.sessions[self.peer].answer(self.peer, holes_max) if self.peer else None
 
 
@@ -283,7 +283,7 @@ class Datagrams(_Transport):
         self._launch(self.back, data)
 
     def broken(self):
-        """What had landed and was not read is lost; what is on its way is not."""
+        """Lose what had landed and was not read, and nothing that is on its way."""
 
 
 class Connections(_Transport):

@@ -22,7 +22,7 @@ INVALID = [
 
 
 class Kept:
-    """What is set on a span."""
+    """The attributes that are set on a span."""
 
     def __init__(self):
         self.attributes = {}

@@ -205,7 +205,7 @@ def test_a_signal_handler_and_a_destructor_may_emit(tmp_path):
 
 
 class Interrupt(KeyboardInterrupt):
-    """What a signal handler of this test raises."""
+    """Raised by a signal handler of this test."""
 
 
 def test_an_exception_of_a_signal_handler_anywhere_in_it_leaves_no_broken_packet():

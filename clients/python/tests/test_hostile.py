@@ -40,7 +40,7 @@ os._exit(0)
 
 
 def holes(about):
-    """Of durable events, which the client cannot send again: it reports them as discarded."""
+    """Return answers with holes in durable events. The client cannot send these again: it reports them as discarded."""
     named = [[1, n * 2, 1] for n in range(64)]
     whole = option("tailrace.ack", about | {"streams": {"1": EVENTS}})
     return whole + option("tailrace.ack", about | {"streams": {"1": EVENTS}, "holes": named}) * 1000
@@ -52,7 +52,7 @@ def too_many_holes(about):
 
 
 def streams(about):
-    """Of which the client has none."""
+    """Return answers about streams that the client does not have."""
     packets = [
         option("tailrace.ack", about | {"streams": {str(at + n): 1 for n in range(100)}})
         for at in range(2, 100_000, 100)

@@ -82,7 +82,7 @@ class Course:
         self.check()
 
     def check(self):
-        """The one thing that matters. What is lost is known and stays so."""
+        """Check the one thing that matters: lost events are known and stay so."""
         waiting = []
         for position, recorded in self.marks:
             if not self.link.fate.is_settled(position):

@@ -176,7 +176,7 @@ def test_a_recorder_needs_all_its_options(compiled):
 
 
 def build(directory, **environ):
-    """What the package's build puts in place."""
+    """Build the package. Return what the build puts in place."""
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build", "--build-base", str(directory)],
         cwd=PROJECT,

@@ -57,7 +57,7 @@ def run(program, *arguments, code=0, **environ):
 
 
 def ended(collector):
-    """Of each session: how many events are stored, whether it ended with a goodbye that says so."""
+    """Return for each session how many events are stored, and whether it ended with a goodbye that says so."""
     return sorted(
         (
             sum(map(len, session.stored.values())),

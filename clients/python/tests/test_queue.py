@@ -29,7 +29,7 @@ class Course(RuleBasedStateMachine):
         self.put_bytes = 0
         self.turn = 0
         self.connection = []
-        """What the kernel has of this connection: bytes."""
+        """Bytes of this connection that the kernel has."""
         self.arrived = set()
         self.given = []
 

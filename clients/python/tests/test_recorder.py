@@ -1,4 +1,4 @@
-"""What a recorder does, in Python and compiled; what only one of them can is in test_native.py."""
+"""A recorder in Python and a compiled one do the same; test_native.py has what only one of them can."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def assert_complete(recorder, chunks, kinds=("nested", "full")):
     assert {reason for reason, count in recorder.discarded.items() if count} <= set(kinds)
 
 
-# What is recorded
+# Recorded calls
 
 
 def test_spans_events_counters_and_known_times_are_recorded(recorder):
@@ -249,7 +249,7 @@ def test_a_clock_may_be_far_from_64_bits(module):
     assert [event[3:5] for event in found(recorder.take())] == [(5, 7), (0, 0)]
 
 
-# What cannot be recorded
+# Calls that cannot be recorded
 
 
 class Broken:

@@ -94,7 +94,7 @@ def test_goodbyes_name_every_stream_once_and_the_last_says_so(count, each, seed)
 
 
 def test_a_packet_holds_no_byte_too_many():
-    """What fits into a datagram is reckoned so."""
+    """Sizes of datagrams are reckoned so."""
     session = Session(epoch=0)
     assert b" " not in session.report({"full": 3}, [Range(1, 5, 8), Range(2, 0, 1)])
     assert b" " not in next(session.goodbyes({1: 5, 2: 7}, {"full": 7}, 1432))
@@ -148,7 +148,7 @@ def test_what_an_answer_says_does_not_depend_on_those_before_it():
 @example(2**33, 2**31 - 1, 2**31 - 1)
 @example(2**33, 2**31, 0)
 def test_numbers_of_answers_are_unwrapped(following, behind, size):
-    """What is half the range or more behind says nothing."""
+    """A number that is half the range or more behind says nothing."""
     session = Session(epoch=0)
     number = max(0, following - behind)
     first = max(0, number - size)
@@ -176,7 +176,7 @@ def test_numbers_of_answers_are_unwrapped(following, behind, size):
 )
 @pytest.mark.parametrize("goodbye", [True, False, 1, "true", None])
 def test_an_answer_may_leave_streams_out_and_name_others(fields, below, holes, goodbye):
-    """Of stream 2 events were sent, of stream 3 they wait, and of stream 7 there are none."""
+    """Events of stream 2 were sent, those of stream 3 wait, and stream 7 has none."""
     session = Session(epoch=0)
     said = {"session": session.id, **fields, "goodbye": goodbye}
     heard = session.hear(json.dumps(said).encode(), {2: 9, 3: 9}, {2: 9})

@@ -14,7 +14,7 @@ from tailrace_client._signal_safe_lock import SignalSafeLock
 
 
 class Interrupt(Exception):  # noqa: N818 - no error
-    """What a signal handler of this test raises."""
+    """Raised by a signal handler of this test."""
 
 
 def test_one_has_it_at_a_time_and_others_wait_for_no_longer_than_they_want():

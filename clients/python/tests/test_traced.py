@@ -197,7 +197,7 @@ def test_a_cancelled_coroutine_says_so(emitted):
 
 
 def generator_protocol(make):
-    """What a consumer sees of a generator, in all it can do with one."""
+    """Return what a consumer sees of a generator in all it can do with one."""
     seen = []
     generator = make()
     seen += [next(generator), generator.send("sent"), generator.throw(KeyError("thrown"))]

@@ -44,8 +44,8 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
         raise StoreError(
             f"{spool.directory}: the decoder state for position {spool.begin} is"
             " lost, so what follows cannot be told apart from what is in the table: restore the"
-            f" directory from a copy, or move it away to begin a new one. Of what the table has up to"
-            f" {committed}, nothing is lost then; what came after that is."
+            f" directory from a copy, or move it away to begin a new one. The table keeps what it has up to"
+            f" {committed}; what came after that is lost then."
         )
     return ingest
 

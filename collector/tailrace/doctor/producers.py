@@ -63,7 +63,7 @@ def _dftracer(host: Host) -> Iterator[Finding]:
     elif compressed and buffer < 4096:
         yield _advice(
             f"DFTracer compresses every {buffer:,} bytes separately.",
-            "That takes more room than no compression and slows the traced program.",
+            "Such pieces take more room than no compression, and slow the traced program.",
             "export DFTRACER_TRACE_COMPRESSION=0",
         )
     if not _on(environ, "DFTRACER_INC_METADATA"):

@@ -9,14 +9,15 @@ An incarnation may begin in doubt: it may turn out to be the previous incarnatio
 the clock and the session that were announced meanwhile. `succession` decides.
 
 Where the client announces its session, the incarnation belongs to the announced session (see
-`announced`). Earlier connections may have begun the incarnation, and later connections may continue it.
+`announcements`). Earlier connections may have begun the incarnation, and later connections may continue it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tailrace.ingest.announced import Announced, Announcements
+from tailrace.ingest.announced import Announced
+from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import IncarnationState, SessionState, Tally

@@ -10,13 +10,12 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departures
 from tailrace.ingest.farewell import is_whole
 from tailrace.ingest.lead import Lead
-from tailrace.ingest.marks import Numbered
 from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine
 from tailrace.ingest.pace import Paces
-from tailrace.ingest.parts import Listed, Packed, Part, begun_in
+from tailrace.ingest.parts import Listed, Numbered, Packed, Part
 from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.siblings import Siblings
-from tailrace.ingest.span_blocks import Matched, match_block
+from tailrace.ingest.span_rows import SpanRows
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ingest.unreadable import Unreadable
@@ -27,11 +26,10 @@ from tailrace.ledger.gap_rows import GapRows
 from tailrace.ledger.handover import hand_over
 from tailrace.ledger.references import References
 from tailrace.ledger.statements import Statements
-from tailrace.model.block import Block, Integers
+from tailrace.model.block import Integers
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
-from tailrace.normalize import KIND, Columns
 
 
 class Incarnation:
@@ -60,7 +58,6 @@ class Incarnation:
         among them those of the same `host`. `wall` converts a time of the log to wall time.
         `at_last` calls a function when rows are taken next."""
         self.state = state
-        self._at_last = at_last
         self._datagrams = datagrams and bits is not None
         self._source = source
         self._paces = paces
@@ -70,7 +67,7 @@ class Incarnation:
         self.lead = Lead(state)
         self._references = References(limits, "", state.references)
         self._spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
-        self._watch_begins()
+        self._span_rows = SpanRows(self._spans, self._rows, tally, at_last)
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
         self.counters: Counters | None = None
@@ -100,7 +97,7 @@ class Incarnation:
         """Write a row that says how many entries of each kind were given up."""
         self.report(now)
         add_counts(self._tally.evicted, what)
-        self._watch_begins()
+        self._span_rows.watch_begins()
         self.own.session("evicted", {"evicted": what}, now)
 
     @property
@@ -136,7 +133,7 @@ class Incarnation:
             taken: Sequence[Part] = self._counted(self.counters, parts, now)
         else:
             taken = parts
-            self._match(parts, now)
+            self._span_rows.take(parts, now)
         for part in taken:
             self._note_times(part, now)
             self._rows.count(part.kinds, now)
@@ -151,14 +148,16 @@ class Incarnation:
         All are counted before the first row is written: counting may write rows of other incarnations."""
         counted: list[tuple[Part, Integers | list[int | None]]] = []
         streams: dict[str, None] = {}
-        begun_anew = False
+        events, begun_anew = 0, False
         for part in parts:
             if not begun_anew:
                 seqs = part.count(counters, now)
                 counted.append((part, seqs))
-                begun_anew = isinstance(seqs, list) and len(seqs) < part.rows
+                rows = len(seqs) if isinstance(seqs, list) else part.rows
+                events += rows
+                begun_anew = rows < part.rows
             streams |= dict.fromkeys(part.streams)
-        counters.heard(streams, now)
+        counters.heard(streams, events, now)
         return [self._write_counted(part, seqs) for part, seqs in counted]
 
     def _write_counted(self, part: Part, seqs: Integers | list[int | None]) -> Part:
@@ -176,39 +175,6 @@ class Incarnation:
             seqs = list(compress(seqs, keep))
         self._rows.write(columns, seqs)
         return part
-
-    def _match(self, parts: Sequence[Part], now: int) -> None:
-        """Take records that have ids and no counter."""
-        kinds: Counter[str] = Counter()
-        for part in parts:
-            kinds.update(part.kinds)
-        self._spans.count(kinds, begun_in(parts))
-        for part in parts:
-            if isinstance(part, Packed):
-                self._match_block(part.block, now)
-            else:
-                self._match_listed([list(column) for column in part.columns], now)
-        self._watch_begins()
-
-    def _match_block(self, block: Block, now: int) -> None:
-        for rows in match_block(self._spans, block):
-            if isinstance(rows, Matched):
-                self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
-            else:
-                self._match_listed(rows.columns, now)
-
-    def _match_listed(self, columns: Columns, now: int) -> None:
-        rows, flaws = self._spans.take(columns, now)
-        add_counts(self._tally.flaws, flaws)
-        self._rows.write(rows, [None] * len(rows[KIND]))
-
-    def _watch_begins(self) -> None:
-        """Have begins written that still wait for their ends when rows are taken."""
-        if self._spans.waiting:
-            self._at_last(self._write_begins)
-
-    def _write_begins(self) -> None:
-        self._rows.write_begins(self._spans.begins())
 
     def _note_times(self, part: Part, now: int) -> None:
         """Note how far the producer's clock is."""
@@ -381,7 +347,7 @@ class Incarnation:
                     Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
                 )
         self.settle(now)
-        self._write_begins()
+        self._span_rows.write_begins()
         state, closed_at = self.state, self.own.wall(now)
         closed = {"closed": reason, "closed_at": closed_at, "open_spans": len(state.spans)}
         if state.forgotten_spans.count:

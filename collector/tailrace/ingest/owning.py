@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.marks import marks_of
+from tailrace.ingest.parts import marks_of
 from tailrace.normalize import COUNTER, END, STREAM
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.decoding.contract import BlockDecoder, Decoder
-from tailrace.ingest.marks import NUMBERED, Numbered, marks_of, numbered
 from tailrace.kernels import active
 from tailrace.ledger.block_count import count_block
 from tailrace.ledger.counters import Counters
@@ -20,6 +21,12 @@ if TYPE_CHECKING or active():
     from tailrace.model._columns import counted, greatest, present, shifted
 
 Columns = Sequence[Sequence[Any]]
+
+NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER})
+"""Kinds of an event with a counter."""
+
+Numbered = tuple[str, int | None, int]
+"""Stream, number on the wire and mark of an event."""
 
 _LATEST_OF = 16
 """Records at the end of a part that are asked for the latest tick: fewer records take less time."""
@@ -135,6 +142,19 @@ class Packed:
 Part = Listed | Packed
 
 
+def marks_of(columns: Columns) -> list[int]:
+    """Return the marks of records: the sums of their times and sizes, which tell events apart and grow with their times."""
+    try:
+        return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
+    except TypeError:
+        times = zip(columns[START], columns[END], columns[SIZE], strict=True)
+        return [(start or 0) + (end or 0) + size for start, end, size in times]
+
+
+def numbered(columns: Columns) -> list[Numbered]:
+    return list(zip(columns[STREAM], columns[COUNTER], marks_of(columns), strict=True))
+
+
 def merged(parts: Sequence[Part]) -> Columns:
     """Return the rows of some parts as one list for each column."""
     listed = [part.listed().columns for part in parts]
@@ -159,8 +179,7 @@ Decoded = list[Block | list[Record]]
 def decoding(decoder: Decoder) -> Callable[[bytes], Decoded]:
     """Return the function that lets a decoder take bytes."""
     if isinstance(decoder, BlockDecoder):
-        blocks = decoder.blocks
-        return lambda data: _gathered(blocks(data))
+        return partial(_gather, decoder.blocks)
     feed = decoder.feed
     return lambda data: [records] if (records := feed(data)) else []
 
@@ -170,11 +189,11 @@ def packed(chunk: Decoded) -> int:
     return sum(item.rows for item in chunk if isinstance(item, Block))
 
 
-def _gathered(items: Iterable[Block | Record]) -> Decoded:
-    """Return blocks, and lists of the records between them."""
+def _gather(blocks: Callable[[bytes], Iterable[Block | Record]], data: bytes) -> Decoded:
+    """Return the blocks in bytes, and lists of the records between them."""
     found: Decoded = []
     records: list[Record] = []
-    for item in items:
+    for item in blocks(data):
         if not isinstance(item, Block):
             if not records:
                 found.append(records)

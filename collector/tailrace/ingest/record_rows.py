@@ -1,14 +1,16 @@
-"""The rows of an incarnation's records."""
+"""The rows of an incarnation's records, with their wall times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 from tailrace.ingest.own_rows import PACKED_ROW_BYTES, ROW_BYTES, Emit
 from tailrace.ingest.spans import DEPTH, END_OFFSET, OpenSpan
 from tailrace.ingest.state import IncarnationState, Tally
-from tailrace.model.block import Block, Values
+from tailrace.kernels import active
+from tailrace.model.block import Block, Integers, Values
 from tailrace.model.columns import BlockRows
 from tailrace.model.record import Kind
 from tailrace.normalize import (
@@ -25,10 +27,13 @@ from tailrace.normalize import (
     START,
     STREAM,
     SUBSTREAM,
-    block_times,
-    wall_times,
     write_flaws,
 )  # fmt: skip
+
+if TYPE_CHECKING or active():
+    from tailrace.model._columns import shifted
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class RecordRows:
@@ -116,3 +121,44 @@ class RecordRows:
 def add_counts(sums: dict[str, int], more: Mapping[str, int]) -> None:
     for key, count in more.items():
         sums[key] = sums.get(key, 0) + count
+
+
+def wall_times(
+    starts: Sequence[int | None], epoch: int | None, ticks_per_second: float | None
+) -> list[int | None]:
+    """Convert starts in ticks to Unix nanoseconds; None where unknown or beyond 64 bits."""
+    if epoch is None or not ticks_per_second:
+        return [None] * len(starts)
+    if ticks_per_second == 1e9:
+        times = [None if start is None else epoch + start for start in starts]
+    else:
+        times = [_scale(start, epoch, ticks_per_second) for start in starts]
+    known = times if None not in times else [time for time in times if time is not None]
+    if known and (max(known) > INT64_MAX or min(known) < INT64_MIN):  # type: ignore[type-var, operator] # no None in it
+        return [time if time is not None and _fits(time) else None for time in times]
+    return times
+
+
+def block_times(block: Block, epoch: int | None, ticks_per_second: float | None) -> Values:
+    """Convert the starts of a block's rows to Unix nanoseconds, as `wall_times` does."""
+    starts = block.start
+    if epoch is None or not ticks_per_second or not isinstance(starts, Integers):
+        return None
+    if 1e9 % ticks_per_second == 0 and ticks_per_second.is_integer():
+        times = shifted(starts.values, block.rows, epoch, 10**9 // int(ticks_per_second))
+        if times is not None:
+            return Integers(times, starts.valid)
+    return Integers.of(wall_times(starts.list(block.rows), epoch, ticks_per_second))
+
+
+def _scale(start: int | None, epoch: int, ticks_per_second: float) -> int | None:
+    if start is None:
+        return None
+    if ticks_per_second.is_integer():
+        return epoch + start * 1_000_000_000 // int(ticks_per_second)
+    nanoseconds = start * (1e9 / ticks_per_second)
+    return epoch + round(nanoseconds) if isfinite(nanoseconds) else None
+
+
+def _fits(time: int) -> bool:
+    return INT64_MIN <= time <= INT64_MAX

@@ -8,13 +8,13 @@ from operator import itemgetter
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.contract import Decoder, FileDecoder, HoldingDecoder
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.announced import Announcements
+from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.budget import report
 from tailrace.ingest.datagram_records import apart, decode_datagrams, of_one_event_each
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.own_rows import OwnRows
-from tailrace.ingest.parts import Decoded, decoding, packed
+from tailrace.ingest.parts import decoding, packed
 from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import IncarnationState, SessionState, Tally, decode, encode
@@ -104,7 +104,8 @@ class Session:
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
-        chunk = self._chunk(payload)
+        chunk = self._decode(payload)
+        self._commons.packed += packed(chunk)
         if chunk or not self.state.record_since:
             self.state.record_since = now if self.decoder.pending else 0
         pending = self.decoder.pending
@@ -112,12 +113,6 @@ class Session:
             self.state.begun = position if pending else 0
         self._succession.take(chunk, now)
         self.generations.note_news()
-
-    def _chunk(self, data: bytes) -> Decoded:
-        """Return what the decoder makes of bytes, and count what came in blocks."""
-        chunk = self._decode(data)
-        self._commons.packed += packed(chunk)
-        return chunk
 
     def give_way(self, now: int) -> None:
         """Give up the unfinished record: memory is short, and no other session holds a larger one."""
@@ -133,7 +128,8 @@ class Session:
             self._without_copies(self._copies, datagrams, now)
             return
         self.generations.reach()
-        chunk = decode_datagrams(self.decoder, self._chunk, datagrams, self._whole)
+        chunk = decode_datagrams(self.decoder, self._decode, datagrams, self._whole)
+        self._commons.packed += packed(chunk)
         if not self._commons.state.mixed:
             self._commons.state.mixed = not of_one_event_each(chunk, datagrams)
         self.generations.current.datagrams(len(datagrams))

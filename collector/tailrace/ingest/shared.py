@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.announced import Announcements
+from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.budget import Budget
 from tailrace.ingest.departures import Departures, host_of
 from tailrace.ingest.incarnation import Incarnation

@@ -18,12 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.ingest.announced import Announcements
+from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.marks import numbered
 from tailrace.ingest.owning import candidates, owns
-from tailrace.ingest.parts import Decoded, Listed, Packed, Part, Place, merged
+from tailrace.ingest.parts import Decoded, Listed, Packed, Part, Place, merged, numbered
 from tailrace.ingest.state import SessionState, Tally
 from tailrace.model.block import Block
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts

@@ -2,18 +2,27 @@
 """The ledger's window over a block: counts the events that come in order; `counters` counts all others."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 cdef unsigned long long FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 cdef struct Slot:
+    # A stream: its next number, and where the marks of its last numbers and of those near zero are. `room` says
+    # how many marks have a place, `held` how many the stream has.
     unsigned long long next
+    unsigned long long zero
     unsigned long long *marks
+    unsigned long long *heads
+    unsigned long long room
+    unsigned long long held
+    unsigned long long heads_held
     int code
     bint followed
     bint moved
+    bint listed
+    bint viewed
     Py_buffer view
 
 
@@ -21,11 +30,17 @@ cdef class InOrder:
     """Follows the streams of one block while their events come in order.
 
     `take` counts until an event needs the ledger. Call `write` or `write_back` before the ledger looks at a stream or
-    at all of them, and `read` or `read_all` after the ledger has changed them."""
+    at all of them, and `read` or `read_all` after the ledger has changed them.
+
+    A stream that has all its marks lends them. Of a stream that has few, and of numbers near zero, copies are held
+    here until they are written back, since an array that is lent cannot grow."""
 
     cdef Slot *slots
     cdef int *slot_of
+    cdef int *moved
     cdef int streams
+    cdef int moving
+    cdef readonly Py_ssize_t added
     cdef int known
     cdef Py_ssize_t rows
     cdef const int[::1] codes
@@ -56,7 +71,8 @@ cdef class InOrder:
         cdef Py_ssize_t most = min(self.rows, self.known)
         self.slot_of = <int *>PyMem_Malloc(self.known * sizeof(int))
         self.slots = <Slot *>PyMem_Malloc(most * sizeof(Slot))
-        if self.slot_of == NULL or self.slots == NULL:
+        self.moved = <int *>PyMem_Malloc(most * sizeof(int))
+        if self.slot_of == NULL or self.slots == NULL or self.moved == NULL:
             raise MemoryError
         self._find_streams()
         self.read_all()
@@ -72,8 +88,8 @@ cdef class InOrder:
                 raise ValueError(f"row {i} has stream {code} of {self.known}")
             if self.slot_of[code] < 0:
                 self.slot_of[code] = self.streams
+                memset(&self.slots[self.streams], 0, sizeof(Slot))
                 self.slots[self.streams].code = code
-                self.slots[self.streams].followed = self.slots[self.streams].moved = False
                 self.streams += 1
         return 0
 
@@ -84,11 +100,16 @@ cdef class InOrder:
                 self._let_go(&self.slots[slot])
         PyMem_Free(self.slots)
         PyMem_Free(self.slot_of)
+        PyMem_Free(self.moved)
 
     cdef void _let_go(self, Slot *slot) noexcept:
-        if slot.followed:
+        if slot.viewed:
             PyBuffer_Release(&slot.view)
-        slot.followed = False
+        else:
+            PyMem_Free(slot.marks)
+        PyMem_Free(slot.heads)
+        slot.marks = slot.heads = NULL
+        slot.viewed = slot.followed = False
 
     # The ledger's streams
 
@@ -105,33 +126,47 @@ cdef class InOrder:
     cdef int _read(self, Slot *slot) except -1:
         self._let_go(slot)
         stream = self.table.get(self.texts[slot.code])
-        if stream is None or not stream.counted:
+        if stream is None or not stream.counted or not 0 <= stream.next < 2**63:
             return 0
+        slot.next, slot.zero = stream.next, stream.zero
         recent = stream.recent
-        if <unsigned long long>len(recent) != self.window:
+        slot.held = len(recent)
+        slot.room = min(self.window, self.head)
+        if slot.held == self.window:
+            PyObject_GetBuffer(recent, &slot.view, PyBUF_WRITABLE)
+            slot.viewed, slot.marks, slot.room = True, <unsigned long long *>slot.view.buf, self.window
+        elif slot.held <= slot.room:
+            slot.marks = _copy(recent, slot.room)
+        else:
             return 0
-        PyObject_GetBuffer(recent, &slot.view, PyBUF_WRITABLE)
-        slot.marks = <unsigned long long *>slot.view.buf
-        slot.next = stream.next & 0xFFFF_FFFF_FFFF_FFFF
-        slot.followed, slot.moved = stream.next < 2**63, False
-        if not slot.followed:
-            PyBuffer_Release(&slot.view)
+        slot.heads_held = len(stream.head)
+        if slot.next & self.mask < self.head and slot.heads_held <= self.head:
+            slot.heads = _copy(stream.head, self.head)
+        slot.followed = True
         return 0
 
     def write_back(self):
         """Write where all streams stand now."""
-        cdef int slot
-        for slot in range(self.streams):
-            self._write(&self.slots[slot])
+        cdef int i
+        for i in range(self.moving):
+            self._write(&self.slots[self.moved[i]])
+            self.slots[self.moved[i]].listed = False
+        self.moving = 0
 
     def write(self, Py_ssize_t row):
         """Write where the stream of a row stands now."""
         self._write(&self.slots[self.slot_of[self.codes[row]]])
 
     cdef int _write(self, Slot *slot) except -1:
-        if slot.moved:
-            slot.moved = False
-            self.table[self.texts[slot.code]].next = slot.next
+        if not slot.moved:
+            return 0
+        slot.moved = False
+        stream = self.table[self.texts[slot.code]]
+        stream.next = slot.next
+        if not slot.viewed:
+            self.added += _write_marks(stream.recent, slot.marks, slot.held)
+        if slot.heads != NULL:
+            self.added += _write_marks(stream.head, slot.heads, slot.heads_held)
         return 0
 
     # Events
@@ -141,19 +176,40 @@ cdef class InOrder:
         cdef unsigned long long *numbers = <unsigned long long *>PyBytes_AS_STRING(self.numbers)
         cdef Slot *slot
         cdef Py_ssize_t i = begin
-        cdef unsigned long long count
         with nogil:
             while i < self.rows:
                 slot = &self.slots[self.slot_of[self.codes[i]]]
-                count = <unsigned long long>self.counts[i]
-                if not slot.followed or count != slot.next & self.mask or count < self.head:
+                if not slot.followed or not self._put_mark(slot, <unsigned long long>self.counts[i], i):
                     break
-                slot.marks[slot.next % self.window] = self._mark(i)
                 numbers[i] = slot.next
                 slot.next += 1
-                slot.moved = True
+                if not slot.moved:
+                    slot.moved = True
+                    self._list(slot)
                 i += 1
         return i
+
+    cdef bint _put_mark(self, Slot *slot, unsigned long long count, Py_ssize_t i) noexcept nogil:
+        """Keep the mark of a row's event; return False, and change nothing, if the ledger must take it."""
+        cdef unsigned long long at = slot.next % self.window
+        cdef unsigned long long mark = self._mark(i)
+        if count != slot.next & self.mask or at >= slot.room:
+            return False
+        if count < self.head:
+            if slot.heads == NULL or slot.next - count != slot.zero:
+                return False
+            slot.heads[count] = mark
+            slot.heads_held = max(slot.heads_held, count + 1)
+        slot.marks[at] = mark
+        slot.held = max(slot.held, at + 1)
+        return True
+
+    cdef void _list(self, Slot *slot) noexcept nogil:
+        """Note that a stream has moved, once until all are written back."""
+        if not slot.listed:
+            slot.listed = True
+            self.moved[self.moving] = <int>(slot - self.slots)
+            self.moving += 1
 
     cdef unsigned long long _mark(self, Py_ssize_t i) noexcept nogil:
         return (
@@ -185,3 +241,28 @@ cdef const int[::1] _codes(buffer):
 
 cdef const long long[::1] _integers(buffer):
     return memoryview(buffer).cast("B").cast("q")
+
+
+cdef unsigned long long *_copy(marks, unsigned long long room) except NULL:
+    """Return a copy of marks with room for more, which are NEVER."""
+    cdef Py_buffer view
+    cdef unsigned long long *copy = <unsigned long long *>PyMem_Malloc(room * sizeof(unsigned long long))
+    if copy == NULL:
+        raise MemoryError
+    memset(copy, 0, room * sizeof(unsigned long long))
+    PyObject_GetBuffer(marks, &view, PyBUF_SIMPLE)
+    memcpy(copy, view.buf, min(<size_t>view.len, room * sizeof(unsigned long long)))
+    PyBuffer_Release(&view)
+    return copy
+
+
+cdef Py_ssize_t _write_marks(marks, const unsigned long long *copy, unsigned long long held) except -1:
+    """Write a copy back, and return how many marks were added."""
+    cdef Py_buffer view
+    cdef Py_ssize_t more = <Py_ssize_t>held - len(marks)
+    if more > 0:
+        marks.frombytes(PyBytes_FromStringAndSize(<const char *>(copy + held - more), more * sizeof(unsigned long long)))
+    PyObject_GetBuffer(marks, &view, PyBUF_WRITABLE)
+    memcpy(view.buf, copy, min(<size_t>view.len, held * sizeof(unsigned long long)))
+    PyBuffer_Release(&view)
+    return max(more, 0)

@@ -34,13 +34,13 @@ def count_block(counters: Counters, block: Block, now: int) -> Integers | list[i
             special[at] = number
         else:
             kernel.put(at, number)
-        if known:
+        if known or (stream in table and len(table) == places + 1):
             kernel.read(at)
         elif stream in table or len(table) != places:
             kernel.read_all()
         at += 1
     kernel.write_back()
-    counters.state.seen += at
+    counters.marks.count += kernel.added
     seqs = Integers(kernel.seqs)
     if not special and at == block.rows:
         return seqs

@@ -37,7 +37,7 @@ from tailrace.ledger.commons import Commons
 from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.held_marks import HeldMarks
 from tailrace.ledger.numbers import Numbers
-from tailrace.ledger.stream import HEAD, NEVER, CountersState, StreamCounter, take
+from tailrace.ledger.stream import HEAD, NEVER, CountersState, SeqRange, StreamCounter, take
 from tailrace.ledger.unfollowed import Unfollowed
 from tailrace.ledger.windows import Windows
 from tailrace.model.gap import Reason
@@ -123,13 +123,16 @@ class Counters:
         first event of the new incarnation and all later ones are not counted.
         """
         seqs, restart = self.count(streams, counts, marks, now)
-        self.heard(dict.fromkeys(streams), now)
+        self.heard(dict.fromkeys(streams), len(seqs), now)
         return seqs, restart
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> tuple[list[int | None], bool]:
-        """Count events as `observe` does; call `heard` afterwards."""
+        """Count events as `observe` does; call `heard` afterwards, once for all parts of a chunk.
+
+        The estimate of what the kernel dropped rests on the number of events seen. So the number may not depend on how
+        a chunk is parted."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -153,11 +156,10 @@ class Counters:
                 restart = True
                 break
             append(number)
-        self.state.seen += len(seqs)
         return seqs, restart
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
-        """Count an event, without the sum of events seen. Return its number, or `RESTART`."""
+        """Count an event; call `heard` afterwards. Return its number, or `RESTART`."""
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
             seq = stream.next
@@ -166,8 +168,9 @@ class Counters:
             return seq
         return self._unexpected(name, stream, count, mark, now)
 
-    def heard(self, names: dict[str, None], now: int) -> None:
-        """Note that events of these streams came; close the windows that passed thereby."""
+    def heard(self, names: dict[str, None], events: int, now: int) -> None:
+        """Note that so many events of these streams came; close the windows that passed thereby."""
+        self.state.seen += events
         table = self.state.streams
         for name in names:
             if (stream := table.get(name)) is not None:
@@ -283,7 +286,8 @@ class Counters:
         seq = stream.next + distance
         if distance:
             reason = Reason.NETWORK if stream.next else Reason.LATE_JOIN
-            self.windows.open(name, stream, seq - 1, reason, now)
+            hole = SeqRange(stream.next, seq - 1, now, stream.heard or now, reason)
+            self.windows.open(name, stream, hole)
         stream.next = seq + 1
         self.marks.count += stream.remember(seq, seq & self.mask, mark, self.window)
         return seq
@@ -324,7 +328,8 @@ class Counters:
         if seq < 0 or stream.next - seq > self.window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
-            self.windows.open_before(name, stream, seq + 1, now)
+            hole = SeqRange(seq + 1, stream.base - 1, now, now, Reason.NETWORK)
+            self.windows.open(name, stream, hole)
         stream.base = seq
         self.marks.count += stream.remember(seq, seq & self.mask, mark, self.window)
         return seq

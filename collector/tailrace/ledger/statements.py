@@ -129,7 +129,9 @@ class Statements:
             return
         if state.tails + short <= TAILS_MAX:
             state.tails += short
-            windows.open(name, stream, final - 1, Reason.NETWORK, now)
+            since = stream.heard or now
+            hole = SeqRange(stream.next, final - 1, now, since, Reason.NETWORK)
+            windows.open(name, stream, hole)
         else:
             self._refuse_tail(name)
 

@@ -53,23 +53,19 @@ class Windows:
         for name in sorted(self._open):
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
-    def open(self, name: str, stream: StreamCounter, last: int, reason: str, now: int) -> None:
-        """Open a hole from a stream's next number up to `last`; the stream goes on behind it."""
-        hole = SeqRange(stream.next, last, now, stream.heard or now, reason)
-        stream.holes += self._opened(name, stream, hole)
-        stream.discarded = [d for d in stream.discarded if d.last > last]
-        stream.next = last + 1
-
-    def open_before(self, name: str, stream: StreamCounter, first: int, now: int) -> None:
-        """Open a hole from a number up to the stream's beginning."""
-        hole = SeqRange(first, stream.base - 1, now, now, Reason.NETWORK)
-        stream.holes[:0] = self._opened(name, stream, hole)
-
-    def _opened(self, name: str, stream: StreamCounter, hole: SeqRange) -> list[SeqRange]:
+    def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
+        """Open a hole, which begins at a stream's next number, where the stream goes on behind the hole, or ends right
+        before the stream's first number."""
+        parts = parts_of(hole, stream.discarded, Reason.SENDER)
+        if hole.first == stream.next:
+            stream.holes += parts
+            stream.discarded = [d for d in stream.discarded if d.last > hole.last]
+            stream.next = hole.last + 1
+        else:
+            stream.holes[:0] = parts
         self._state.missing += hole.last - hole.first + 1
         self._open.add(name)
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
-        return parts_of(hole, stream.discarded, Reason.SENDER)
 
     def heard(self, names: AbstractSet[str], now: int) -> None:
         """Close the holes that are due after events of these streams came."""

@@ -92,6 +92,10 @@ class BlockRows(NamedTuple):
     depth: Values = None
     end_offset: Values = None
 
+    @property
+    def rows(self) -> int:
+        return self.block.rows
+
     def column(self, name: str) -> Values:
         """Return one of `ROW`'s columns."""
         if name in BlockRows._fields:
@@ -142,7 +146,7 @@ class Batch:
         size: int,
     ) -> None:
         """Append rows, as columns in `ROW`'s order or as those of a block; `size` is about how many bytes they are."""
-        count = rows.block.rows if isinstance(rows, BlockRows) else len(rows[0])
+        count = rows.rows if isinstance(rows, BlockRows) else len(rows[0])
         if not count:
             return
         last = self.runs[-1] if self.runs else None

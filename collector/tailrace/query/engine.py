@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import duckdb
@@ -136,7 +137,8 @@ class Engine:
         self.connection.interrupt()
 
     def progress(self) -> float:
-        """Return DuckDB's estimate of how much of the statement is done: 0 to 1. Safe from any thread."""
+        """Return DuckDB's estimate of how much of the statement is done: 0 to 1, or 0 where DuckDB does not
+        count. Safe from any thread."""
         return max(self.connection.query_progress(), 0.0) / 100
 
     def close(self) -> None:
@@ -216,12 +218,18 @@ def connect(
         directories = f"{table.seen_at}/", f"{literal(table.seen_at)}/"
         allowed = ", ".join(quote(directory) for directory in directories)
         connection.execute(f"SET allowed_directories = [{allowed}]")
-    connection.execute("SET enable_progress_bar = true")  # makes DuckDB count, for `progress`
-    connection.execute("SET enable_progress_bar_print = false")
+    _count_progress(connection)
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     show(connection, table)
     return connection
+
+
+def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make DuckDB count, for `progress`. In a notebook it counts only where ipywidgets are installed."""
+    with suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = true")
+        connection.execute("SET enable_progress_bar_print = false")
 
 
 def show(

@@ -264,7 +264,7 @@ cdef class Pump:
         """Return what came since the last call: for each peer (host and port) its datagrams, in payloads of `chunk`
         bytes or of one datagram, and how many datagrams there are.
 
-        A payload has the layout of `spool.entry.pack_datagrams`. Raise OSError if the socket has failed."""
+        A payload has the layout of `spool.entry.Datagrams.pack`. Raise OSError if the socket has failed."""
         cdef uint64_t wakes
         cdef Slab *slab
         cdef int error

@@ -25,6 +25,7 @@ from arro3.core import Array, DataType
 from tailrace.kernels import active
 from tailrace.model.block import Integers, Texts, Words
 from tailrace.model.columns import COLUMNS, ROW, RUN, Batch, BlockRows, ListRows, RowRun, Rows
+from tailrace.store.joining import Joined, join
 
 if TYPE_CHECKING or active():
     from tailrace.model._columns import present, recoded
@@ -65,7 +66,7 @@ def to_arrow(batch: Batch) -> list[DayRows]:
     runs = groupby(batch.runs, key=attrgetter("day"))
     parts = groupby(batch.parts, key=attrgetter("day"))
     return [
-        DayRows(day, _rows(list(of_day), [part.rows for part in same_day]))
+        DayRows(day, _rows(list(of_day), join([part.rows for part in same_day], CODED)))
         for (day, of_day), (_, same_day) in zip(runs, parts, strict=True)
     ]
 
@@ -77,7 +78,7 @@ def with_day(day_rows: DayRows) -> pa.Table:
     return rows.add_column(0, pa.field("day", pa.date32(), nullable=False), days)
 
 
-def _rows(runs: list[RowRun], parts: list[Rows]) -> pa.Table:
+def _rows(runs: list[RowRun], parts: list[Rows | Joined]) -> pa.Table:
     columns = []
     for field in SCHEMA:
         if field.name in RUN:
@@ -89,14 +90,14 @@ def _rows(runs: list[RowRun], parts: list[Rows]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def _array(field: pa.Field, rows: Rows) -> pa.Array:
+def _array(field: pa.Field, rows: Rows | Joined) -> pa.Array:
     """Return a column of times, numbers or texts that rarely repeat."""
     if field.name == "wall":
         nanoseconds = Array(_array(_TIME, rows)).cast(_ARRO_NANOSECONDS)
         return pa.array(nanoseconds.cast(_ARRO_MICROSECONDS))
-    if not isinstance(rows, BlockRows):
+    if isinstance(rows, list):
         return pa.array(_listed(field, rows))
-    values, count = rows.column(field.name), rows.block.rows
+    values, count = rows.column(field.name), rows.rows
     if values is None:
         return _nulls(count, field.type)
     valid = None if values.valid is None else pa.py_buffer(values.valid)
@@ -131,13 +132,13 @@ def _listed(field: pa.Field, rows: ListRows) -> Array:
     return column
 
 
-def _coded(field: pa.Field, parts: list[Rows]) -> pa.ChunkedArray:
+def _coded(field: pa.Field, parts: list[Rows | Joined]) -> pa.ChunkedArray:
     """Return a column of words, coded by one dictionary for all parts."""
     codes: dict[str, int] = {}
     indices = [
-        _codes_of_block(field, part, codes)
-        if isinstance(part, BlockRows)
-        else _codes_of_list(field, part, codes)
+        _codes_of_list(field, part, codes)
+        if isinstance(part, list)
+        else _codes_of_block(field, part, codes)
         for part in parts
     ]
     dictionary = pa.array(Array(list(codes), _ARRO_STRING))
@@ -155,8 +156,8 @@ def _codes_of_list(field: pa.Field, rows: ListRows, codes: dict[str, int]) -> pa
     return table.take(coded.indices)
 
 
-def _codes_of_block(field: pa.Field, rows: BlockRows, codes: dict[str, int]) -> pa.Array:
-    words, count = rows.column(field.name), rows.block.rows
+def _codes_of_block(field: pa.Field, rows: BlockRows | Joined, codes: dict[str, int]) -> pa.Array:  # fmt: skip
+    words, count = rows.column(field.name), rows.rows
     if words is None:
         return _nulls(count, pa.int32())
     if not isinstance(words, Words):

@@ -10,6 +10,7 @@ A row of a batch of 100,000 takes 0.09 µs of CPU, where the library's writer to
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,33 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from deltalake.transaction import AddAction
 from pyarrow import parquet
 
 from tailrace.errors import SyncError
 from tailrace.store import durable, layout
 from tailrace.store.arrow import CODED, NAMES, DayRows
 from tailrace.store.log import Add
+from tailrace.store.refusal import refusal
 
 TEXT_MAX = 256
 """The log states no smallest or greatest value of a column if one of them has more characters."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def write(root: Path, rows: list[DayRows]) -> list[Add]:
+    """Write rows to new files of the table in `root`, one for each day; return the log actions that add them.
+
+    The files are on disk when this returns. Raise FullError or StoreError, and leave no file; raise SyncError."""
+    added: list[Add] = []
+    try:
+        for day_rows in rows:
+            added.append(write_rows(root, day_rows))  # noqa: PERF401 - kept if one fails
+    except OSError as error:
+        discard(root, added)
+        raise refusal(error, str(root), "commit") from error
+    return added
 
 
 def write_rows(root: Path, day_rows: DayRows) -> Add:
@@ -56,10 +73,23 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
     )
 
 
-def remove(root: Path, added: list[Add]) -> None:
-    """Remove files that no log entry names. Raise OSError."""
-    for add in added:
-        (root / add.path).unlink(missing_ok=True)
+def discard(root: Path, added: list[Add]) -> None:
+    """Remove files that no log entry names. Leave to upkeep those that cannot be removed."""
+    with suppress(OSError):
+        for add in added:
+            (root / add.path).unlink(missing_ok=True)
+
+
+def action_of(add: Add) -> AddAction:
+    """Return a log action as the library takes it."""
+    return AddAction(
+        add.path,
+        add.size,
+        add.partition_values,
+        add.modification_time,
+        add.data_change,
+        add.stats or "{}",
+    )
 
 
 def _make_directory(directory: Path) -> None:

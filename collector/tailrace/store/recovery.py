@@ -19,29 +19,25 @@ day. If the process is killed at any step, the next start continues from what th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, DeltaProtocolError
+from deltalake.exceptions import DeltaProtocolError
 
 from tailrace.away import is_obstacle, move_away
 from tailrace.clock import Clock
 from tailrace.errors import StoreError, SyncError
 from tailrace.store import layout, schema
-from tailrace.store.aside import ENGINE, Damaged, set_aside
-from tailrace.store.durable import LOG_LOCK, UNSYNCED_MAX, fsync
+from tailrace.store.aside import Damaged, set_aside
+from tailrace.store.durable import LOG_LOCK, fsync
+from tailrace.store.end_of_log import EndOfLog, Refills
 from tailrace.store.examine import damage, place_damage
 from tailrace.store.journal import Journal, Notes, checksum
 from tailrace.store.lock import DirectoryLock
-from tailrace.store.log import Action, DeltaLog, is_parquet
+from tailrace.store.log import DeltaLog, is_parquet
 from tailrace.store.refusal import line, os_error, refusal
-from tailrace.store.snapshot import DataFile, data_files
-
-Refills = Callable[[int | None], bool]
-"""Return whether the spool still has all rows from a position on; None stands for its beginning."""
-
+from tailrace.store.snapshot import data_files
 
 READ_MAX = 32 * 2**20
 """How many bytes of older files a start compares with their checksums before it receives: 0.03 s of
@@ -99,7 +95,11 @@ class _Repair:
         if base < 0 and versions[0] != 0:
             raise self._lost(f"has no log entry below version {versions[0]} and no checkpoint")
         above = [version for version in versions if version > base]
-        self._repair_end(above, base, notes)
+        end = EndOfLog(self.log, self._journal, self._collector, self._refills)
+        taken = end.repair(above, base, notes)
+        self.done.versions += reversed(taken.versions)
+        self.done.reasons += taken.reasons
+        self._set_aside(taken.damaged)
         self._set_damaged_aside(notes)
         if self.done.reasons:
             _sync_repair(self.log.directory)
@@ -179,130 +179,6 @@ class _Repair:
         self.done.checkpoints.append(version)
         self.done.reasons.append(f"checkpoint {version} {reason}: moved away")
 
-    # 3. and 4. The end of the log
-
-    def _repair_end(self, above: list[int], base: int, notes: Notes) -> None:
-        """Take out, or set aside, what is damaged in the versions `above` the checkpoint `base`."""
-        actions, broken = self._read(above, base)
-        wrong: dict[int, list[Damaged]] = {}
-        removed: set[str] = set()
-        out: int | None = None
-        deeper = False
-        for version in sorted({*actions, *broken}, reverse=True):
-            if version in actions and version > above[-1] - UNSYNCED_MAX:
-                found = self._damaged_files(actions[version], removed, notes)
-            else:
-                found = []
-            if found or version in broken:
-                wrong[version] = found
-            if (found or version in broken or deeper) and self._can_take_out(
-                version, actions, broken
-            ):
-                out, deeper = version, False
-                removed.clear()  # the files that versions above replaced are in the table again
-            elif version in broken:
-                deeper = True  # an entry cannot be set aside; maybe a lower version can be taken out with it
-            if version in actions:
-                removed.update(action.remove.path for action in actions[version] if action.remove)
-        below = {version: found for version, found in wrong.items() if out is None or version < out}
-        for version in sorted(below.keys() & broken.keys()):
-            raise StoreError(
-                f"{self.log.path(version)}: {broken[version]}; the journal has no copy, and the spool"
-                " cannot give the rows again: restore the file from a copy, or move"
-                f" {self.log.root} away to begin a new table"
-            )
-        if out is not None:
-            self._take_out([v for v in above if v >= out], wrong, broken)
-        self._set_aside([each for found in below.values() for each in found])
-
-    def _read(self, above: list[int], base: int) -> tuple[dict[int, list[Action]], dict[int, str]]:
-        """Return the actions of the entries `above`, and why other entries cannot be read.
-
-        Raise StoreError for a table of a newer version."""
-        actions: dict[int, list[Action]] = {}
-        broken: dict[int, str] = {}
-        for version in range(base + 1, above[-1] + 1) if above else ():
-            try:
-                actions[version] = self.log.read(version)
-            except FileNotFoundError:
-                broken[version] = "is missing"
-            except (ValueError, IsADirectoryError) as error:
-                broken[version] = f"cannot be read: {error}"
-            else:
-                self._refuse_newer(actions[version])
-        return actions, broken
-
-    def _refuse_newer(self, actions: list[Action]) -> None:
-        root = str(self.log.root)
-        for action in actions:
-            if action.meta_data:
-                stated = action.meta_data.configuration.get(schema.VERSION_PROPERTY)
-                schema.refuse_newer(schema.parse_version(stated, root), root)
-
-    def _damaged_files(
-        self, actions: list[Action], removed: set[str], notes: Notes
-    ) -> list[Damaged]:
-        """Return the damaged files among those that a version adds, except for the replaced ones in `removed`."""
-        found = []
-        for action in actions:
-            if action.add and action.add.path not in removed:
-                file = DataFile.of(action.add)
-                if reason := damage(self.log.root, file, notes.files.get(file.path)):
-                    found.append(Damaged(file, reason))
-        return found
-
-    def _can_take_out(
-        self, bad: int, actions: dict[int, list[Action]], broken: dict[int, str]
-    ) -> bool:
-        """Return whether no row is lost when `bad` and all versions above it are taken out.
-
-        Our rows come again from our spool, and files that were merged away must still be there. Versions of
-        other collectors stay, since nobody here knows what their spools have."""
-        if any(version < bad for version in broken):
-            return False
-        ours = {self._collector, f"{self._collector}/spool"}
-        taken = [actions[version] for version in actions if version >= bad]
-        above = [action for those in taken for action in those]
-        names = {action.txn.app_id for action in above if action.txn}
-        if any(name not in ours and not name.startswith("tailrace/") for name in names):
-            return False
-        added = {action.add.path for action in above if action.add}
-        merges = [those for those in taken if not any(map(_is_ours, those))]
-        removed = {action.remove.path for those in merges for action in those if action.remove}
-        if not all((self.log.root / path).is_file() for path in removed - added):
-            return False
-        return self._refills(self._position_below(bad))
-
-    def _position_below(self, version: int) -> int | None:
-        if version == 0:
-            return None
-        try:
-            table = DeltaTable(str(self.log.root), version=version - 1)
-            schema.check_writable(table)
-            return table.transaction_version(f"{self._collector}/spool")
-        except (DeltaError, OSError) as error:
-            raise refusal(error, str(self.log.root), "open the table") from error
-
-    def _take_out(
-        self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
-    ) -> None:
-        """Take versions out of the log, the newest first, so that a kill in between leaves no hole."""
-        for version in versions:
-            self.done.reasons += [
-                f"version {version} has {each.file.path}, which {each.reason}"
-                for each in wrong.get(version, ())
-            ]
-        self.done.reasons += [
-            f"version {version} {reason}" for version, reason in sorted(broken.items())
-        ]
-        self.done.reasons.append(
-            f"versions {versions[0]} to {versions[-1]} are taken out; their rows come again from the spool"
-        )
-        self._journal.forget(versions)
-        for version in reversed(versions):
-            move_away(self.log.path(version))
-            self.done.versions.append(version)
-
     # 4. All other files
 
     def _set_damaged_aside(self, notes: Notes) -> None:
@@ -330,11 +206,6 @@ class _Repair:
         if damaged:
             self.done.reasons += set_aside(self.log.root, damaged, self._clock)
             self.done.aside += [each.file.path for each in damaged]
-
-
-def _is_ours(action: Action) -> bool:
-    """Return whether the action is the first line of an entry that sets files aside."""
-    return action.commit_info is not None and action.commit_info.engine_info == ENGINE
 
 
 def _replace(path: Path, data: bytes) -> None:

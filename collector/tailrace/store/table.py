@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction
 
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
@@ -33,9 +33,10 @@ from tailrace.errors import FencedError, LockedError, StoreError, SyncError
 from tailrace.model.columns import Batch
 from tailrace.store import data_files, durable, layout, schema
 from tailrace.store.arrow import DayRows, to_arrow, with_day
-from tailrace.store.journal import Journal
-from tailrace.store.log import Add, DeltaLog
-from tailrace.store.recovery import Refills, TableRecovery, recover
+from tailrace.store.end_of_log import Refills
+from tailrace.store.local_versions import LocalVersions
+from tailrace.store.log import Add
+from tailrace.store.recovery import TableRecovery, recover
 from tailrace.store.refusal import is_conflict, refusal
 
 CHECKPOINT_DUE = 100
@@ -70,14 +71,12 @@ class Table:
         self._collector = collector
         self._spool_id = f"{collector}/spool"
         self._clock = clock
-        self._local = Path(root) if layout.is_local(root) else None
+        self._local = LocalVersions(Path(root)) if layout.is_local(root) else None
         self._table: DeltaTable
         self._position: int | None = None
         self._epoch = 0
         self._fence: int | None = None  # the epoch that the table must hold until we write ours
         self._unsure = False  # whether a write may be in the table without our knowing
-        self._synced = -1
-        self._noted = -1  # the newest version that is in the journal
         self._broken: SyncError | None = None
 
     @classmethod
@@ -99,16 +98,15 @@ class Table:
         self = cls(layout.table_root(path), options, collector, clock)
         try:
             if self._local is not None:
-                self._local.parent.mkdir(parents=True, exist_ok=True)
-                self.recovery = recover(
-                    self._local, collector=collector, refills=refills, clock=clock
-                )
+                root = self._local.root
+                root.parent.mkdir(parents=True, exist_ok=True)
+                self.recovery = recover(root, collector=collector, refills=refills, clock=clock)
             self._open_or_create(config)
         except (DeltaError, OSError) as error:
             raise refusal(error, self.root, "open the table") from error
         self._table, self._position, self._fence = self._ask()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
-        if self._local is not None and len(self._since_checkpoint(self._local)) >= CHECKPOINT_DUE:
+        if self._local is not None and self._local.since_checkpoint() >= CHECKPOINT_DUE:
             self.checkpoint()
         return self
 
@@ -132,44 +130,40 @@ class Table:
         Raise FencedError or SyncError: then end the process, and acknowledge nothing.
         Raise ValueError when the batch has rows and the position does not advance: the table could not tell
         this batch from the one before. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does."""
-        if self._broken is not None:
-            raise self._broken
-        begun = self._clock.monotonic()
-        committed = self._position or 0
-        if position < committed or (position == committed and len(batch)):
-            raise ValueError(
-                f"a batch of {len(batch)} rows at {position}, but {committed} is committed"
-            )
-        if position == committed:
-            return Committed(self._table.version(), 0, 0.0, 0.0)
-        data = to_arrow(batch)
-        if not (self._unsure and self._landed(position)):
-            self._write(data, position)
-        version = self._table.version()
-        written = self._clock.monotonic()
-        self._sync(version)
-        self._position, self._fence = position, self._epoch
-        now = self._clock.monotonic()
-        return Committed(version, len(batch), now - begun, now - written)
+        with self._refusing_after_sync_error():
+            begun = self._clock.monotonic()
+            committed = self._position or 0
+            if position < committed or (position == committed and len(batch)):
+                raise ValueError(
+                    f"a batch of {len(batch)} rows at {position}, but {committed} is committed"
+                )
+            if position == committed:
+                return Committed(self._table.version(), 0, 0.0, 0.0)
+            data = to_arrow(batch)
+            if not (self._unsure and self._landed(position)):
+                self._write(data, position)
+            version = self._table.version()
+            written = self._clock.monotonic()
+            if self._local is not None:
+                self._local.sync(version)
+            self._position, self._fence = position, self._epoch
+            now = self._clock.monotonic()
+            return Committed(version, len(batch), now - begun, now - written)
 
     def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
         """Shorten the log to `keep` versions; return whether that was done. Call this every 100 commits.
 
         If it was not done (no room, or another process is at it), commits only become slower: try again
         later. Raise SyncError or FencedError."""
-        if self._broken is not None:
-            raise self._broken
         try:
-            if self._local is None:
-                self._table.create_checkpoint()
-                self._table.cleanup_metadata()
-            else:
-                self._sync(self._table.version())
-                durable.checkpoint(self._table, self._local, keep=keep)
-            self._renew()
-        except SyncError as error:
-            self._broken = error
-            raise
+            with self._refusing_after_sync_error():
+                if self._local is None:
+                    self._table.create_checkpoint()
+                    self._table.cleanup_metadata()
+                else:
+                    self._local.sync(self._table.version())
+                    durable.checkpoint(self._table, self._local.root, keep=keep)
+                self._renew()
         except (DeltaError, OSError, LockedError, StoreError):
             return False
         return True
@@ -197,7 +191,9 @@ class Table:
                 self._renew()
                 continue
             break
-        self._sync(self._table.version())
+        if self._local is not None:
+            with self._refusing_after_sync_error():
+                self._local.sync(self._table.version())
         return taken
 
     def _open_or_create(self, config: StoreConfig) -> None:
@@ -205,31 +201,15 @@ class Table:
         if table is None:
             table = layout.create(self.root, self._options, config)
             if self._local is not None:
-                durable.sync_new(self._local)
+                durable.sync_new(self._local.root)
         schema.check_writable(table)
         self._table = table
         if self._local is not None:
-            self._synced = durable.sync_newest(self._local)
-            self._note_newest(self._local)
-
-    def _note_newest(self, root: Path) -> None:
-        """Note in the journal the newest versions that it lacks, as far as `recover` has read them."""
-        self._noted = self._synced
-        newest = [v for v in DeltaLog(root).versions() if v > self._synced - durable.UNSYNCED_MAX]
-        with suppress(OSError, StoreError):
-            journal = Journal(root)
-            noted = journal.read().entries
-            if missing := [version for version in newest if version not in noted]:
-                journal.note(missing, merges=True)
-
-    def _since_checkpoint(self, root: Path) -> list[int]:
-        log = DeltaLog(root)
-        newest = max(log.checkpoints(), default=-1)
-        return [version for version in log.versions() if version > newest]
+            self._local.sync_newest()
 
     def _write(self, rows: list[DayRows], position: int) -> None:
         """Write `rows`; the table holds them on return. Raise FullError, StoreError, FencedError or SyncError."""
-        added = self._data_files(rows)
+        added = data_files.write(self._local.root, rows) if self._local is not None else []
         for attempt in range(1, CONFLICT_TRIES + 1):
             self._unsure = True
             try:
@@ -238,7 +218,8 @@ class Table:
                 # Whatever was raised, only the table can say whether the commit is in it.
                 if not self._landed(position):
                     if attempt == CONFLICT_TRIES or not is_conflict(error):
-                        self._discard(added)
+                        if self._local is not None:
+                            data_files.discard(self._local.root, added)
                         raise refusal(error, self.root, "commit") from error
                     delay = CONFLICT_DELAY * 2 ** (attempt - 1)
                     time.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
@@ -267,7 +248,7 @@ class Table:
             return
         before = self._table.version()
         self._table.create_write_transaction(
-            [_action(add) for add in added],
+            [data_files.action_of(add) for add in added],
             "append",
             schema.SCHEMA,
             ["day"],
@@ -279,28 +260,6 @@ class Table:
         if not alone and self._stands_at(self._table) != (position, self._epoch):
             # The handle now has what another instance wrote, so the next commit would not be refused.
             raise self._fenced(self._table.transaction_version(self._spool_id))
-
-    def _data_files(self, rows: list[DayRows]) -> list[Add]:
-        """Write the rows of a local table to files. Raise FullError, StoreError or SyncError."""
-        added: list[Add] = []
-        if self._local is None:
-            return added
-        try:
-            for day_rows in rows:
-                added.append(data_files.write_rows(self._local, day_rows))  # noqa: PERF401 - kept if one fails
-        except SyncError as error:
-            self._broken = error
-            raise
-        except OSError as error:
-            self._discard(added)
-            raise refusal(error, self.root, "commit") from error
-        return added
-
-    def _discard(self, added: list[Add]) -> None:
-        """Remove files that no log entry names. Leave to upkeep those that cannot be removed."""
-        if self._local is not None:
-            with suppress(OSError):
-                data_files.remove(self._local, added)
 
     def _landed(self, position: int) -> bool:
         """Return whether the commit up to `position` is in the table, opened anew.
@@ -344,31 +303,12 @@ class Table:
             f" it stands at {found}, this one had committed {self._position}"
         )
 
-    def _sync(self, version: int) -> None:
-        if self._local is None:
-            return
+    @contextmanager
+    def _refusing_after_sync_error(self) -> Iterator[None]:
+        if self._broken is not None:
+            raise self._broken
         try:
-            durable.sync(self._local, self._synced, version)
+            yield
         except SyncError as error:
             self._broken = error
             raise
-        self._note(self._local, version)
-        self._synced = version
-
-    def _note(self, root: Path, version: int) -> None:
-        """Note the versions up to this one in the journal. If that fails, the rows are stored all the same,
-        and the next commit tries again."""
-        with suppress(OSError, StoreError):
-            Journal(root).note(range(self._noted + 1, version + 1), merges=False)
-            self._noted = version
-
-
-def _action(add: Add) -> AddAction:
-    return AddAction(
-        add.path,
-        add.size,
-        add.partition_values,
-        add.modification_time,
-        add.data_change,
-        add.stats or "{}",
-    )

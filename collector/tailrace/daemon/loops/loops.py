@@ -92,16 +92,18 @@ class Loops:
         self.left = 0
         """Position up to which earlier lives left the log."""
         self.gate = Gate(self.spool)
-        self.syncing = Syncing(self.spool, self.gate, current, health, clock, self._synced)
-        self._decodable = Flag()
+        decodable = Flag()
+        self.syncing = Syncing(
+            self.spool, self.gate, current, health, clock, decodable, self._synced
+        )
         self.committing = Committing(
             self.spool, self.ingest, opened.table, opened.quarantine, opened.checkpoints, current,
             health, clock, committed=opened.committed, watchdog_seconds=watchdog_seconds,
-            taken=self._decodable.set, done=self._committed, starved=self._starved,
+            taken=decodable.set, done=self._committed, starved=self._starved,
             chance=chance.share,
         )  # fmt: skip
         self.decoding = Decoding(
-            self.spool, self.ingest, current, health, self._decodable, committed=opened.committed,
+            self.spool, self.ingest, current, health, decodable, committed=opened.committed,
             replayed=self._replayed, ready=self.committing.ready, reject=cut,
         )  # fmt: skip
         self.acknowledging = Acknowledging(self.spool, self.ingest, voices, self.gate.dirty)
@@ -189,7 +191,6 @@ class Loops:
         self._figures.syncs.add(seconds)
         if self.heartbeats:
             self.heartbeats.synced(self.spool.durable)
-        self._decodable.set()
 
     def _starved(self) -> None:
         self._figures.store_descriptors += 1

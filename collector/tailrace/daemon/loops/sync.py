@@ -9,7 +9,7 @@ from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
 from tailrace.daemon.intake import Gate
-from tailrace.daemon.loops.steps import Steps, Wait, Work
+from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
 from tailrace.errors import FullError
 from tailrace.figures import Condition
 from tailrace.spool.spool import Spool
@@ -19,7 +19,7 @@ RETRY_AFTER = 0.5
 
 
 class Syncing:
-    """The loop that syncs. It calls `done` with the seconds of each sync."""
+    """The loop that syncs. After each sync it sets `synced`, and calls `done` with the seconds that the sync took."""
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class Syncing:
         current: Current,
         health: Health,
         clock: Clock,
+        synced: Flag,
         done: Callable[[float], None],
     ) -> None:
         self._spool = spool
@@ -35,6 +36,7 @@ class Syncing:
         self._current = current
         self._health = health
         self._clock = clock
+        self._synced = synced
         self._done = done
 
     def run(self) -> Steps[None]:
@@ -62,6 +64,7 @@ class Syncing:
                 yield Wait(RETRY_AFTER)
                 continue
             self._done(self._clock.monotonic() - begun)
+            self._synced.set()
             self.admit()
             return
 

@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 import os
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from tailrace.ingest.file_state import HEAD
 from tailrace.ingest.payloads import Member
-from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail.identity import Trail, follows_on
 from tailrace.sources.tail.inflate import MAGIC, Bad, Content, Inflater, InflationBegun, Torn
-from tailrace.sources.tail.raw import RawBytes, SparseRange
+from tailrace.sources.tail.raw import ContentView, RawBytes, SparseRange
 
 RAW_MAX = 64 * 1024
 """Compressed bytes read at a time."""
 BEGIN = Member(0, 0)
 
 
-class ContentView(NamedTuple):
-    """An open file as it is now. See `RawBytes.take` for `past_holes` and `final`."""
-
-    fd: int
-    size: int
-    past_holes: bool
-    final: bool
-
-
 Piece = bytes | SparseRange | InflationBegun | Torn | Bad | Literal["changed", "other"] | None
 """Empty bytes are nothing to hand on, but no end; None is nothing more now. "changed": see
-`RawBytes.take`. "other": the content to be skipped is not the content that was read before."""
+`RawBytes.next`. "other": the content to be skipped is not the content that was read before."""
 
 
 class Reader(Protocol):
-    raw: RawBytes
+    @property
+    def trail(self) -> Trail:
+        """How far the file's bytes are read."""
+        ...
 
     def next(self, view: ContentView) -> Piece:
         """Return the next piece. Raise OSError."""
         ...
-
-
-class PlainContent:
-    """The content of a file that is not compressed."""
-
-    def __init__(self, known: Trail) -> None:
-        self.raw = RawBytes(known.copied())
-
-    def next(self, view: ContentView) -> Piece:
-        return self.raw.take(
-            view.fd, view.size, CHUNK_MAX, past_holes=view.past_holes, final=view.final
-        )
 
 
 class Compressed:
@@ -58,7 +39,7 @@ class Compressed:
     `certain` says that the file once had all the known content; otherwise it may still get it."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
-        self.raw = RawBytes(Trail(member.raw))
+        self._raw = RawBytes(Trail(member.raw))
         self._inflater = Inflater(member)
         self._known = known.copied()
         self._skipped: Trail | None = Trail(member.content)
@@ -67,12 +48,14 @@ class Compressed:
         if known.offset == member.content:
             self._skipped = None
 
+    @property
+    def trail(self) -> Trail:
+        return self._raw.trail
+
     def next(self, view: ContentView) -> Piece:
         event = self._inflater.next()
         if event is None and self._hole is None:
-            taken = self.raw.take(
-                view.fd, view.size, RAW_MAX, past_holes=view.past_holes, final=view.final
-            )
+            taken = self._raw.next(view, RAW_MAX)
             if isinstance(taken, bytes):
                 self._inflater.feed(taken)
                 return b""
@@ -90,7 +73,7 @@ class Compressed:
 
     def _past_hole(self, hole: SparseRange) -> Bad:
         self._hole = None
-        after = Member(self.raw.trail.offset, self._inflater.place.content)
+        after = Member(self.trail.offset, self._inflater.place.content)
         self._inflater = Inflater(after)
         return Bad(hole.size, b"", after)
 
@@ -110,16 +93,16 @@ class Compressed:
         return data[left:] if follows_on(self._known, skipped) else "other"
 
 
-def kind(fd: int, *, final: bool = False) -> type[PlainContent | Compressed] | None:
+def kind(fd: int, *, final: bool = False) -> type[RawBytes | Compressed] | None:
     """Return the kind of reader for a file, None if its first bytes do not tell yet. Raise OSError."""
     return _kind(os.pread(fd, len(MAGIC), 0), final=final)
 
 
-def _kind(begin: bytes, *, final: bool) -> type[PlainContent | Compressed] | None:
+def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
     if begin.startswith(MAGIC):
         return Compressed
     if begin and (begin != MAGIC[:1] or final):
-        return PlainContent
+        return RawBytes
     return None
 
 
@@ -128,7 +111,7 @@ def head(fd: int) -> bytes:
     begin = os.pread(fd, HEAD, 0)  # in one call, because the file may be growing
     kind = _kind(begin, final=False)
     if kind is not Compressed:
-        return begin if kind is PlainContent else b""
+        return begin if kind is RawBytes else b""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from tailrace.ingest.file_state import checksum
 from tailrace.sources.tail import content
-from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, PlainContent, Reader
+from tailrace.sources.tail.content import BEGIN, Compressed, Reader
 from tailrace.sources.tail.identity import Trail
-from tailrace.sources.tail.raw import SparseRange
+from tailrace.sources.tail.raw import ContentView, RawBytes, SparseRange
 from tailrace.sources.tail.roots import OPEN
 
 
@@ -59,7 +59,7 @@ def _pieces(view: ContentView) -> Iterable[bytes | SparseRange]:
     if content.kind(view.fd, final=True) is Compressed:
         reader = Compressed(BEGIN, Trail(), certain=True)
     else:
-        reader = PlainContent(Trail())
+        reader = RawBytes(Trail())
     while (piece := reader.next(view)) is not None and not isinstance(piece, str):
         if isinstance(piece, bytes | SparseRange):
             yield piece

@@ -18,18 +18,16 @@ from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import FileFacts, Member
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
-from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, PlainContent, Reader
+from tailrace.sources.tail.content import BEGIN, Compressed
 from tailrace.sources.tail.handoff import Desk, Handoff
-from tailrace.sources.tail.identity import ContentCheck, Trail, judge
+from tailrace.sources.tail.identity import Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, Torn
 from tailrace.sources.tail.location import Location
-from tailrace.sources.tail.raw import SparseRange
+from tailrace.sources.tail.raw import ContentView, SparseRange
+from tailrace.sources.tail.read_part import ReadPart
 from tailrace.sources.tail.resting import Resting
 
 Phase = Literal["new", "waits", "follows", "shadow", "left"]
-Origin = Literal["now", "earlier", "copied"]
-"""Where the known part of a file was read: in this life of the daemon; in an earlier life, which may
-have reported its changes already; or in another file, so that this file has yet to show it."""
 
 
 class Followed:
@@ -55,8 +53,7 @@ class Followed:
         self.queued = False
         self._desk = desk
         self._system = desk.descriptors.roots.system
-        self._reader: Reader | None = None
-        self._member: Member | None = None
+        self._part = ReadPart()
         self._head: bytes | None = None
         self._signature: tuple[int, int, int] | None = None
         self._confirmed = False
@@ -64,8 +61,6 @@ class Followed:
         """Its time of modification at the last look (Unix ns)."""
         self._touched = False
         """Whether it was written to without growing, so that bytes already read may have changed."""
-        self._content_check: ContentCheck | None = None
-        self._known_from: Origin = "now"
         self._resting = Resting(desk)
 
     @classmethod
@@ -76,9 +71,9 @@ class Followed:
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = "follows"
         file.handoff = Handoff.resumed(desk, number, state)
-        file._known_from = "earlier"
+        file._part = ReadPart("earlier")
         file._resting = Resting(desk, facts.rest)
-        file._go_on(file.handoff.content, facts.member)
+        file._part.go_on(file.handoff.content, facts.member)
         file.location.lose_path("deleted", now)
         return file
 
@@ -87,13 +82,14 @@ class Followed:
         at = self.location
         return FileFacts(
             path=spelled(at.path), device=at.device, inode=at.inode, birth=at.birth,
-            member=self._member, rest=self._resting.told,
+            member=self._part.member, rest=self._resting.told,
         )  # fmt: skip
 
     @property
     def taken(self) -> int:
         """Return how many bytes of the file were read."""
-        return self._reader.raw.trail.offset if self._reader else 0
+        reader = self._part.reader
+        return reader.trail.offset if reader else 0
 
     @property
     def behind(self) -> int:
@@ -108,7 +104,7 @@ class Followed:
     @property
     def has_more(self) -> bool:
         """Return whether there are bytes to read, or to read once more."""
-        return self.behind > 0 or self._content_check is not None
+        return self.behind > 0 or self._part.is_being_checked
 
     def look(self, now: float) -> bool:
         """Look for changes; return whether another file is at its path. Raise OSError."""
@@ -133,7 +129,7 @@ class Followed:
                 self.undecided = True
             elif self._touched:
                 self._touched = False
-                self._begin_check()
+                self._part.begin_check()
         return replaced
 
     def recognises(self, path: str) -> bool:
@@ -152,7 +148,7 @@ class Followed:
             known = self.handoff.content
             if identity.relation(known.head, content.head(fd)) == "other":
                 return False
-            if not isinstance(self._reader, PlainContent):
+            if not self._part.is_plain:
                 return True
             head, last = identity.look(fd, known)
             return judge(known, head, last, grown=True).verdict == "same"
@@ -233,14 +229,16 @@ class Followed:
         fd = self.location.open()
         if self.phase not in {"follows", "shadow"}:
             return False
-        reader = self._reader or self._begin(fd)
-        if reader is None:
-            return False
+        part = self._part
+        if part.reader is None and (kind := content.kind(fd, final=self.final)):
+            part.go_on(Trail(), BEGIN if kind is Compressed else None)
+        if part.reader is None:
+            return False  # its first bytes do not tell yet what it is
         waited = self._desk.clock.monotonic() - self.location.changed_at
         past_holes = self.final or waited >= self._desk.config.hole_timeout
-        piece = reader.next(ContentView(fd, self.size, past_holes, self.final))
+        piece = part.reader.next(ContentView(fd, self.size, past_holes, self.final))
         if piece is None:
-            return self._content_check is not None and self._go_on_checking(fd, self._content_check)
+            return part.is_being_checked and self._go_on_checking(fd)
         if piece == "changed":
             self._signature = None
             return False
@@ -280,63 +278,44 @@ class Followed:
 
     def _reach(self, member: Member) -> None:
         """Note that a compressed file can be inflated again from here on."""
-        if member != self._member:
-            self._member = member
+        if member != self._part.member:
+            self._part.member = member
             self.handoff.tell(self.facts)
 
     def _examine(self, size: int) -> None:
         """Compare the file with what was read of it. Raise OSError."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, size
-        if fd is None or self._reader is None:
+        part = self._part
+        if fd is None:
             if size < before:
                 self._begin_incarnation("truncated", before)
             return
-        trail = self._reader.raw.trail
-        if size < trail.offset:
-            if self._known_from != "copied":
-                self._begin_incarnation("truncated", max(0, before - trail.offset))
-            return
-        head, last = identity.look(fd, trail)
-        grown = size > trail.offset or self._known_from == "copied"
-        verdict, differing = judge(trail, head, last, grown=grown)
-        if verdict == "rewritten" or self._begins_otherwise():
-            self._begin_incarnation("rewritten", before - trail.offset if size < before else 0)
+        verdict, differing = part.compare(fd, size, self._begins_otherwise)
+        if verdict in {"truncated", "rewritten"}:
+            self._begin_incarnation(verdict, max(0, before - self.taken) if size < before else 0)
         elif verdict == "overwritten":
-            trail.head, trail.last, trail.crc = head, last, None
-            if isinstance(self._reader, PlainContent):
-                self.handoff.content = trail.copied()
-            if self._known_from == "now":
+            if part.is_plain:
+                self.handoff.content = part.trail.copied()
+            if differing:
                 self.handoff.lose("overwritten", differing)
-        self._known_from = "now"
 
     def _begins_otherwise(self) -> bool:
-        """Return whether a compressed file that an earlier life read has other content now: bytes before the
-        member from which it is inflated again are not compared otherwise. Raise OSError."""
-        if self._known_from != "earlier" or not isinstance(self._reader, Compressed):
+        """Return whether a compressed file that an earlier life read has other content now. Raise OSError."""
+        if not self._part.is_compressed_earlier:
             return False
         return identity.relation(self.handoff.content.head, self.head()) == "other"
 
-    def _begin_check(self) -> None:
-        """Start a check whether all that was read is unchanged, as far as that can be told."""
-        reader = self._reader
-        if isinstance(reader, PlainContent) and reader.raw.trail.crc is not None and self.taken:
-            self._content_check = ContentCheck(reader.raw.trail)
-
-    def _go_on_checking(self, fd: int, check: ContentCheck) -> bool:
+    def _go_on_checking(self, fd: int) -> bool:
         """Check some more of it; return whether more is left to check. Raise OSError."""
-        same = check.step(fd)
-        if same is None:
-            return True
-        self._content_check = None
-        reader = self._reader
-        if not same and reader is not None:
+        part = self._part
+        same = part.check_more(fd)
+        if same is False:
             # It may have become another file since the look.
             self._examine(self._system.fstat(fd).st_size)
-            if self._reader is reader and reader.raw.trail.crc is not None:
-                reader.raw.trail.crc = None  # reported once
+            if self._part is part and part.distrust():
                 self.handoff.lose("overwritten", 0)
-        return False
+        return same is None
 
     def _begin_incarnation(self, reason: str, unread: int) -> None:
         """End the session, because the file is another incarnation now."""
@@ -355,30 +334,13 @@ class Followed:
 
     def _reset(self) -> None:
         self.handoff = Handoff(self._desk)
-        self._reader = self._member = self._content_check = None
-        self._known_from = "now"
+        self._part = ReadPart()
         self._resting = Resting(self._desk)
-
-    def _begin(self, fd: int) -> Reader | None:
-        """Return a reader from the first byte on, None while the first bytes do not tell which. Raise
-        OSError."""
-        kind = content.kind(fd, final=self.final)
-        if kind is not None:
-            self._go_on(Trail(), BEGIN if kind is Compressed else None)
-        return self._reader
 
     def _go_on_after(self, known: Trail) -> None:
         """Continue after content that was read of another file and is the same in this one. Raise
         OSError."""
         kind = content.kind(self.location.open(), final=True)
-        self._known_from = "copied"
         self._signature = None
-        self._go_on(known, BEGIN if kind is Compressed else None)
-
-    def _go_on(self, known: Trail, member: Member | None) -> None:
-        """Continue after this content. A compressed file is inflated from this member on."""
-        self._member = member
-        if member is None:
-            self._reader = PlainContent(known)
-        else:
-            self._reader = Compressed(member, known, certain=self._known_from != "copied")
+        self._part = ReadPart("copied")
+        self._part.go_on(known, BEGIN if kind is Compressed else None)

@@ -122,7 +122,7 @@ class ContentCheck:
 
 
 class Judgement(NamedTuple):
-    verdict: Literal["same", "overwritten", "rewritten"]
+    verdict: Literal["same", "truncated", "overwritten", "rewritten"]
     size: int = 0
     """Bytes known to be overwritten."""
 

@@ -1,4 +1,7 @@
-"""The bytes of an open file from a place on, as they are in the file, with holes told apart."""
+"""The bytes of an open file from a place on, as they are in the file, with holes told apart.
+
+They are the content of a file that is not compressed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,20 @@ import errno
 import os
 from typing import Literal, NamedTuple
 
+from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail.identity import Trail
+
+
+class ContentView(NamedTuple):
+    """An open file as it is now, and which of its holes are read.
+
+    A hole is read only with `past_holes`, and a hole at the end only if the file is also `final`, because
+    somebody may be about to fill it."""
+
+    fd: int
+    size: int
+    past_holes: bool
+    final: bool
 
 
 class SparseRange(NamedTuple):
@@ -23,15 +39,15 @@ class RawBytes:
         self._extent = range(0)
         """Where there is data: around the place reached, or behind the hole there."""
 
-    def take(
-        self, fd: int, size: int, limit: int, *, past_holes: bool, final: bool
+    def next(
+        self, view: ContentView, limit: int = CHUNK_MAX
     ) -> bytes | SparseRange | Literal["changed"] | None:
-        """Return the next bytes of a file of this size, at most `limit`, None if there are none now.
+        """Return the next bytes of the file, at most `limit`, or a hole; None if there is nothing now.
         Raise OSError.
 
-        A hole is returned only with `past_holes`, and a hole at the end only if the file is also
-        `final`, because somebody may be about to fill it. "changed" means that the bytes before the
-        place reached are not those that were read, or that nothing was read of what is smaller by now."""
+        "changed" means that the bytes before the place reached are not those that were read, or that nothing was
+        read of what is smaller by now."""
+        fd, size, past_holes, final = view
         trail = self.trail
         if trail.offset >= size:
             return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tailrace.decoding.formats.heph._kernel import Scanner
-from tailrace.decoding.formats.heph.decoder import EVENT_MIN, SHORT, HephDecoder
+from tailrace.decoding.formats.heph.decoder import SHORT, HephDecoder
+from tailrace.decoding.formats.heph.packets import EVENT_MIN
 from tailrace.model.block import ROWS_MIN, Block
 from tailrace.model.record import Record
 

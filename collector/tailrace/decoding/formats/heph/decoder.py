@@ -33,33 +33,27 @@ from typing import cast
 
 import msgspec
 
-from tailrace.decoding.formats.heph.body import (
-    BODY_AT,
-    bytes_object,
-    read_body,
-    recall,
-    text_or_bytes,
-)
-from tailrace.decoding.formats.heph.session import (
-    OPTIONS,
-    OURS,
-    read as read_session,
-    veiled,
+from tailrace.decoding.formats.heph.body import BODY_AT, read_body, recall
+from tailrace.decoding.formats.heph.metadata import read_metadata
+from tailrace.decoding.formats.heph.packets import (
+    EVENT,
+    EVENT_MIN,
+    MAGIC_SIZE,
+    MAGICS,
+    METADATA_MIN,
+    fault_at,
+    find_magic,
+    packet_within,
+    prefix,
 )
 from tailrace.decoding.lines import PIECE
-from tailrace.model.record import Kind, Record, SessionFacts, malformed
+from tailrace.model.record import Record, malformed
 
-EVENT, METADATA = 0xC1FC1FB7, 0x75D11D4D
-MAGICS = (EVENT.to_bytes(4, "big"), METADATA.to_bytes(4, "big"))
-MAGIC_SIZE, EVENT_MIN, METADATA_MIN = 4, 42, 10
 SHORT = 4096
 """Longer packets are searched for the beginning of another one before they are read. So packets nested in
 one another, which no producer means to write, take no more time than others."""
 
 _event = Struct(">IIIIqqqH").unpack_from
-prefix = Struct(">II").unpack_from
-_u16 = Struct(">H").unpack_from
-_u64 = Struct(">Q").unpack_from
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
 _stream_text = lru_cache(4096)(str)
 
@@ -110,7 +104,7 @@ class HephDecoder:
         seen = len(waiting)
         waiting += data
         if len(waiting) < self._need and not (
-            self._seek and _find_magic(waiting, max(seen - 3, 1), len(waiting)) >= 0
+            self._seek and find_magic(waiting, max(seen - 3, 1), len(waiting)) >= 0
         ):
             return b""
         return bytes(waiting)
@@ -184,7 +178,7 @@ class HephDecoder:
         If nothing is wrong with the packet, only a whole header inside it counts."""
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
-            found = _packet_within(data, at + begin, at + end, self._limit, room)
+            found = packet_within(data, at + begin, at + end, self._limit, room)
             if found > 0:
                 return found
         return 0
@@ -196,7 +190,7 @@ class HephDecoder:
         if have < 8:
             self._need = 8
             return 0
-        fault = _fault(data, at, len(data), self._limit)
+        fault = fault_at(data, at, len(data), self._limit)
         if fault:
             return self._skip(data, at, fault, records)
         magic, size = prefix(data, at)
@@ -207,16 +201,16 @@ class HephDecoder:
             return 0
         packet = data[at : at + size]
         room = EVENT_MIN if magic == EVENT else MAGIC_SIZE
-        if (torn := _packet_within(packet, 4, size, self._limit, room)) > 0:
+        if (torn := packet_within(packet, 4, size, self._limit, room)) > 0:
             records.append(malformed(self._offset + at, packet[:torn], "torn"))
             return torn
-        read = _read_event if magic == EVENT else _read_metadata
+        read = _read_event if magic == EVENT else read_metadata
         records.append(read(self._offset + at, packet))
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
         """Pass over bytes that begin no packet, up to the next magic or for the length of a piece."""
-        stop = _find_magic(data, at + 1, at + self._piece)
+        stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:
                 self._need, self._seek = self._piece, True
@@ -226,8 +220,8 @@ class HephDecoder:
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
         """Pass over an incomplete packet at `at`, since the input ended here."""
-        stop = _packet_within(data, at + 1, len(data), self._limit)
-        fault = _fault(data, at, len(data), self._limit)
+        stop = packet_within(data, at + 1, len(data), self._limit)
+        fault = fault_at(data, at, len(data), self._limit)
         if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
             fault = "truncated"
         fault = fault or ("torn" if stop > 0 else "truncated")
@@ -241,45 +235,6 @@ class HephDecoder:
         self._run, self._run_end = fault, self._offset + stop
         records.append(malformed(offset, data[at:stop], fault))
         return stop - at
-
-
-def _find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
-    """Return where the first whole magic in `data[begin:stop]` begins, or -1; look little further."""
-    width = 256
-    while True:
-        end = min(begin + width, stop)
-        event = data.find(MAGICS[0], begin, end)
-        metadata = data.find(MAGICS[1], begin, end if event < 0 else event + 3)
-        if event >= 0 or metadata >= 0 or end == stop:
-            return event if metadata < 0 else metadata
-        begin, width = end - 3, width * 4
-
-
-def _fault(data: bytes, at: int, stop: int, limit: int) -> str | None:
-    """Return why no packet can begin at `at`, as far as the bytes up to `stop` tell; else None."""
-    have = stop - at
-    if have < 8:
-        return None if data[at : at + 4] in MAGICS else "bad_magic"
-    magic, size = prefix(data, at)
-    if magic not in {EVENT, METADATA}:
-        return "bad_magic"
-    least = EVENT_MIN if magic == EVENT else METADATA_MIN
-    if size > limit:
-        return "too_long"
-    if size < least:
-        return "bad_size"
-    if have >= least and least + _u16(data, at + least - 2)[0] > size:
-        return "bad_length"
-    return None
-
-
-def _packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
-    """Return where a packet seems to begin in `data[begin:stop]` with `room` bytes inside, or -1."""
-    last = stop - room + MAGIC_SIZE
-    at = _find_magic(data, begin, last)
-    while at >= 0 and _fault(data, at, stop, limit):
-        at = _find_magic(data, at + 1, last)
-    return at
 
 
 def _read_event(offset: int, packet: bytes) -> Record:
@@ -307,42 +262,3 @@ def _without_bad_times(
         None if start < 0 else start, None if end < 0 else end, f"{{{bad}{rest}",
         flaw or "bad_time",
     )  # fmt: skip
-
-
-def _read_metadata(offset: int, packet: bytes) -> Record:
-    """Read a whole metadata packet whose lengths have been checked."""
-    value_at = METADATA_MIN + _u16(packet, 8)[0]
-    raw, value = packet[METADATA_MIN:value_at], packet[value_at:]
-    name = raw.decode(errors="replace")
-    attributes, flaw, facts = _option(name, raw, value)
-    return Record(
-        offset, len(packet), Kind.SESSION, "", None, None, name, None, None, None, None, None,
-        attributes, flaw, facts,
-    )  # fmt: skip
-
-
-def _option(
-    name: str, raw: bytes, value: bytes
-) -> tuple[str | None, str | None, SessionFacts | None]:
-    """Return a metadata packet's attributes, flaw and facts; `raw` is its name as sent."""
-    flaw = None
-    if name == "epoch":
-        if len(value) == 8:
-            (epoch,) = _u64(value)
-            facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9, epoch=epoch)
-            clock = f'"clock":"monotonic_ns","ticks_per_second":1000000000,"epoch":{epoch}'
-            return f"{{{clock}}}", None, facts
-        flaw = "bad_epoch"
-    elif name in OPTIONS:
-        if said := read_session(name, value):
-            return said[0], None, said[1]
-        flaw = "bad_session"
-    if name.startswith(OURS):
-        value = veiled(value)
-    text = value.decode(errors="replace")
-    plain = text.isprintable() and text.encode() == value
-    attributes = f'"value":{text_or_bytes(value) if plain else bytes_object(value)}'
-    if name.encode() != raw:
-        attributes += f',"$name":{text_or_bytes(raw)}'
-        flaw = "invalid_utf8"
-    return f"{{{attributes}}}", flaw, None

@@ -22,10 +22,11 @@ from json.encoder import encode_basestring as quote
 from struct import Struct
 from typing import NamedTuple
 
+from tailrace.decoding.formats.ovni.event_type import OWN, EventType
 from tailrace.decoding.formats.ovni.frame import HEAD, JUMBO, JUMBO_HEAD, NUMBERS
 from tailrace.decoding.formats.ovni.names import Named, Names, gives, naming
 from tailrace.decoding.formats.ovni.stack import Stack
-from tailrace.decoding.formats.ovni.table import EVENTS, OWN, EventType
+from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.model.record import Kind, Record
 
 KINDS = {

@@ -29,8 +29,8 @@ names are ours. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.
 from __future__ import annotations
 
 import re
-from struct import Struct
-from typing import NamedTuple
+
+from tailrace.decoding.formats.ovni.event_type import EventType, layouts_of
 
 _TABLE = """
 O ovni
@@ -251,68 +251,7 @@ P openmp
   call    PCi PCI  initialize
 """
 
-OWN = frozenset({"alone", "mark"})
-"""Roles of pairs that enclose nothing, and that nothing but their own channel encloses."""
-
-JUMBO = frozenset({"type", "deltas"})
-
 _LINE = re.compile(r"(\w+) +(\S{3})(?: (\S{3}))?  +([^()]+?)(?: +\((.+)\))?")
-_TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
-
-
-class PayloadLayout(NamedTuple):
-    """The fields of a payload of at least `size` bytes: how to unpack them, and the templates that write their
-    values into JSON and into the key of a pair."""
-
-    size: int
-    struct: Struct
-    members: str
-    key: str
-
-
-class EventType(NamedTuple):
-    """One line of the table, for one of its MCVs.
-
-    `opens`: whether an event of a pair is the begin; None outside pairs.
-    `channel`, `begin`: a pair's channel, and the MCV of its begin.
-    `layouts`: the possible payloads by byte order, the longest first and the shortest last.
-    """
-
-    mcv: str
-    model: str
-    role: str
-    name: str
-    opens: bool | None
-    channel: str
-    begin: str
-    layouts: dict[str, tuple[PayloadLayout, ...]]
-
-    @property
-    def jumbo(self) -> bool:
-        return self.role in JUMBO
-
-    @property
-    def least(self) -> int:
-        """The fewest bytes that its payload may have."""
-        return self.layouts["<"][-1].size
-
-    def channel_of(self, values: tuple[int, ...]) -> str:
-        """Return the event's channel, given its fields: each type of mark is a channel."""
-        return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
-
-
-def _layouts(fields: str | None) -> dict[str, tuple[PayloadLayout, ...]]:
-    split = [field.split(":") for field in (fields or "").split()]
-    least = sum(not kind.endswith("?") for _, kind in split)
-    layouts: dict[str, tuple[PayloadLayout, ...]] = {}
-    for order in "<>":
-        some = []
-        for count in range(len(split), least - 1, -1):
-            struct = Struct(order + "".join(_TYPES[kind.rstrip("?")] for _, kind in split[:count]))
-            members = "".join(f',"{name}":%d' for name, _ in split[:count])
-            some.append(PayloadLayout(struct.size, struct, members, " %d" * count))
-        layouts[order] = tuple(some)
-    return layouts
 
 
 def _read_table() -> dict[bytes, EventType]:
@@ -330,7 +269,7 @@ def _read_table() -> dict[bytes, EventType]:
         for mcv in filter(None, (begin, end)):
             opens = mcv == begin if end else None
             events[mcv.encode()] = EventType(
-                mcv, model, role, name, opens, channel, begin, _layouts(fields)
+                mcv, model, role, name, opens, channel, begin, layouts_of(fields)
             )
     return events
 

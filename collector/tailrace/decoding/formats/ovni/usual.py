@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from tailrace.decoding.formats.ovni.event import KINDS
+from tailrace.decoding.formats.ovni.event_type import OWN, EventType, PayloadLayout
 from tailrace.decoding.formats.ovni.frame import HEAD, NUMBERS
 from tailrace.decoding.formats.ovni.names import Names, Naming, naming
 from tailrace.decoding.formats.ovni.order import TURNS
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX, Stack
-from tailrace.decoding.formats.ovni.table import EVENTS, OWN, EventType, PayloadLayout
+from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.model.record import Kind, Record
 
 BEGIN, END = Kind.BEGIN, Kind.END

@@ -1,0 +1,51 @@
+"""Where Heph packets begin and how long they are, as far as the bytes tell."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+EVENT, METADATA = 0xC1FC1FB7, 0x75D11D4D
+MAGICS = (EVENT.to_bytes(4, "big"), METADATA.to_bytes(4, "big"))
+MAGIC_SIZE, EVENT_MIN, METADATA_MIN = 4, 42, 10
+
+prefix = Struct(">II").unpack_from
+_u16 = Struct(">H").unpack_from
+
+
+def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
+    """Return where the first whole magic in `data[begin:stop]` begins, or -1; look little further."""
+    width = 256
+    while True:
+        end = min(begin + width, stop)
+        event = data.find(MAGICS[0], begin, end)
+        metadata = data.find(MAGICS[1], begin, end if event < 0 else event + 3)
+        if event >= 0 or metadata >= 0 or end == stop:
+            return event if metadata < 0 else metadata
+        begin, width = end - 3, width * 4
+
+
+def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
+    """Return why no packet can begin at `at`, as far as the bytes up to `stop` tell; else None."""
+    have = stop - at
+    if have < 8:
+        return None if data[at : at + 4] in MAGICS else "bad_magic"
+    magic, size = prefix(data, at)
+    if magic not in {EVENT, METADATA}:
+        return "bad_magic"
+    least = EVENT_MIN if magic == EVENT else METADATA_MIN
+    if size > limit:
+        return "too_long"
+    if size < least:
+        return "bad_size"
+    if have >= least and least + _u16(data, at + least - 2)[0] > size:
+        return "bad_length"
+    return None
+
+
+def packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
+    """Return where a packet seems to begin in `data[begin:stop]` with `room` bytes inside, or -1."""
+    last = stop - room + MAGIC_SIZE
+    at = find_magic(data, begin, last)
+    while at >= 0 and fault_at(data, at, stop, limit):
+        at = find_magic(data, at + 1, last)
+    return at

@@ -1,0 +1,66 @@
+"""The rows of records that have ids: spans whose begins and ends are records of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tailrace.ingest.parts import Packed, Part, begun_in
+from tailrace.ingest.record_rows import RecordRows, add_counts
+from tailrace.ingest.span_blocks import Matched, match_block
+from tailrace.ingest.spans import Spans
+from tailrace.ingest.state import Tally
+from tailrace.model.block import Block
+from tailrace.normalize import KIND, Columns
+
+
+class SpanRows:
+    """Writes rows of matched records, and of begins that still wait when rows are taken."""
+
+    def __init__(
+        self,
+        spans: Spans,
+        rows: RecordRows,
+        tally: Tally,
+        at_last: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`at_last` calls a function when rows are taken next."""
+        self._spans = spans
+        self._rows = rows
+        self._tally = tally
+        self._at_last = at_last
+        self.watch_begins()
+
+    def take(self, parts: Sequence[Part], now: int) -> None:
+        """Take records that have ids and no counter."""
+        kinds: Counter[str] = Counter()
+        for part in parts:
+            kinds.update(part.kinds)
+        self._spans.count(kinds, begun_in(parts))
+        for part in parts:
+            if isinstance(part, Packed):
+                self._match_block(part.block, now)
+            else:
+                self._match([list(column) for column in part.columns], now)
+        self.watch_begins()
+
+    def watch_begins(self) -> None:
+        """Have begins written that still wait for their ends when rows are taken."""
+        if self._spans.waiting:
+            self._at_last(self.write_begins)
+
+    def write_begins(self) -> None:
+        """Write rows of the begins that have none yet."""
+        self._rows.write_begins(self._spans.begins())
+
+    def _match_block(self, block: Block, now: int) -> None:
+        for rows in match_block(self._spans, block):
+            if isinstance(rows, Matched):
+                self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
+            else:
+                self._match(rows.columns, now)
+
+    def _match(self, columns: Columns, now: int) -> None:
+        rows, flaws = self._spans.take(columns, now)
+        add_counts(self._tally.flaws, flaws)
+        self._rows.write(rows, [None] * len(rows[KIND]))

@@ -1,0 +1,93 @@
+"""Joins the small parts of a batch, so that what Arrow spends on each array is spent once for many.
+
+A source of many connections yields a block of some rows for each, with lists of session rows between them. An array
+costs some 10 µs, however short it is, and a part has as many as the table has columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailrace.kernels import active
+from tailrace.model.block import Integers, Texts, Values, Words
+from tailrace.model.columns import COLUMNS, ROW, BlockRows, Rows
+
+if TYPE_CHECKING or active():
+    from tailrace.store import _joined
+
+LARGE = 1024
+"""Rows of a part that is worth arrays of its own: to copy it would cost more."""
+
+ENOUGH = 8192
+"""Rows at which no more parts are joined."""
+
+_LONG = frozenset(column.name for column in COLUMNS if column.type == "long")
+_MUST = frozenset(column.name for column in COLUMNS if not column.nullable)
+
+
+class Joined(NamedTuple):
+    """Rows of several parts."""
+
+    rows: int
+    columns: dict[str, Values]
+
+    def column(self, name: str) -> Values:
+        """Return one of `ROW`'s columns."""
+        return self.columns[name]
+
+
+def join(parts: list[Rows], coded: frozenset[str]) -> list[Rows | Joined]:
+    """Return the parts in order, small ones joined. The columns `coded` become words."""
+    if not active():
+        return [*parts]  # without kernels there are no blocks, and one list has all rows of a day
+    groups = _groups(parts)
+    return [group[0] if len(group) == 1 else _joined_rows(group, coded) for group in groups]
+
+
+def _groups(parts: list[Rows]) -> Iterator[list[Rows]]:
+    small: list[Rows] = []
+    rows = 0
+    for part in parts:
+        count = _count(part)
+        if small and (count >= LARGE or rows >= ENOUGH):
+            yield small
+            small, rows = [], 0
+        if count >= LARGE:
+            yield [part]
+        else:
+            small.append(part)
+            rows += count
+    if small:
+        yield small
+
+
+def _joined_rows(parts: list[Rows], coded: frozenset[str]) -> Joined:
+    counts = [_count(part) for part in parts]
+    return Joined(sum(counts), {name: _column(name, parts, counts, coded) for name in ROW})
+
+
+def _column(name: str, parts: list[Rows], counts: list[int], coded: frozenset[str]) -> Values:
+    at = ROW.index(name)
+    values: list[Any] = [
+        part.column(name) if isinstance(part, BlockRows) else part[at] for part in parts
+    ]
+    found: Values
+    try:
+        if name in _LONG:
+            found = Integers(*_joined.integers(values, counts))
+        elif name in coded:
+            codes, texts, valid = _joined.words(values, counts)
+            found = Words(codes, texts, len(texts), valid)
+        else:
+            found = Texts(*_joined.texts(values, counts))
+        if name in _MUST and found.valid is not None:
+            raise TypeError("a row has no value")  # noqa: TRY301 - the note below is for all errors
+    except (TypeError, OverflowError, UnicodeError) as error:
+        error.add_note(f"in column {name!r}")
+        raise
+    return found
+
+
+def _count(part: Rows) -> int:
+    return part.rows if isinstance(part, BlockRows) else len(part[0])

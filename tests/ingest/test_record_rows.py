@@ -1,0 +1,34 @@
+"""Ticks to wall time: exact where it can be, never an exception."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tailrace.ingest.record_rows import INT64_MAX, INT64_MIN, wall_times
+
+int64 = st.integers(INT64_MIN, INT64_MAX)
+rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+
+
+@given(st.lists(st.none() | int64), st.none() | int64, st.none() | rates | st.just(1e9))
+def test_a_wall_time_is_in_64_bits_or_none_and_nothing_raises(starts, epoch, rate):
+    times = wall_times(starts, epoch, rate)
+    assert len(times) == len(starts)
+    assert all(time is None or INT64_MIN <= time <= INT64_MAX for time in times)
+    if epoch is None or rate is None:
+        assert set(times) <= {None}
+
+
+@pytest.mark.parametrize(
+    ("ticks", "rate", "nanoseconds"),
+    [(7, 1e9, 7), (3, 1e6, 3000), (5, 2e9, 2), (10, 2.5e9, 4), (3, 0.5, 6 * 10**9)],
+)
+def test_ticks_are_scaled_by_their_rate(ticks, rate, nanoseconds):
+    assert wall_times([ticks, None], 10**18, rate) == [10**18 + nanoseconds, None]
+
+
+def test_a_rate_next_to_nothing_gives_no_time():
+    assert wall_times([2**62], 0, math.ulp(0.0)) == [None]

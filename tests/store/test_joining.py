@@ -1,0 +1,94 @@
+"""Small parts of a batch become few arrays; wrong values and buffers are refused."""
+
+from __future__ import annotations
+
+from array import array
+
+import pyarrow as pa
+import pytest
+
+from tailrace.kernels import active
+from tailrace.model.block import Integers, Texts, Words
+from tailrace.model.columns import ROW, Batch, BlockRows
+from tailrace.model.record import Kind, Record
+from tailrace.store.arrow import to_arrow
+from tailrace.store.joining import ENOUGH
+from tests.model.packing import packed
+
+pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
+joined = pytest.importorskip("tailrace.store._joined")
+
+
+def block(session, rows):
+    return packed([
+        Record(
+            at, 50, Kind.SPAN, f"{session}/{at % 5}", None, at, "turn", None, None, None, at, at + 1,
+            '{"a":1}', None, None,
+        )
+        for at in range(rows)
+    ])  # fmt: skip
+
+
+def batch_of(sessions, rows):
+    """Return rows of sessions: a block and one row of each session about itself."""
+    batch = Batch()
+    for session in range(sessions):
+        own = ["", None, None, "session", "open", None, None, None, None, None, None, 7, None, "{}", 0, None]  # fmt: skip
+        batch.extend(1, "s", "heph", str(session), [[value] for value in own], 1)
+        made = block(session, rows)
+        batch.extend(1, "s", "heph", str(session), BlockRows(made, made.start, made.counter), 1)
+    return batch
+
+
+def test_many_small_parts_become_few_arrays():
+    [(_, rows)] = to_arrow(batch_of(400, 40))
+    assert rows.num_rows == 400 * 41
+    assert {rows.column(name).num_chunks for name in ("name", "start", "attributes")} == {
+        400 * 41 // ENOUGH
+    }
+
+
+def test_large_parts_are_not_copied():
+    batch = batch_of(2, 2000)
+    buffers = [part.rows.block.start.values for part in batch.parts if isinstance(part.rows, BlockRows)]  # fmt: skip
+    [(_, rows)] = to_arrow(batch)
+    taken = [chunk.buffers()[1].address for chunk in rows.column("start").chunks]
+    assert [pa.py_buffer(each).address in taken for each in buffers] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "error"),
+    [
+        ("seq", 2**63, OverflowError),
+        ("seq", 1.5, TypeError),
+        ("name", 7, TypeError),
+        ("name", "\ud800", UnicodeError),
+        ("attributes", "\ud800", UnicodeError),
+        ("attributes", b"{}", TypeError),
+        ("kind", None, TypeError),
+        ("offset", None, TypeError),
+    ],
+)
+def test_a_value_that_its_column_cannot_hold_is_refused_by_name(column, value, error):
+    batch = batch_of(2, 20)
+    batch.parts[2].rows[ROW.index(column)] = [value]
+    with pytest.raises(error) as caught:
+        to_arrow(batch)
+    assert caught.value.__notes__ == [f"in column {column!r}"]
+
+
+def test_buffers_that_do_not_hold_the_rows_are_refused():
+    codes = array("i", [0, 1]).tobytes()
+    ends = array("i", [0, 1, 2]).tobytes()
+    with pytest.raises(ValueError, match="a buffer of 8 bytes, not 16"):
+        joined.integers([Integers(bytes(8))], [2])
+    with pytest.raises(ValueError, match="1 bytes do not hold 9 bits"):
+        joined.integers([Integers(bytes(72), b"\xff")], [9])
+    with pytest.raises(ValueError, match="a buffer of 8 bytes, not 12"):
+        joined.words([Words(codes, ["a", "b"], 2)], [3])
+    with pytest.raises(ValueError, match="row 1 has code 1 of 1"):
+        joined.words([Words(codes, ["a"], 1)], [2])
+    with pytest.raises(ValueError, match="a buffer of 12 bytes, not 16"):
+        joined.texts([Texts(ends, b"ab")], [3])
+    with pytest.raises(ValueError, match="a buffer of 1 bytes has no bytes 0 to 2"):
+        joined.texts([Texts(ends, b"a")], [2])
