@@ -47,7 +47,8 @@ class Viewer:
             **options,
         )
         self.url = self._process.stdout.readline().strip()
-        assert self.url.startswith(("http://", "unix:")), self.url + self._process.stdout.read()
+        if not self.url.startswith(("http://", "unix:")):
+            raise AssertionError(self.url + self._process.communicate()[0])
         parts = urlsplit(self.url)
         self.host, self.port, self.path = parts.hostname, parts.port, parts.path
         self.token = parse_qs(parts.query).get("token", [None])[0]
@@ -83,13 +84,13 @@ class Viewer:
 
     def news(self):
         """The messages of `live`, one after the other."""
-        connection = self.connect()
-        connection.request("GET", "/api/v1/live", headers={"Authorization": f"Bearer {self.token}"})
-        with closing(connection.getresponse()) as answer:
-            for line in answer:
-                if line.startswith(b"data: "):
-                    yield json.loads(line[6:])
-        connection.close()
+        headers = {"Authorization": f"Bearer {self.token}"}
+        with closing(self.connect()) as connection:
+            connection.request("GET", "/api/v1/live", headers=headers)
+            with closing(connection.getresponse()) as answer:
+                for line in answer:
+                    if line.startswith(b"data: "):
+                        yield json.loads(line[6:])
 
     def end(self, number=signal.SIGTERM):
         """End it; return its exit code and what it printed."""

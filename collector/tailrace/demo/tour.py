@@ -164,6 +164,8 @@ class Tour:
 
     def _next(self) -> None:
         self._title("Try it yourself")
+        self._say("See it in a browser, at the address that this command prints:")
+        self._command("view", "--store", str(self._daemon.store))
         self._command("gaps", "--store", str(self._daemon.store))
         self._command("query", "--store", str(self._daemon.store), "SELECT * FROM sessions")
         self._command("serve", "--store", str(self._daemon.store))

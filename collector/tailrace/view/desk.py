@@ -8,7 +8,7 @@ too long, is interrupted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -24,19 +24,23 @@ from tailrace.query.remote import Place, RemoteEngine
 from tailrace.rollups.held import Held
 from tailrace.rollups.sidecar import Sidecars
 from tailrace.rollups.snapshot import Snapshot as TimelineSnapshot
+from tailrace.rollups.tending import tend
 from tailrace.store.notes import NoteStore
 
 SLOTS = 3
 """Questions that run at the same time."""
 
-LIMITS = Limits(seconds=30, memory=160 * 2**20, threads=2)
-"""What one statement of ours may take."""
+LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
+"""What one statement of ours may take. A text of 10 MB takes some ten times as much where it is sorted."""
 
 FRESH_SECONDS = 1.0
 """How long a snapshot counts as the newest, and an answer of the collector as its last one."""
 
 UNANSWERED_SECONDS = 15.0
 """How long a collector that did not answer is not asked again. To ask it takes `admin.ANSWER_SECONDS`."""
+
+
+WAIT_SECONDS = 0.2
 
 
 class LeftError(TailraceError):
@@ -64,6 +68,26 @@ class DeskSnapshot(NamedTuple):
         return self.version, self.live, self.engine.table.watched
 
 
+class TimelineDesk:
+    """What is known of the newest snapshot's timeline, for one question at a time."""
+
+    def __init__(self, store: str) -> None:
+        self.lock = threading.Lock()
+        self._store = store
+        self._held: Held | None = None
+        self._known: TimelineSnapshot | None = None
+
+    def of(self, engine: Engine) -> TimelineSnapshot:
+        """Return what a timeline knows of an engine's snapshot. The caller holds the lock until it has its answer."""
+        if self._held is None:
+            self._held = Held(Sidecars(self._store))
+        if self._known is None or self._known.version != engine.version:
+            self._known = None  # not half made, if this fails
+            self._known = TimelineSnapshot(engine, self._held)
+        self._known.engine = engine
+        return self._known
+
+
 class Shelf:
     """The engines of one store. `name` is what the command line called the store."""
 
@@ -77,8 +101,7 @@ class Shelf:
         self._lock = threading.Lock()
         self._idle: list[tuple[Engine, float]] = []
         self._newest = 0
-        self._held = Held(Sidecars(self.store))
-        self._timeline: TimelineSnapshot | None = None
+        self.timelines = TimelineDesk(self.store)
         self._asking = threading.Lock()
         self._live: tuple[int, float, Live] | None = None
 
@@ -120,19 +143,11 @@ class Shelf:
             self._live = engine.version, self.clock.monotonic() + patience, live
             return live
 
-    def timeline(self, engine: Engine) -> TimelineSnapshot:
-        """Return what a timeline knows of an engine's snapshot, with all that is known of it already."""
-        with self._lock:
-            known = self._timeline
-        if known is None or known.version != engine.version:
-            return TimelineSnapshot(engine, self._held)
-        return known.beside(engine)
-
-    def keep(self, timeline: TimelineSnapshot) -> None:
-        """Keep what was found out about a snapshot, for the next question about it."""
-        with self._lock:
-            if self._timeline is None or timeline.version >= self._timeline.version:
-                self._timeline = timeline
+    def tend(self, still: Callable[[], bool]) -> None:
+        """Make the sidecars that large files lack, while `still` holds. Raise StoreError."""
+        for _ in tend(self.store, self._options, Sidecars(self.store)):
+            if not still():
+                return
 
     def close(self) -> None:
         with self._lock:
@@ -149,6 +164,7 @@ class DeskTurn:
         self._remote: list[RemoteEngine] = []
         self._own: list[Engine] = []
         self._timeline: TimelineSnapshot | None = None
+        self._locked: threading.Lock | None = None
         self._left = threading.Event()
 
     def snapshot(self, store: int = 0) -> DeskSnapshot:
@@ -167,10 +183,14 @@ class DeskTurn:
         return self._taken[store][0]
 
     def timeline(self) -> TimelineSnapshot:
-        """Return what a timeline knows of the first store's snapshot."""
+        """Return what a timeline knows of the first store's snapshot, once no other question asks it."""
         engine = self.snapshot().engine
         if self._timeline is None:
-            self._timeline = self.shelves[0].timeline(engine)
+            desk = self.shelves[0].timelines
+            while not desk.lock.acquire(timeout=WAIT_SECONDS):
+                self.still_wanted()
+            self._locked = desk.lock
+            self._timeline = desk.of(engine)
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> DeskSnapshot:
@@ -207,20 +227,21 @@ class DeskTurn:
         ]:
             with suppress(Exception):  # it may be closed just now
                 engine.interrupt()
+        if (timeline := self._timeline) is not None:
+            timeline.database.interrupt()
         for remote in list(self._remote):
             with suppress(Exception):
                 remote.interrupt()
-        if (timeline := self._timeline) is not None:
-            timeline.interrupt()
 
     def end(self, *, good: bool) -> None:
         """Give the engines back; after an error, close them, since an interruption may still come."""
         for remote in self._remote:
             remote.close()
         self._remote.clear()
-        if good and self._timeline is not None:
-            self.shelves[0].keep(self._timeline)
         self._timeline = None
+        if self._locked is not None:
+            self._locked.release()
+            self._locked = None
         for store, (snapshot, _) in self._taken.items():
             if good and not self._left.is_set():
                 self.shelves[store].give_back(snapshot.engine)
