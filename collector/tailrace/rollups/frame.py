@@ -22,7 +22,7 @@ from tailrace.rollups.drawing import COUNTERS, INSTANTS, LANES, SPANS, lane_row
 from tailrace.rollups.pieces import gather
 from tailrace.rollups.scale import WIDEST, Range, log_at_most, scale
 from tailrace.rollups.snapshot import Label, LaneKey, PlacedGap, Snapshot
-from tailrace.rollups.stacking import StackedSpans
+from tailrace.rollups.stacking import LaneStack
 
 MOST_ROWS = 100_000
 """The most rows of each kind in a frame. A window with more gets wider buckets than a pixel."""
@@ -194,7 +194,7 @@ class _Drawing:
 
 def _places(rows: Iterable[tuple[Any, ...]], first: int) -> Iterator[int]:
     """Yield the depths of a lane's spans: those that are stored and, from `first` on, those of other spans."""
-    stack = StackedSpans(first)
+    stack = LaneStack(first)
     for _, depth, begin, end, *_, is_short in rows:
         if depth is not None:
             yield depth
