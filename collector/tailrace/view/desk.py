@@ -31,7 +31,7 @@ SLOTS = 3
 """Questions that run at the same time."""
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""What one statement of ours may take. A text of 10 MB takes some ten times as much where it is sorted."""
+"""The limits of one statement of ours. A text of 10 MB takes some ten times as much where it is sorted."""
 
 FRESH_SECONDS = 1.0
 """How long a snapshot counts as the newest, and an answer of the collector as its last one."""
@@ -69,7 +69,7 @@ class DeskSnapshot(NamedTuple):
 
 
 class TimelineDesk:
-    """What is known of the newest snapshot's timeline, for one question at a time."""
+    """All that is known of the newest snapshot's timeline, for one question at a time."""
 
     def __init__(self, store: str) -> None:
         self.lock = threading.Lock()

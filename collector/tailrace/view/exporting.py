@@ -33,7 +33,7 @@ COMPLETENESS = "x-tailrace-completeness"
 """The header that says, as JSON, what an export lacks and what its format has no place for."""
 
 LIMITS = Limits(memory=256 * 2**20, spill=2**40, threads=2)
-"""What the statements of an export may take; they take as long as they need."""
+"""The limits of the statements of an export; they take as long as they need."""
 
 SECONDS = 900.0
 """How long it may take to write an export."""

@@ -1,4 +1,4 @@
-"""What is missing, and between which times."""
+"""Show the gaps: what is missing, and between which times."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ WHERE kind IN ('instant', 'counter', 'annotation') AND {condition}
 
 
 class _Span(NamedTuple):
-    """What a span's relatives are found by."""
+    """The columns by which a span's relatives are found."""
 
     source: str
     session: str

@@ -21,7 +21,7 @@ from tailrace.view.questions import OfStatement
 from tailrace.view.statistics import table
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""What a statement may take."""
+"""The limits of a statement."""
 
 ROWS = 10_000
 """The most rows of one answer."""

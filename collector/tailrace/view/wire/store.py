@@ -55,7 +55,7 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
 
 
 class CollectorHealth(msgspec.Struct, kw_only=True):
-    """What the running collector says of itself."""
+    """The state of the running collector, in its own words."""
 
     pid: int
     state: str
@@ -103,7 +103,7 @@ class SourceFacts(msgspec.Struct, kw_only=True):
 
 
 class MissingFacts(msgspec.Struct, kw_only=True):
-    """What a source lacks for one reason. `missing` counts events, `unknown` gaps of unknown size."""
+    """The events that a source lacks for one reason. `missing` counts events, `unknown` gaps of unknown size."""
 
     source: str
     reason: str
@@ -113,7 +113,7 @@ class MissingFacts(msgspec.Struct, kw_only=True):
 
 
 class OverviewAnswer(msgspec.Struct, kw_only=True):
-    """What is there and, before all, what is missing. `worst` are the streams that lack most."""
+    """All that is there and, before all, what is missing. `worst` are the streams that lack most."""
 
     version: int
     whole: Whole

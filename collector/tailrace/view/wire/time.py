@@ -12,7 +12,7 @@ from tailrace.view.wire.parts import Ns, Ticks, Whole
 
 
 class LaneName(msgspec.Struct, kw_only=True):
-    """What names a lane: a stream of a session, or one of its substreams. An empty stream is no known one."""
+    """The name of a lane: a stream of a session, or one of its substreams. An empty stream is no known one."""
 
     source: str
     session: str
@@ -64,7 +64,7 @@ class SpanColumns(msgspec.Struct, kw_only=True):
 
 
 class InstantColumns(msgspec.Struct, kw_only=True):
-    """What has no duration; `kind`, `name` and `offset` are null of several in a bucket."""
+    """Events without a duration; `kind`, `name` and `offset` are null of several in a bucket."""
 
     lane: list[int]
     time: list[int]
@@ -105,7 +105,7 @@ class FrameGap(msgspec.Struct, kw_only=True):
 
 
 class FrameAnswer(msgspec.Struct, kw_only=True):
-    """What a window has: every long span, buckets of short ones, and each gap.
+    """The content of a window: every long span, buckets of short ones, and each gap.
 
     `bucket` is the width of a bucket in ns; `coarse` says that it is wider than a pixel, for want of room."""
 
