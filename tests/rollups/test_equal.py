@@ -22,7 +22,7 @@ from tests.rollups.naive import Naive
 
 SLOW = settings(
     deadline=None,
-    max_examples=25,
+    max_examples=10,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
@@ -132,3 +132,4 @@ def test_frames_equal_those_computed_row_by_row(rows, data):
         after = Snapshot(merged, held)
         for window, pixels in asked:
             agree(frame(after, window, pixels), naive.frame(window, pixels))
+            agree(frame(before, window, pixels), naive.frame(window, pixels))

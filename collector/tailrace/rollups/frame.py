@@ -22,7 +22,7 @@ from tailrace.rollups.drawing import COUNTERS, INSTANTS, LANES, SPANS, lane_row
 from tailrace.rollups.pieces import gather
 from tailrace.rollups.scale import WIDEST, Range, log_at_most, scale
 from tailrace.rollups.snapshot import Label, LaneKey, PlacedGap, Snapshot
-from tailrace.rollups.stacking import SpanRows
+from tailrace.rollups.stacking import LaneStack
 
 MOST_ROWS = 100_000
 """The most rows of each kind in a frame. A window with more gets wider buckets than a pixel."""
@@ -147,7 +147,7 @@ class _Drawing:
         scales = {key[:2]: scale(snapshot.session(key), window, log) for key in lanes}
         given = [lane_row(i, key, scales[key[:2]]) for i, key in enumerate(lanes)]
         database.execute(LANES, [given])
-        gather(database, snapshot.held, snapshot.rows)
+        gather(database, snapshot.held, snapshot.files, snapshot.rows)
         spans = database.execute(SPANS).fetchall()
         instants = database.execute(INSTANTS).fetchall()
         counters = database.execute(COUNTERS).fetchall()
@@ -194,7 +194,7 @@ class _Drawing:
 
 def _places(rows: Iterable[tuple[Any, ...]], first: int) -> Iterator[int]:
     """Yield the depths of a lane's spans: those that are stored and, from `first` on, those of other spans."""
-    stack = SpanRows(first)
+    stack = LaneStack(first)
     for _, depth, begin, end, *_, is_short in rows:
         if depth is not None:
             yield depth

@@ -6,7 +6,11 @@ of a newer version replace those that it no longer has, and what is held of the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Collection
 from typing import Any, Literal
 
 import duckdb
@@ -21,6 +25,10 @@ MEMORY = 192 * 2**20
 """Bytes of sums that are held, about."""
 
 SUM_BYTES = 150
+
+THREADS = 2
+DATABASE = "384MB"
+"""The most memory of the database, sums included; beyond that it writes to disk."""
 
 _TABLES = f"""
 CREATE SCHEMA part;
@@ -52,12 +60,18 @@ class HeldFile:
 
 
 class Held:
-    """The sidecars of one table that this process knows. One thread at a time may call `follow`."""
+    """The sidecars of one table that this process knows. Whoever reads `files` and the tables has the lock."""
 
     def __init__(self, sidecars: Sidecars | None, memory: int = MEMORY) -> None:
         self.sidecars = sidecars
         self.files: dict[str, HeldFile] = {}
-        self.database = duckdb.connect(config={"preserve_insertion_order": False})
+        self.lock = threading.Lock()
+        spill = tempfile.mkdtemp(prefix="tailrace-rollups-")
+        weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
+        self.database = duckdb.connect(
+            config={"memory_limit": DATABASE, "threads": THREADS, "temp_directory": spill}
+        )
+        self.database.execute("SET preserve_insertion_order = false")
         self.database.execute(_TABLES)
         Catalog().prepare(self.database, "part.ticks_ns")
         self._sums = memory // SUM_BYTES
@@ -65,9 +79,13 @@ class Held:
         self.level = 0
         """The lowest level that is held; all sums from there on are."""
 
-    def follow(self, paths: Iterable[str]) -> None:
-        """Hold the sidecars of these data files, as far as they are there, and no others."""
-        wanted = set(paths)
+    def follow(self, paths: Collection[str]) -> dict[str, HeldFile]:
+        """Hold the sidecars of these data files, as far as they are there, and no others. Return the files."""
+        with self.lock:
+            self._follow(set(paths))
+            return dict(self.files)
+
+    def _follow(self, wanted: set[str]) -> None:
         for path in self.files.keys() - wanted:
             self._forget(self.files.pop(path))
         if self.sidecars is None:
@@ -88,9 +106,12 @@ class Held:
         """Forget the sidecars that cannot be read to their end; return whether there are any."""
         if self.sidecars is None:
             return False
-        damaged = [path for path, file in self.files.items() if self.sidecars.refuse(file.sidecar)]
-        for path in damaged:
-            self._forget(self.files.pop(path))
+        with self.lock:
+            damaged = [
+                path for path, file in self.files.items() if self.sidecars.refuse(file.sidecar)
+            ]
+            for path in damaged:
+                self._forget(self.files.pop(path))
         return bool(damaged)
 
     def paths(self, numbers: Collection[int]) -> list[str]:

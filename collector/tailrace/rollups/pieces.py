@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import duckdb
 
 from tailrace.rollups.events import EVENTS, SPAN
-from tailrace.rollups.held import Held
+from tailrace.rollups.held import Held, HeldFile
 from tailrace.rollups.row_source import RowSource
 
 _TAKEN = """
@@ -23,7 +23,7 @@ WITH reached AS (
     least(l.short + f.scale, CASE WHEN f.timed THEN l.log ELSE l.short END) AS finest,
     CASE WHEN f.timed THEN l.first::HUGEINT * (1::HUGEINT << l.log) ELSE l.tick_first::HUGEINT * (1::HUGEINT << l.short) END AS opens,
     CASE WHEN f.timed THEN l.ends ELSE l.tick_ends END AS closes, l.rate
-  FROM file_lane AS f
+  FROM file_lane AS f SEMI JOIN mine USING (file)
   JOIN lane AS l ON l.source = f.source AND l.session = f.session AND l.stream = f.stream
     AND l.substream IS NOT DISTINCT FROM f.substream
   WHERE f.low < CASE WHEN f.timed THEN l.behind::HUGEINT * (1::HUGEINT << l.log) ELSE l.tick_behind::HUGEINT * (1::HUGEINT << l.short) END
@@ -37,6 +37,8 @@ JOIN (
 ) AS v USING (file, finest)
 """
 """Choose the level of each lane of each file; null where rows are to be read."""
+
+_MINE = "CREATE OR REPLACE TEMP TABLE mine AS SELECT unnest(?::INTEGER[]) AS file"
 
 _RAW = "CREATE OR REPLACE TEMP TABLE raw AS SELECT DISTINCT file FROM taken WHERE level IS NULL"
 
@@ -87,8 +89,21 @@ JOIN lane AS l ON l.source = e.source AND l.session = e.session AND l.stream = e
 """  # noqa: S608 - our own words
 
 
-def gather(database: duckdb.DuckDBPyConnection, held: Held, rows: RowSource) -> None:
-    """Make the table `pieces`, of the lanes in the table `lane` and of the spans in the table `begun`."""
+def gather(
+    database: duckdb.DuckDBPyConnection, held: Held, files: dict[str, HeldFile], rows: RowSource
+) -> None:
+    """Make the table `pieces`, of the lanes in the table `lane` and of the spans in the table `begun`.
+
+    `files` are those of the version that had a sidecar; some may no longer be held."""
+    with held.lock:
+        mine = {path: file.number for path, file in files.items() if held.files.get(path) is file}
+        database.execute(_MINE, [list(mine.values())])
+        _gather(database, held, mine, rows)
+
+
+def _gather(
+    database: duckdb.DuckDBPyConnection, held: Held, mine: dict[str, int], rows: RowSource
+) -> None:
     database.execute(f"{_TAKEN}; {_RAW}; {_NEAR}")
     taken = database.execute("SELECT DISTINCT file, level FROM taken").fetchall()
     raw = {file for file, level in taken if level is None}
@@ -114,7 +129,7 @@ def gather(database: duckdb.DuckDBPyConnection, held: Held, rows: RowSource) -> 
             " JOIN near AS n ON n.number = l.number AND n.timed = e.timed WHERE e.spot >= n.since"
         )
         parts.append(_ROWS.format(events=events) + near)
-    if lacking := [path for path in rows.paths if path not in held.files]:
+    if lacking := [path for path in rows.paths if path not in mine]:
         events = EVENTS.format(rows=rows.of(lacking, "all_rows"), condition="true")
         parts.append(_ROWS.format(events=events))
     sql = " UNION ALL ".join(f"({part})" for part in parts)

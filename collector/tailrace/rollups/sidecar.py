@@ -1,9 +1,9 @@
 """Sidecars on disk: two files beside the table for each data file, by the name of the latter.
 
-The one with `cells` in its name has the sums, and in its metadata the header; the file with
-`longs` in its name has the long spans. HASH is of the data file's path in the table. Data files never change, so a sidecar is right as
-long as it is there, and may be deleted at any time. A table behind a URL, and one in whose directory nothing
-may be written, has its sidecars in the user's cache.
+They are in `STORE/rollups/v1`, named after the hash of the data file's path in the table. The one with `cells`
+in its name has the sums, and in its metadata the header; the one with `longs` has the long spans. Data files
+never change, so a sidecar is right as long as it is there, and may be deleted at any time. A table behind a URL,
+and one in whose directory nothing may be written, has its sidecars in the user's cache.
 """
 
 from __future__ import annotations

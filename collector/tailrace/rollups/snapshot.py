@@ -6,9 +6,10 @@ nanoseconds, or for a session without wall time nanoseconds from its arrival on.
 
 from __future__ import annotations
 
+import copy
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tailrace.export.clocks import Facts, Key, SessionClock, axis, placed
 from tailrace.export.lost import EVENTS_OF, GAPS_OF, Gap, Neighbourhood, between
@@ -122,17 +123,29 @@ class Snapshot:
         self.held = Held(None) if held is None else held
         self.database = self.held.database.cursor()
         self.rows = RowSource(engine.table, self.database)
-        self.held.follow(self.rows.paths)
+        self.files = self.held.follow(self.rows.paths)
         self._names: dict[Label, str | None] = {}
+        self._begun = list(engine.rows(_BEGUN))
         self._note_begun()
+
+    def beside(self, engine: Engine) -> Self:
+        """Return the same with another engine on the same version, for another thread, with all that is known."""
+        other = copy.copy(self)
+        other.engine = engine
+        other.database = self.held.database.cursor()
+        other.rows = RowSource(engine.table, other.database)
+        other._note_begun()  # noqa: SLF001 - our own class
+        return other
+
+    def interrupt(self) -> None:
+        """Make what runs in another thread fail."""
+        self.database.interrupt()
 
     @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
         """Return how far the lanes reach, without sessions that others replace."""
-        known = [
-            each.extent for file in self.held.files.values() for each in file.sidecar.header.lanes
-        ]
-        lacking = [path for path in self.rows.paths if path not in self.held.files]
+        known = [each.extent for file in self.files.values() for each in file.sidecar.header.lanes]
+        lacking = [path for path in self.rows.paths if path not in self.files]
         if lacking:
             sql = EXTENTS.format(rows=self.rows.of(lacking, "extent_rows"))
             known += [LaneExtent(*row) for row in self.database.execute(sql).fetchall()]
@@ -189,7 +202,7 @@ class Snapshot:
         }
 
     def _note_begun(self) -> None:
-        rows = list(self.engine.rows(_BEGUN))
+        rows = self._begun
         self.database.execute(_BEGUN_TABLE)
         if rows:
             marks = ", ".join("?" * len(rows[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.export.nesting import DEEPEST
 
 
-class SpanRows:
+class LaneStack:
     """The rows of one lane, from `first` on. Spans come by their begins and, of equal begins, the longer first."""
 
     __slots__ = ("_ends", "_first")
