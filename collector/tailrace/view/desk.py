@@ -69,7 +69,7 @@ class DeskSnapshot(NamedTuple):
 
 
 class TimelineDesk:
-    """The known facts of the newest snapshot's timeline, for one question at a time."""
+    """All that is known of the newest snapshot's timeline, for one question at a time."""
 
     def __init__(self, store: str) -> None:
         self.lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""List the missing events, and between which times they are missing."""
+"""Show the gaps: what is missing, and between which times."""
 
 from __future__ import annotations
 

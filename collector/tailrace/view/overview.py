@@ -1,4 +1,4 @@
-"""Describe what there is: the store, its sources, and what is missing from them."""
+"""Show what there is: the store, its sources, and what is missing from them."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, froz
 
 
 class OfSelection(ApiQuestion, frozen=True, kw_only=True):
-    """The rows to take: everything, or what belongs to these sources, sessions (beginnings of ids) and streams, and
+    """A selection: everything, or what belongs to these sources, sessions (beginnings of ids) and streams, and
     begins from `from` on, and before `to`."""
 
     source: list[Word] = []

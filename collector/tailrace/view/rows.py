@@ -36,7 +36,7 @@ WHERE kind IN ('instant', 'counter', 'annotation') AND {condition}
 
 
 class _Span(NamedTuple):
-    """The facts by which a span's relatives are found."""
+    """The columns by which a span's relatives are found."""
 
     source: str
     session: str

@@ -112,7 +112,7 @@ class RowPlace(msgspec.Struct, kw_only=True):
 
 
 class ShownEvent(msgspec.Struct, kw_only=True):
-    """A row that `search` finds. `duration` is null for what has none, and for an open span."""
+    """An event that `search` finds. `duration` is null for what has none, and for an open span."""
 
     place: RowPlace
     stream: str

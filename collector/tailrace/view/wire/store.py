@@ -55,7 +55,7 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
 
 
 class CollectorHealth(msgspec.Struct, kw_only=True):
-    """The status of the running collector."""
+    """The state of the running collector, in its own words."""
 
     pid: int
     state: str
@@ -113,7 +113,7 @@ class MissingFacts(msgspec.Struct, kw_only=True):
 
 
 class OverviewAnswer(msgspec.Struct, kw_only=True):
-    """The contents of the store and, before all, what is missing. `worst` are the streams that lack most."""
+    """All that is there and, before all, what is missing. `worst` are the streams that lack most."""
 
     version: int
     whole: Whole

@@ -12,7 +12,7 @@ from tailrace.view.wire.parts import Ns, Ticks, Whole
 
 
 class LaneName(msgspec.Struct, kw_only=True):
-    """The names of a lane: a stream of a session, or one of its substreams. An empty stream is no known one."""
+    """The name of a lane: a stream of a session, or one of its substreams. An empty stream is no known one."""
 
     source: str
     session: str
@@ -105,7 +105,7 @@ class FrameGap(msgspec.Struct, kw_only=True):
 
 
 class FrameAnswer(msgspec.Struct, kw_only=True):
-    """The contents of a window: every long span, buckets of short ones, and each gap.
+    """The content of a window: every long span, buckets of short ones, and each gap.
 
     `bucket` is the width of a bucket in ns; `coarse` says that it is wider than a pixel, for want of room."""
 
