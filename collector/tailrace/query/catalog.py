@@ -19,7 +19,7 @@ import duckdb
 from tailrace.model.columns import COLUMNS, Column
 from tailrace.query.names import GIVEN, NAMES
 from tailrace.query.parts import HIDE, KEPT, PARTS, REPLACING, SHOWN, SHOWN_EXCEPT_HIDDEN
-from tailrace.query.rows import Facts, row_views
+from tailrace.query.rows import RowFacts, row_views
 from tailrace.query.views import TYPES, VIEWS
 
 _BASE = "part.shown"
@@ -81,7 +81,7 @@ class Catalog:
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
         self._shown = SHOWN
-        self._facts = Facts()
+        self._facts = RowFacts()
         self._stated: Stated | None = None
         self._filled: set[str] = set()
         self._timed_known = False
@@ -95,7 +95,7 @@ class Catalog:
         """Note that `stored` has changed, so that tables of its rows must be filled again."""
         self._stated = stated
         self._filled.clear()
-        self._facts = Facts()
+        self._facts = RowFacts()
         self._timed_known = False
 
     def prepare(self, connection: duckdb.DuckDBPyConnection, statement: str) -> None:
@@ -205,7 +205,7 @@ def _show(select: str) -> str:
 
 
 @cache
-def _definitions(facts: Facts) -> dict[str, Definition]:
+def _definitions(facts: RowFacts) -> dict[str, Definition]:
     """Return all views and macros by name; each stands behind those that it needs."""
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
@@ -220,7 +220,7 @@ def _definitions(facts: Facts) -> dict[str, Definition]:
     }  # fmt: skip
 
 
-_GENERAL = _definitions(Facts())
+_GENERAL = _definitions(RowFacts())
 _PUBLIC = frozenset(name for name in _GENERAL if "." not in name)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tailrace.query.names import ANSWERED
 
 
-class Facts(NamedTuple):
+class RowFacts(NamedTuple):
     """The steps that rows of a snapshot need. True also where nobody has looked."""
 
     begun: bool = True
@@ -63,7 +63,7 @@ WHERE e.time IS NULL
 """Rows with the times that their clocks tell by now. Stored times stay as they are, so that conditions on them prune."""
 
 
-def row_views(facts: Facts) -> dict[str, str]:
+def row_views(facts: RowFacts) -> dict[str, str]:
     """Return the views of rows, by name; each stands behind those that it needs."""
     stored = {
         "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
@@ -82,6 +82,6 @@ def row_views(facts: Facts) -> dict[str, str]:
     return views
 
 
-def _session_rows(facts: Facts) -> str:
+def _session_rows(facts: RowFacts) -> str:
     rows = "part.kept_sessions"
     return ANSWERED.format(rows=rows) if facts.asked else f"FROM {rows}"
