@@ -85,7 +85,7 @@ FORMS = [
     (2, "diff", "{store}", "{store}", "--name", "{attack}"),
     (2, "diff", "{missing}", "{store}"),
     (1, "diff", "{certificate}", "{store}"),
-    (1, "view", "{missing}"),
+    (2, "view", "{missing}"),
     (2, "view", "--listen", "{attack}", "{store}"),
     (2, "view", "--store", "{store}", "{attack}"),
     (5, "view", "--unix", "{missing}/x", "{store}"),
