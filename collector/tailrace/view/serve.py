@@ -80,7 +80,7 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
         ws="none",
         lifespan="on",
         loop="asyncio",
-        log_level="warning",
+        log_level="error",
         access_log=False,
         proxy_headers=False,
         server_header=False,
