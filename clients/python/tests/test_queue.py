@@ -29,7 +29,7 @@ class Course(RuleBasedStateMachine):
         self.put_bytes = 0
         self.turn = 0
         self.connection = []
-        """Bytes of this connection that the kernel has."""
+        """Return how many bytes of this connection the kernel holds."""
         self.arrived = set()
         self.given = []
 

@@ -44,7 +44,7 @@ class FlameNode(NamedTuple):
 
 
 class FlameGraph(NamedTuple):
-    """The nodes, and how many spans of the window have not ended and are in none of them."""
+    """The nodes of a flame graph. `open` counts the spans of the window that have not ended: no node counts them."""
 
     unit: str
     nodes: list[FlameNode]

@@ -18,7 +18,8 @@ class Cell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """Cells that are not empty. Column n begins at `since` + n * `width`; `open` spans are in none."""
+    """The cells that contain spans. Column n begins at `since` + n * `width` ns. `open` counts the spans that have
+    not ended: no cell counts them."""
 
     since: int | None
     width: int

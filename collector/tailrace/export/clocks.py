@@ -123,7 +123,7 @@ class Extent(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """A session's clock, as the view `sessions` has it."""
+    """The clock, the times and the peer of a session, as the view `sessions` shows them."""
 
     source: str
     format: str

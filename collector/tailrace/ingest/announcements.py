@@ -95,7 +95,7 @@ class Announcements:
         return known
 
     def move(self, id_: str, incarnation: Incarnation) -> None:
-        """Give a session an earlier incarnation: its own was in doubt, and is the same after all."""
+        """Let a session continue an earlier incarnation, once the ingest has found that both are of one run."""
         known = self._known[id_]
         known.incarnation.state.id = ""
         incarnation.announce(id_)

@@ -47,7 +47,7 @@ class FrameSpans(msgspec.Struct, frozen=True):
 
 
 class FrameInstants(msgspec.Struct, frozen=True):
-    """FrameInstants, annotations, ends without a begin, and counters without a number, as columns. `kind`, `name`
+    """Instants, annotations, ends without a begin, and counters without a number, as columns. `kind`, `name`
     and `offset` are None of several."""
 
     lane: list[int]

@@ -41,7 +41,8 @@ class Buckets(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A session's window. `short` is the logarithm of the ticks that a span in a bucket may not reach.
+    """The window on the clock of one session. Spans of 2 ** `short` ticks or more are drawn one by one, and shorter
+    spans are counted in buckets.
 
     A tick is at (tick + `offset`) / `rate` seconds behind `zero`, which is None if it has no place."""
 

@@ -178,7 +178,7 @@ class Asking:
 
 
 def _turned(turn: DeskTurn, work: Callable[[DeskTurn], T]) -> T:
-    """Do the work; again if files of a snapshot were deleted meanwhile, so that all figures are of one version."""
+    """Do the work on one snapshot, and repeat it on a newer one if files were deleted meanwhile."""
     for _ in range(ATTEMPTS):
         good = False
         try:

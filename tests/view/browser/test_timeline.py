@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from tailrace_client import Emitter
+from tests.export.drawn import of_perfetto
 from tests.system.collector import until
 from tests.view.browser.conftest import LOST
 from tests.view.browser.pages import PHONE
@@ -66,18 +67,37 @@ def test_a_run_without_loss_has_no_hatch(open_page, runs_viewer, run_of):
     assert page.lossy_columns() == []
 
 
-def test_a_shared_link_restores_the_view(open_page, runs_viewer, run_of):
-    begin = run_of.second
-    page = open_page(runs_viewer, f"#/timeline?from={begin}&to={begin + 10 * STEP}")
-    page.until_text(".status", "lanes")
-    canvas = page.page.locator("canvas.lanes")
-    box = canvas.bounding_box()
+def select(page):
+    """Select a range of what is in sight with the mouse."""
+    box = page.page.locator("canvas.lanes").bounding_box()
     page.page.keyboard.down("Shift")
     page.page.mouse.move(box["x"] + 400, box["y"] + 200)
     page.page.mouse.down()
     page.page.mouse.move(box["x"] + 800, box["y"] + 200, steps=5)
     page.page.mouse.up()
     page.page.keyboard.up("Shift")
+
+
+def test_a_selected_range_is_saved_for_perfetto(open_page, runs_viewer, run_of, tmp_path):
+    begin = run_of.second
+    page = open_page(runs_viewer, f"#/timeline?from={begin}&to={begin + 10 * STEP}")
+    page.until_text(".status", "lanes")
+    select(page)
+    page.until_text(".details table", "solve")
+    first, last = parse_qs(page.hash.partition("?")[2])["sel"][0].split(",")
+    with page.page.expect_download() as download:
+        page.page.get_by_role("link", name="Perfetto file").click()
+    download.value.save_as(tmp_path / "trace")
+    solves = [each for each in of_perfetto(tmp_path / "trace") if each.name == "solve"]
+    assert solves
+    assert all(int(first) <= each.begin < int(last) for each in solves)
+
+
+def test_a_shared_link_restores_the_view(open_page, runs_viewer, run_of):
+    begin = run_of.second
+    page = open_page(runs_viewer, f"#/timeline?from={begin}&to={begin + 10 * STEP}")
+    page.until_text(".status", "lanes")
+    select(page)
     page.until_text(".details table", "solve")
     page.page.keyboard.press("+")
     page.page.wait_for_timeout(400)

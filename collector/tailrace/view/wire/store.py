@@ -113,7 +113,7 @@ class MissingFacts(msgspec.Struct, kw_only=True):
 
 
 class OverviewAnswer(msgspec.Struct, kw_only=True):
-    """All that is there and, before all, what is missing. `worst` are the streams that lack most."""
+    """The sources and what they lack. `worst` lists the streams from which most events are missing."""
 
     version: int
     whole: Whole

@@ -13,6 +13,6 @@ export function links(timeline) {
     h("button", { type: "button", class: "primary", on: { click: () => timeline.zoomToSelection() } }, "Zoom"),
     h("a", { class: "button", href: format("statistics", range) }, "Statistics"),
     h("a", { class: "button", href: format("notes", range) }, "Note"),
-    exports.includes("perfetto") ? h("a", { class: "button", href: question("export", { "to_format": null, to: to, from, format: "perfetto", ...timeline.filters }), download: "" }, "Perfetto file") : null,
+    exports.includes("perfetto") ? h("a", { class: "button", href: question("export", { format: "perfetto", ...range }), download: "" }, "Perfetto file") : null,
   ];
 }
