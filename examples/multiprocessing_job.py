@@ -71,7 +71,7 @@ def main(address: str, store: str | None) -> None:
     with tailrace.open(store) as results:
         workers = ended(results, job)
         pieces = results.spans(session=workers, name="piece")
-        print(f"{len(pieces)} pieces of work; {pieces.completeness.text}")
+        print(f"{pieces.count()} pieces of work; {pieces.completeness.text}")
         print(
             results.sql(
                 """

@@ -28,6 +28,8 @@ needs_compiler = pytest.mark.skipif(
     reason="no C compiler with Python's headers: apt install gcc python3-dev",
 )
 
+PAGE = ROOT / "collector/tailrace/view/page"
+
 CONFIG = """
 [admin]
 listen = "127.0.0.1:0"
@@ -48,7 +50,7 @@ READ = """
 import sys, tailrace
 with tailrace.open(sys.argv[1]) as store:
     spans = store.spans(name="step")
-    print(len(spans), spans.completeness.complete, tailrace.__file__)
+    print(spans.count(), spans.completeness.complete, tailrace.__file__)
 """
 
 
@@ -64,8 +66,15 @@ def test_the_wheel_holds_its_package_and_nothing_else(collector_wheel):
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tailrace"}
     assert "tailrace/py.typed" in names
-    inside = {name.rpartition(".")[2] for name in names if name.startswith("tailrace/")}
+    page = [name for name in names if name.startswith("tailrace/view/page/")]
+    inside = {
+        name.rpartition(".")[2] for name in {*names} - {*page} if name.startswith("tailrace/")
+    }
     assert inside <= {"py", "pyi", "typed", "so"}
+    files = {
+        str(path.relative_to(ROOT / "collector")) for path in PAGE.rglob("*") if path.is_file()
+    }
+    assert {*page} == files
 
 
 def test_its_command_works_as_installed(environment):

@@ -7,10 +7,11 @@ from fractions import Fraction
 from tailrace.export.clocks import LATEST, sessions
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Selected
-from tailrace.export.timeline import DrawnRows, Item, Lane
+from tailrace.export.timeline import DrawnRows
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience
 from tailrace.reading.question import Filters
+from tests.query import test_counters as counters
 
 _SPANS = """
 SELECT source, session, stream, substream, name, depth, start, "end", open, time, aligned, "offset" FROM spans
@@ -180,26 +181,15 @@ class _Asked:
             if begin is None or (found := self._bucket(key, session, tick, offset)) is None:
                 continue
             shown = "(span without a name)" if name is None else name
-            item = Item(
-                Lane(session, "", None),
-                kind,
-                shown,
-                None,
-                None,
-                None,
-                None,
-                begin,
-                None,
-                open=False,
-                attributes=attributes,
-            )
-            yield key, kind, item, found, begin, offset
+            numbers = counters.numbers(shown, attributes) if kind == "counter" else []
+            values = {called: value for called, value in numbers if value is not None}
+            yield key, shown, kind, values, found, begin, offset
 
     def instants(self):
         sums = {}
-        for key, kind, item, found, begin, offset in self._placed_events():
-            if kind != "counter" or not item.values():
-                sums.setdefault((key, found), []).append((begin, kind, item.name, offset))
+        for key, name, kind, values, found, begin, offset in self._placed_events():
+            if not values:
+                sums.setdefault((key, found), []).append((begin, kind, name, offset))
         return [
             (
                 key,
@@ -214,14 +204,11 @@ class _Asked:
 
     def counters(self):
         sums = {}
-        for key, kind, item, found, begin, offset in self._placed_events():
-            if kind == "counter":
-                for name, value in item.values().items():
-                    spot = self.naive.times[*key[:2], offset]
-                    order = begin if spot is None else spot
-                    sums.setdefault((key, found, name), []).append(
-                        (order, offset, float(value), begin)
-                    )
+        for key, _, _, values, found, begin, offset in self._placed_events():
+            for name, value in values.items():
+                spot = self.naive.times[*key[:2], offset]
+                order = begin if spot is None else spot
+                sums.setdefault((key, found, name), []).append((order, offset, float(value), begin))
         return [
             (key, name, rows[0][3] if len(rows) == 1 else found[1], len(rows),
              min(r[2] for r in rows), max(r[2] for r in rows), max(rows)[2])

@@ -3,7 +3,6 @@ of a real daemon."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -56,6 +55,5 @@ def test_a_request_is_one_tree_over_programs_and_runs_are_told_apart_by_labels(c
         served = list(store.sql("SELECT attributes FROM spans WHERE name = 'serve'"))
         assert len(served) == 2
         for row in served:
-            attributes = json.loads(row["attributes"])
-            assert attributes["error"] == "ValueError"
-            assert attributes["error_message"] == "no such cell"
+            assert row["attributes"]["error"] == "ValueError"
+            assert row["attributes"]["error_message"] == "no such cell"

@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyarrow import parquet
 
+from tailrace.query.catalog import Catalog, nothing
 from tailrace.rollups.events import COLUMNS, EVENTS, LANE, SPAN, added
 from tailrace.rollups.extents import EXTENTS, JOINED, LaneExtent
 from tailrace.rollups.sidecar import RollupHeader, SidecarLane, Sidecars
@@ -118,6 +119,8 @@ def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
     file = parquet.ParquetFile(source, read_dictionary=_WORDS)
     with duckdb.connect(config={"memory_limit": MEMORY, "threads": 1}) as database:
         database.execute("SET preserve_insertion_order = false")
+        database.execute(f"CREATE SCHEMA part; CREATE VIEW stored AS {nothing()}")
+        Catalog().prepare(database, "part.numbers")
         lanes = _note_lanes(database, file)
         first = _first_level(database, file)
         _sum_up(database, file, first)

@@ -17,60 +17,40 @@ COLUMNS = (
 
 LANE = "source, session, stream, substream"
 
-NUMBER = "('BIGINT', 'UBIGINT', 'DOUBLE')"
-
-POINTER = "'/args/' || replace(replace({}, '~', '~0'), '/', '~1')"
-
-_SHOWN = """
+_DRAWN = """
 SELECT source, session, stream, substream, depth, "offset", start, "end", kind, attributes,
   CASE WHEN name IS NOT NULL THEN '=' || name
     WHEN contains(attributes, '"$name"') AND json_valid(attributes) THEN
       concat('?', id, ' ', attributes ->> '$."$name"')
     WHEN id IS NOT NULL THEN concat('?', id, ' ') ELSE '' END AS label,
   time IS NOT NULL AS timed, coalesce(time, start, "end") AS spot,
-  CASE WHEN kind = 'counter' THEN
-    CASE WHEN json_valid(attributes) THEN CASE WHEN json_type(attributes) = 'OBJECT' THEN attributes END END
-  END AS object
+  CASE WHEN kind = 'counter' THEN part.numbers(attributes) END AS numbers
 FROM {rows}
 WHERE (kind = 'span' AND start IS NOT NULL OR kind IN ('instant', 'annotation', 'counter')
     OR kind = 'end' AND NOT coalesce(contains(attributes, 'begin_forgotten'), false))
   AND spot IS NOT NULL AND ({condition})
 """
 
-_VALUED = f"""
-SELECT *,
-  CASE WHEN json_type(object, '$.value') IN {NUMBER} THEN (object ->> '$.value')::DOUBLE
-    WHEN json_type(object, '$."tailrace.counter"') IN {NUMBER} THEN (object ->> '$."tailrace.counter"')::DOUBLE
-  END AS value,
-  CASE WHEN value IS NULL AND json_type(object, '$.args') = 'OBJECT' THEN
-    list_filter(json_keys(object, '$.args'), lambda key: json_type(object, {POINTER.format("key")}) IN {NUMBER})
-  END AS keys
-FROM ({_SHOWN})
-"""  # noqa: S608 - our own words
-
 _SAME = """
   source, session, stream, substream, timed, depth, spot AS edge, spot, start, 1::BIGINT AS "count"
 """
 
 EVENTS = f"""
-WITH valued AS ({_VALUED})
+WITH drawn AS ({_DRAWN})
 SELECT {_SAME}, CASE WHEN kind = 'span' THEN {SPAN} ELSE {INSTANT} END::TINYINT AS what,
   CASE WHEN kind = 'span' THEN
     least(greatest(coalesce("end", start)::HUGEINT - start, 0), 9223372036854775807)::BIGINT ELSE 0 END AS busy,
   busy AS longest, label, NULL::VARCHAR AS member, "offset", CASE WHEN kind <> 'span' THEN kind END AS kind,
   NULL::DOUBLE AS least, NULL::DOUBLE AS most, NULL::DOUBLE AS latest
-FROM valued WHERE kind <> 'counter' OR value IS NULL AND coalesce(len(keys), 0) = 0
-UNION ALL
-SELECT {_SAME}, {COUNTER}::TINYINT, 0, 0, label, NULL, "offset", NULL, value, value, value
-FROM valued WHERE value IS NOT NULL
+FROM drawn WHERE coalesce(len(numbers), 0) = 0
 UNION ALL
 SELECT * EXCLUDE (number), number, number, number FROM (
-  SELECT {_SAME}, {COUNTER}::TINYINT, 0, 0, label, key, "offset", NULL,
-    (object ->> ({POINTER.format("key")}))::DOUBLE AS number
-  FROM (SELECT *, unnest(keys) AS key FROM valued WHERE value IS NULL)
+  SELECT {_SAME}, {COUNTER}::TINYINT, 0, 0, label, number.member, "offset", NULL, number.value::DOUBLE AS number
+  FROM (SELECT * EXCLUDE (numbers), unnest(numbers) AS number FROM drawn WHERE numbers IS NOT NULL)
 )
 """  # noqa: S608 - our own words
-"""The events of `rows`, each as a sum of one; `condition` selects rows by columns of the table."""
+"""The events of `rows`, each as a sum of one; `condition` selects rows by columns of the table. It names parts of
+`query.parts`, which must be defined."""
 
 KEYS = "what, timed, depth"
 """The columns that separate sums within a lane, beside the names of counters."""

@@ -73,7 +73,7 @@ class Held:
         )
         self.database.execute("SET preserve_insertion_order = false")
         self.database.execute(_TABLES)
-        Catalog().prepare(self.database, "part.ticks_ns")
+        Catalog().prepare(self.database, "part.ticks_ns part.numbers")
         self._sums = memory // SUM_BYTES
         self._number = 0
         self.level = 0
