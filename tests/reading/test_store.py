@@ -20,8 +20,8 @@ from tests.store.s3_server import RunningS3
 
 WRITER = Path(writer.__file__)
 
-FILES = 24
-ROWS = 50_000
+FILES = 48
+ROWS = 30_000
 """So many rows that an answer is not buffered as a whole."""
 
 

@@ -53,6 +53,19 @@ def test_a_gap_and_an_open_span_are_in_every_frame(framed, pixels):
     assert (0, 350, None, "open", 1, 0) in spans_of(found)
 
 
+def test_names_of_any_length_are_short_in_a_frame_and_stay_apart(framed):
+    """Two counters whose long names differ at the end only are two."""
+    names = ["x" * 100_000 + end for end in "ab"]
+    rows = [
+        row("counter", name=name, start=100, offset=10 * n, attributes={"value": n})
+        for n, name in enumerate(names)
+    ]
+    found = framed([*rows, row(name=names[0], start=1, end=900, offset=99)], 0, 1000, 10)
+    assert sorted(zip(found.counters.least, found.counters.count, strict=True)) == [(0, 1), (1, 1)]
+    assert len({found.names[code] for code in found.counters.name}) == 2
+    assert all(name.startswith("x" * 1000) and len(name) < 1100 for name in found.names if name)
+
+
 def test_an_empty_window_is_refused(framed):
     with pytest.raises(ValueError, match="empty window"):
         framed([], 5, 5, 100)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import stat
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tailrace.errors import FullError, StoreError
 from tailrace.store import notes as module
 from tailrace.store.notes import ListedNotes, Note, NoteStore
+from tests.system.test_odd_files import nobody
 
 
 def note(text="slow here", **values):
@@ -96,20 +97,26 @@ def test_a_place_that_is_no_directory_is_an_error_and_not_an_absence(tmp_path):
         notes.add(note())
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; run as a user")
-def test_a_store_that_may_only_be_read_says_so(tmp_path):
-    notes = NoteStore(str(tmp_path), {})
+@pytest.fixture
+def everybodys():
+    """A directory that is everybody's to read."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_a_store_that_may_only_be_read_says_so(everybodys):
+    notes = NoteStore(str(everybodys), {})
     notes.add(note())
-    for path in (tmp_path / "notes", tmp_path):
-        path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    try:
+    for path in (everybodys / "notes", everybodys):
+        path.chmod(0o555)
+    with nobody():
         assert "may not write" in notes.refused
         with pytest.raises(StoreError, match="keep a note"):
             notes.add(note())
         assert len(notes.list().notes) == 1
-    finally:
-        tmp_path.chmod(stat.S_IRWXU)
-        (tmp_path / "notes").chmod(stat.S_IRWXU)
+    everybodys.chmod(0o755)
+    (everybodys / "notes").chmod(0o755)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):

@@ -17,19 +17,27 @@ COLUMNS = (
 
 LANE = "source, session, stream, substream"
 
-_DRAWN = """
-SELECT source, session, stream, substream, depth, "offset", start, "end", kind, attributes,
-  CASE WHEN name IS NOT NULL THEN '=' || name
-    WHEN contains(attributes, '"$name"') AND json_valid(attributes) THEN
+LABEL_MAX = 1000
+"""Characters of a name in a label. A timeline shows fewer; a label is copied for each step of a sum."""
+
+BY_NAME = f"'=' || CASE WHEN length({{0}}) <= {LABEL_MAX} THEN {{0}} ELSE left({{0}}, {LABEL_MAX}) || '…' || md5({{0}}) END"
+"""The label of a row that has the name `{0}`. The names of counters stay apart from one another, however long."""
+
+# DuckDB evaluates an expression of one branch for all rows where it occurs twice, so text is left out before it
+# is parsed: one attribute of 10 MB takes 100 MB to parse.
+_DRAWN = f"""
+SELECT source, session, stream, substream, depth, "offset", start, "end", kind,
+  CASE WHEN name IS NOT NULL THEN {BY_NAME.format("name")}
+    WHEN json_valid(CASE WHEN contains(attributes, '"$name"') THEN attributes END) THEN
       concat('?', id, ' ', attributes ->> '$."$name"')
     WHEN id IS NOT NULL THEN concat('?', id, ' ') ELSE '' END AS label,
   time IS NOT NULL AS timed, coalesce(time, start, "end") AS spot,
-  CASE WHEN kind = 'counter' THEN part.numbers(attributes) END AS numbers
-FROM {rows}
+  part.numbers(CASE WHEN kind = 'counter' THEN attributes END) AS numbers
+FROM {{rows}}
 WHERE (kind = 'span' AND start IS NOT NULL OR kind IN ('instant', 'annotation', 'counter')
     OR kind = 'end' AND NOT coalesce(contains(attributes, 'begin_forgotten'), false))
-  AND spot IS NOT NULL AND ({condition})
-"""
+  AND spot IS NOT NULL AND ({{condition}})
+"""  # noqa: S608 - our own words
 
 _SAME = """
   source, session, stream, substream, timed, depth, spot AS edge, spot, start, 1::BIGINT AS "count"

@@ -15,6 +15,7 @@ from tailrace.export.clocks import Facts, Key, SessionClock, axis, placed
 from tailrace.export.lost import EVENTS_OF, GAPS_OF, Gap, Neighbourhood, between
 from tailrace.query.engine import Engine
 from tailrace.query.filters import one_of
+from tailrace.rollups.events import BY_NAME
 from tailrace.rollups.extents import EXTENTS, LaneExtent, of_sessions
 from tailrace.rollups.held import Held
 from tailrace.rollups.row_source import RowSource
@@ -39,17 +40,17 @@ LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USIN
 """
 """`clocks.FACTS` of all sessions with a word of their own, without counting their rows."""
 
-_BEGUN = """
+_BEGUN = f"""
 SELECT b.source, b.session, b.stream, b.substream, b.time IS NOT NULL AS timed, b.depth,
   coalesce(b.time, b.start) AS spot, b.start,
   least(greatest(coalesce(e."end", b.start)::HUGEINT - b.start, 0), 9223372036854775807)::BIGINT AS longest,
-  CASE WHEN b.name IS NOT NULL THEN '=' || b.name
+  CASE WHEN b.name IS NOT NULL THEN {BY_NAME.format("b.name")}
     ELSE concat('?', b.id, ' ', part.asked_name(b.attributes)) END AS label,
   b."offset", e.id IS NULL AS open
 FROM part.kept_open AS b
 LEFT JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
 WHERE b.start IS NOT NULL
-"""
+"""  # noqa: S608 - our own words
 """Spans that have the row of a begin and no row of a whole span: open, or ended when the begin was forgotten."""
 
 _BEGUN_TABLE = """

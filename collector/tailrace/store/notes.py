@@ -123,7 +123,7 @@ class _Directory:
     @property
     def refused(self) -> str | None:
         lowest = self._path if self._path.is_dir() else self._path.parent
-        if os.access(lowest, os.W_OK | os.X_OK):
+        if os.access(lowest, os.W_OK | os.X_OK, effective_ids=True):
             return None
         return f"{lowest}: this user may not write there"
 

@@ -15,8 +15,9 @@ from tests.view.viewer import Viewer
 LOST = 5
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """Chromium. Playwright keeps an event loop running, which would be in the way of other files' tests."""
     if importlib.util.find_spec("playwright") is None:
         pytest.skip("needs playwright: make dev")
     chromium = shutil.which("chromium")
