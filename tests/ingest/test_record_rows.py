@@ -43,7 +43,7 @@ def with_starts(starts):
     )
 
 
-@pytest.mark.skipif(not kernels.active(), reason="kernels are not built or off")
+@pytest.mark.skipif(not kernels.active(), reason="kernels are off")
 @given(
     st.lists(st.none() | int64, min_size=1),
     st.none() | st.integers(0, 2**64 - 1) | int64,
