@@ -84,7 +84,10 @@ def test_a_selected_range_is_saved_for_perfetto(open_page, runs_viewer, run_of, 
     page.until_text(".status", "lanes")
     select(page)
     page.until_text(".details table", "solve")
-    first, last = parse_qs(page.hash.partition("?")[2])["sel"][0].split(",")
+    sel = page.until(
+        lambda: parse_qs(page.hash.partition("?")[2]).get("sel"), "the selection in the address"
+    )
+    first, last = sel[0].split(",")
     with page.page.expect_download() as download:
         page.page.get_by_role("link", name="Perfetto file").click()
     download.value.save_as(tmp_path / "trace")
