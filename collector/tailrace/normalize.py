@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.model.record import NAMES_OF_MEMBERS, Kind, Record
+from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, NAMES_OF_MEMBERS, Kind, Record
 
 FLAWS = frozenset(
     {
@@ -53,13 +53,10 @@ def write_flaws(
 
 def with_flaw(attributes: str | None, flaw: str | None) -> str | None:
     """Return the attributes with a flaw in front of the others, if there is one."""
-    return _with_member(attributes, f'"$flaw":"{flaw}"') if flaw else attributes
+    return _with_member(attributes, f'"{FLAW_OF_ROW}":"{flaw}"') if flaw else attributes
 
 
 _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-BEGIN_WORDS = "$begin"
-"""The attribute of a span that holds those of its begin's attributes whose values differ from its end's."""
 
 
 def united(ends: str | None, begins: str | None) -> str | None:

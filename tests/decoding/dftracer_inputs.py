@@ -32,17 +32,30 @@ class Traced(NamedTuple):
 
     def line(self) -> str:
         rng, what = self.rng, self.rng.random()
-        if what < 0.03:
-            name, value = rng.choice(TEXTS), rng.choice(FILES)
-            return (
-                '{"name":"FH","cat":"dftracer","type":1,"pid":7,"tid":7,"ph":4,'
-                f'"args":{{"hhash":"{HOST}","name":"{name}","value":"{value}"}}}}'
-            )
-        if what < 0.06:
+        if what < 0.05:
+            return self.naming()
+        if what < 0.08:
             return rng.choice(
                 ("", "[", "]", "  ", "{", "x", "null", "{}", f"[{self.event()}", f"{self.event()} ")
             )
         return self.counter() if what < 0.2 else self.event()
+
+    def naming(self) -> str:
+        rng = self.rng
+        kind = rng.choice(("FH", "FH", "FH", "HH", "SH", "XH"))
+        value = rng.choice((*(f'"{each}"' for each in FILES), "5", "-0", "1.5", '"ü"'))
+        phase = '"M"' if self.quoted else rng.choice(("4", '"M"', '"H"'))
+        number = '"id":4,' if rng.random() < 0.02 else rng.choice(('"type":1,', ""))
+        args = [
+            f'"hhash":{rng.choice((chr(34) + HOST + chr(34), "5"))}',
+            f'"name":"{rng.choice(TEXTS)}"',
+            f'"value":{value}',
+        ]
+        if rng.random() < 0.1:
+            rng.shuffle(args)
+        if rng.random() < 0.05:
+            args.append(rng.choice(args))
+        return f'{{"name":"{kind}","cat":"dftracer",{number}"pid":7,"tid":7,"ph":{phase},"args":{{{",".join(args)}}}}}'
 
     def event(self) -> str:
         rng = self.rng

@@ -3,7 +3,7 @@
     make fuzz FORMAT=heph INPUTS=1000000
 
 libFuzzer, through atheris, changes inputs and keeps those that reach new branches: of the decoders in Python, and of the kernels,
-which are built with sanitizers. It begins with the vectors, and with inputs that `kernel_inputs` makes. What it keeps goes to
+which are built with sanitizers. It begins with the vectors, and with inputs that `kernel_inputs` makes. Inputs that it keeps go to
 `build/fuzz/FORMAT/`, where the next run goes on; an input that fails goes to `build/fuzz/`.
 """
 

@@ -44,7 +44,7 @@ def decode(stream: Path, *, told: bool = True) -> list[Record]:
 
 
 def dumped(stream: Path) -> list[Event]:
-    """What ovnidump -x prints of a stream; of traces that it cannot read, another program."""
+    """Return what ovnidump -x prints of a stream; of traces that it cannot read, another program."""
     trace = TRACES / stream.relative_to(TRACES).parts[0]
     dump = trace / "ovnidump-x.txt.gz"
     if not dump.exists():

@@ -3,7 +3,7 @@
 A vector is `tests/vectors/FORMAT/CASE.in` and what it decodes to, `CASE.expect.jsonl`. The longest
 record is 64 KiB, or N bytes for a vector named CASE.limitN.in. In the expectation the first
 line names the fields and each further line is one record, nulls at its end left out; a malformed
-record's bytes are not repeated, a test compares them with the input. Of a file's vector, `CASE.beside.json` has the path
+record's bytes are not repeated, a test compares them with the input. For a file's vector, `CASE.beside.json` has the path
 it is begun with, its dialect if that is stated, and the documents it is given, as pairs of name and text, before
 the first byte. `paths.jsonl` says of paths what they tell.
 
@@ -11,7 +11,11 @@ A format with a kernel is tested twice, by its decoder in Python and with the ke
 expectations hold, and each goes on from the other's state. Beside its kernel, a decoder in Python is tried at
 every third place only: it is tried at all of them where kernels are off, as once in `.ci/run`, and with `--slow`.
 
-`pytest --update-vectors` writes expectations anew: read the difference before it is committed.
+A test takes all vectors of a format, and names those that fail. `VECTOR=busy` in the environment chooses those
+with such names. `pytest --update-vectors` writes expectations anew: read the difference before it is committed.
+
+In the short form, places that are alike are tried at their ends and at every eighth of them (`ends_of`): those
+between which a decoder said nothing and only kept the bytes, and those within a word, a number or zeros.
 
 The vectors must take the branches of `collector/tailrace/decoding`, so that damage is done to each of them:
 `make coverage-decoding` (see `tests/decoding/coverage.py`).
@@ -19,10 +23,14 @@ The vectors must take the branches of `collector/tailrace/decoding`, so that dam
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+import os
 import random
-from collections.abc import Iterable, Iterator
-from functools import cache
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 
 import msgspec
@@ -60,14 +68,20 @@ SHORT = settings(LONG, max_examples=8)
 """For what is tried with every vector, of which the small ones are also tried at every place."""
 BESIDE_A_KERNEL = 3
 """A decoder in Python is tried at each so manieth place. Records begin at multiples of two or four."""
-BYTES_MAX, PLACES_MIN = 400_000, 12
+BYTES_MAX, PLACES_MIN = 100_000, 6
 """In the short form so many bytes of one vector are decoded, or so many places tried, by one test."""
+ALIKE = re.compile(rb"[A-Za-z]+|[0-9]+|\0+|.", re.DOTALL)
+"""Bytes whose damage or loss is much the same."""
+SHORTER = 2
+"""In the short form one of so many places is tried that are chosen by chance."""
+CHOSEN = os.environ.get("VECTOR", "")
 
 
 class Vector:
     """One input with its format, its limit and the file of its expectation."""
 
     def __init__(self, path: Path, way: str) -> None:
+        self.way = way
         self.format = WAYS[way]
         self.data = path.read_bytes()
         case, _, limit = path.stem.partition(".limit")
@@ -90,6 +104,23 @@ class Vector:
 
     def decoder(self) -> Decoder:
         return self.begun()[0]
+
+    @cached_property
+    def silences(self) -> list[range]:
+        """The places, in runs within which a decoder says nothing and keeps the bytes."""
+        decoder = self.decoder()
+        begins, pending = [0], decoder.pending
+        for i in range(len(self.data)):
+            said = decoder.feed(self.data[i : i + 1])
+            if said or decoder.pending != pending + 1:
+                begins.append(i + 1)
+            pending = decoder.pending
+        return [range(*run) for run in zip(begins, [*begins[1:], len(self.data) + 1], strict=True)]
+
+    @cached_property
+    def words(self) -> list[range]:
+        """The places of bytes, in runs of those that are alike."""
+        return [range(*found.span()) for found in ALIKE.finditer(self.data)]
 
     def decode(self, parts: Iterable[bytes] | None = None) -> list[Record]:
         decoder, records = self.begun()
@@ -175,30 +206,42 @@ ALL = [vector for vector in ALL_WAYS if vector.format is FORMATS[vector.format.n
 WHOLE_IN_PYTHON = {"heph": heph_format._of_events}
 """`Format.whole` without a kernel, by format."""
 
-every = pytest.mark.parametrize("vector", ALL_WAYS, ids=lambda v: v.name)
-ending = pytest.mark.parametrize(
-    "vector",
-    [vector for vector in ALL_WAYS if isinstance(vector.decoder(), EndingDecoder)],
-    ids=lambda v: v.name,
-)
-holding = pytest.mark.parametrize(
-    "vector",
-    [vector for vector in ALL_WAYS if isinstance(vector.decoder(), HoldingDecoder)],
-    ids=lambda v: v.name,
-)
-whole_events = pytest.mark.parametrize(
-    "vector", [vector for vector in ALL_WAYS if vector.format.whole], ids=lambda v: v.name
-)
-small = pytest.mark.parametrize(
-    "vector",
-    [
-        pytest.param(v, marks=pytest.mark.slow if len(v.data) > SMALL else ())
-        for v in ALL_WAYS
-        if len(v.data) <= MIDDLE
-    ],
-    ids=lambda v: v.name,
-)
+
+def over(vectors: Sequence[Vector]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Try a test with each of some vectors, those of a way in one go: they are too many to be tests of their own."""
+    by_way = {way: [v for v in vectors if v.way == way and CHOSEN in v.name] for way in WAYS}
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        def run(way: str, **given: object) -> None:
+            failures = []
+            for vector in by_way[way]:
+                try:
+                    test(vector, **given)
+                except Exception as failure:  # noqa: BLE001 - raised below
+                    failure.add_note(f"vector: {vector.name}")
+                    failures.append(failure)
+            if failures:
+                raise ExceptionGroup(f"{len(failures)} of {len(by_way[way])} vectors", failures)
+
+        functools.update_wrapper(run, test)
+        asked = inspect.signature(test).parameters.values()
+        asked = [each.replace(name="way") if each.name == "vector" else each for each in asked]
+        run.__signature__ = inspect.Signature(asked)  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("way", [way for way in WAYS if by_way[way]])(run)
+
+    return decorate
+
+
+every = over(ALL_WAYS)
+ending = over([vector for vector in ALL_WAYS if isinstance(vector.decoder(), EndingDecoder)])
+holding = over([vector for vector in ALL_WAYS if isinstance(vector.decoder(), HoldingDecoder)])
+whole_events = over([vector for vector in ALL_WAYS if vector.format.whole])
 every_format = pytest.mark.parametrize("format_", WAYS.values(), ids=WAYS)
+
+
+def ends_of(runs: Iterable[range], first: int = 1) -> list[int]:
+    """Return the first places of runs, the last one, and each eighth between."""
+    return sorted({place for run in runs for place in (*run[:first], *run[::8], run[-1])})
 
 
 class Trials:
@@ -215,14 +258,27 @@ class Trials:
         """Return places before the end, in no order."""
         size = len(vector.data)
         if not self._slow:
-            count = min(count, max(PLACES_MIN, BYTES_MAX // (size or 1)))
+            count = min(count // SHORTER, max(PLACES_MIN, BYTES_MAX // (size or 1)))
         return self._thinned(vector, random.Random(seed).sample(range(size), min(size, count)))
 
-    def every(self, vector: Vector, seed: int) -> list[int]:
-        """Return all places and the end; some, where the vector is not small."""
+    def every(self, vector: Vector, seed: int, runs: list[range]) -> list[int]:
+        """Return all places and the end, or the ends of runs; some, where the vector is not small."""
         if not self.exhaustive(vector):
             return self.some(vector, 60, seed)
-        return self._thinned(vector, [*range(len(vector.data) + 1)])
+        places = [*range(len(vector.data) + 1)] if self._slow else ends_of(runs, first=2)
+        return self._thinned(vector, places)
+
+    def each(self, vector: Vector) -> list[int]:
+        """Return the places of all bytes of a small vector, or the ends of runs."""
+        if not self.exhaustive(vector):
+            return []
+        places = [*range(len(vector.data))] if self._slow else ends_of(vector.words)
+        return self._thinned(vector, places)
+
+    def instead(self, old: int, position: int, rng: random.Random) -> list[bytes]:
+        """Return what takes a byte's place, or one of it: a byte that means much, others, and nothing."""
+        ways = [b'\n"\0'[position % 3 : position % 3 + 1], b"\xff", bytes([old ^ 1]), b""]
+        return ways if self._slow else [ways[rng.randrange(len(ways))]]
 
     def chances(self, vector: Vector) -> settings:
         """Return how often chance is tried."""
@@ -274,7 +330,9 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
     vector: Vector, trials: Trials
 ) -> None:
     """Nothing is held back that could be said, however little came at a time."""
-    compared = {*trials.every(vector, 14)} if trials.exhaustive(vector) else set()
+    # The longer a piece, the more is said of it, as cuts show: between two places where as much is said, too.
+    small = trials.exhaustive(vector)
+    compared = {*trials.every(vector, 14, vector.silences)} if small else set()
     whole = vector.decoder()
     decoder = vector.decoder()
     records: list[Record] = []
@@ -291,13 +349,26 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
 
 
 @every
-def test_any_cut_gives_the_same_records(vector: Vector, trials: Trials) -> None:
-    whole = packed(vector.decode())
+def test_any_cut_gives_the_same_records_of_damaged_input_too(
+    vector: Vector, trials: Trials
+) -> None:
+    """They tile it, and no decoder raises."""
+    size = len(vector.data)
+    damaged = st.tuples(st.integers(0, max(size - 1, 0)), st.integers(0, 255))
 
     @trials.chances(vector)
-    @given(st.lists(st.integers(0, len(vector.data)), max_size=20))
-    def check(cuts: list[int]) -> None:
-        assert packed(vector.decode(cut(vector.data, cuts))) == whole
+    @given(
+        damage=st.lists(damaged, max_size=8 if size else 0),
+        cuts=st.lists(st.integers(0, size), max_size=20),
+    )
+    def check(damage: list[tuple[int, int]], cuts: list[int]) -> None:
+        damaged = bytearray(vector.data)
+        for position, value in damage:
+            damaged[position] = value
+        data = bytes(damaged)
+        records = vector.decode([data])
+        check_tiling(vector.format, records, data)
+        assert packed(vector.decode(cut(data, cuts))) == packed(records)
 
     check()
 
@@ -305,7 +376,7 @@ def test_any_cut_gives_the_same_records(vector: Vector, trials: Trials) -> None:
 @every
 def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector, trials: Trials) -> None:
     whole = packed(vector.decode())
-    for place in trials.every(vector, 7):
+    for place in trials.every(vector, 7, vector.silences):
         first, records = vector.begun()
         records += first.feed(vector.data[:place])
         saved = msgspec.msgpack.encode(first.state)
@@ -335,20 +406,20 @@ def test_a_decoder_restored_in_the_other_way_goes_on_the_same(
 
 @every
 def test_a_state_may_leave_what_waits_out_and_get_it_back(vector: Vector, trials: Trials) -> None:
-    """As a checkpoint does, which leaves the bytes of unfinished records to the spool."""
-    whole = packed(vector.decode())
+    """As a checkpoint does, which leaves the bytes of unfinished records to the spool. It is the same state then."""
     for place in trials.some(vector, 20, 9):
-        first, records = vector.begun()
-        records += first.feed(vector.data[:place])
-        state = first.state
+        decoder = vector.decoder()
+        decoder.feed(vector.data[:place])
+        whole = msgspec.msgpack.encode(decoder.state)
+        state = decoder.state
         waiting = vector.format.waiting(state).waiting
         assert vector.data[place - len(waiting) : place] == waiting
         vector.format.waiting(state).waiting = b""
         saved = msgspec.msgpack.encode(state)
+        assert len(saved) <= len(whole) - len(waiting)
         state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
         vector.format.waiting(state).waiting = waiting
-        second = vector.format.decoder(vector.limit, state)
-        assert packed(records + decode(second, [vector.data[place:]])) == whole
+        assert msgspec.msgpack.encode(state) == whole
 
 
 @every
@@ -401,7 +472,9 @@ def test_state_may_give_way_anywhere(vector: Vector, share: int, trials: Trials)
 def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> None:
     """Every readable record that lies before the end of the truncated input is there, unchanged."""
     whole = vector.decode()
-    for place in trials.every(vector, 8):
+    for place in trials.every(
+        vector, 8, [*vector.words, range(len(vector.data), len(vector.data) + 1)]
+    ):
         data = vector.data[:place]
         records = vector.decode([data])
         check_tiling(vector.format, records, data)
@@ -413,37 +486,12 @@ def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> N
 
 
 @every
-def test_damaged_input_still_tiles_and_never_raises(vector: Vector, trials: Trials) -> None:
-    if not vector.data:
-        return
-    positions = st.integers(0, len(vector.data) - 1)
-
-    @trials.chances(vector)
-    @given(st.lists(st.tuples(positions, st.integers(0, 255)), min_size=1, max_size=8))
-    def check(damage: list[tuple[int, int]]) -> None:
-        data = bytearray(vector.data)
-        for position, value in damage:
-            data[position] = value
-        check_tiling(vector.format, vector.decode([bytes(data)]), bytes(data))
-
-    check()
-
-
-@small
-@pytest.mark.parametrize("ways", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_each_byte_may_be_damaged(vector: Vector, ways: int) -> None:
+def test_each_byte_may_be_damaged_or_missing(vector: Vector, trials: Trials) -> None:
     rng = random.Random(10)
-    for position, old in enumerate(vector.data):
-        for value in {*rng.sample([b'\n"\0'[position % 3], 0xFF, old ^ 1], ways)} - {old}:
-            data = vector.data[:position] + bytes([value]) + vector.data[position + 1 :]
+    for position in trials.each(vector):
+        for instead in trials.instead(vector.data[position], position, rng):
+            data = vector.data[:position] + instead + vector.data[position + 1 :]
             check_tiling(vector.format, vector.decode([data]), data)
-
-
-@small
-def test_each_byte_may_be_missing(vector: Vector) -> None:
-    for position in range(len(vector.data)):
-        data = vector.data[:position] + vector.data[position + 1 :]
-        check_tiling(vector.format, vector.decode([data]), data)
 
 
 @every_format
@@ -523,7 +571,7 @@ def test_an_answer_to_a_client_is_one_whole_packet(format_: Format) -> None:
 
 
 def told_of(format_: Format, path: str) -> dict[str, object]:
-    """What a format says of a path."""
+    """Return what a format says of a path."""
     files = format_.files
     return {
         "path": path,
@@ -562,7 +610,7 @@ def test_paths_tell_what_is_expected_of_them(
         assert path.endswith(".gz") or format_.files.copy(path) == format_.files.copy(f"{path}.gz")
 
 
-@pytest.mark.parametrize("vector", ALL, ids=lambda v: v.name)
+@over(ALL)
 def test_no_format_takes_the_file_of_another_for_its_own(vector: Vector) -> None:
     """By its path and beginning; a file that has only just begun may be recognised by its path."""
     for path in paths_of(vector):

@@ -223,7 +223,7 @@ def test_an_exec_restarts_the_session_and_names_the_unknown_tail_before_it() -> 
     assert order == ["start", Reason.TRUNCATED, "start", "end"]
 
 
-# What is missing
+# Missing events
 
 
 @settings(max_examples=60, deadline=None)

@@ -68,7 +68,7 @@ class Pair:
 
 
 def both(*lines, begin=BEGIN):
-    """What the kernel's decoder makes of lines behind a usual beginning."""
+    """Return what the kernel's decoder makes of lines behind a usual beginning."""
     pair = Pair()
     pair.feed(begin)
     units = pair.feed(text(*lines))
@@ -237,11 +237,112 @@ def test_long_names_are_bounded_by_their_bytes():
     assert all(sum(map(len, unit.name.texts)) <= 2**20 for unit in units)
 
 
-def test_names_longer_than_the_kernel_takes_are_pythons():
-    name = "\x7f电" * 500
+def test_names_longer_than_the_kernel_remembers_are_pythons():
+    name = "\x7f电" * 5000
     line = event(2, args='"fhash":"f1","hhash":"h"')
     units = both(metadata("FH", name, "f1"), metadata("HH", name, "h"), line)
     assert rows(units) == 1
+
+
+def naming(kind="FH", *, args=f'{KNOWN},"name":"/b","value":"f2"', ph=4, more='"type":1,'):
+    return f'{{"name":"{kind}","cat":"dftracer",{more}"pid":7,"tid":7,"ph":{ph},"args":{{{args}}}}}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        naming(),
+        naming("HH", ph='"M"', more=""),
+        naming("SH", ph='"H"'),
+        naming(args=f'"value":"f2",{KNOWN},"name":"Größe"'),
+        naming(args='"hhash":5,"name":"","value":-3'),
+        naming(args=f'"hhash":"","name":"/b","value":{2**63 - 1}'),
+        naming(args='"hhash":"ü\x7f","name":"/b\x7f","value":""'),
+        naming(args=f'{KNOWN},"name":"{"n" * 2000}","value":"{"f" * 63}"'),
+    ],
+)
+def test_a_usual_name_takes_the_kernel(line):
+    """The events behind it resolve its hash, and those before it do not."""
+    use = event(2, args='"fhash":"f2","hhash":5')
+    units = both(use, line, use.replace('"id":2', '"id":3'))
+    assert [unit.rows for unit in units] == [3]
+    assert rows(both(line, line)) == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        naming("XH"), naming("FHX"), naming("CM"), naming(ph='"N"'), naming(ph=5),
+        naming(more='"id":4,'), naming(more='"ts":4,'), naming(more='"dur":4,'), naming(more='"x":4,'),
+        naming(args=f'{KNOWN},"name":"/b"'), naming(args='"name":"/b","value":"f2"'),
+        naming(args=f'{KNOWN},"value":"f2"'), naming(args=f'{KNOWN},"name":"/b","value":"f2","x":1'),
+        naming(args=f'{KNOWN},"name":"/b","name":"/c"'), naming(args=f'{KNOWN},"value":"f2","value":"f3"'),
+        naming(args=f'{KNOWN},"name":"/b","value":"ü"'), naming(args=f'{KNOWN},"name":"/b","value":"\x7f"'), naming(args=f'{KNOWN},"name":"/b","value":{2**63}'),
+        naming(args=f'{KNOWN},"name":"/b","value":1.5'), naming(args=f'{KNOWN},"name":"/b","value":true'),
+        naming(args=f'{KNOWN},"name":5,"value":"f2"'), naming(args=f'{KNOWN},"name":"a\\n","value":"f2"'),
+        naming(args=f'{KNOWN},"name":"/b","value":"{"f" * 64}"'), naming(args='"hhash":1.5,"name":"/b","value":"f2"'),
+        naming(args=f'{KNOWN},"name":"/b","fhash":"f2"'),
+        naming() + " ",
+    ],
+)  # fmt: skip
+def test_any_other_metadata_is_pythons(line):
+    use = event(2, args='"fhash":"f2"')
+    units = both(use, line, use.replace('"id":2', '"id":3'))
+    assert rows(units) == 2
+
+
+def test_a_name_is_known_to_the_events_of_its_block_from_there_on():
+    use = '"fhash":"f2"'
+    lines = [event(2, args=use), metadata("FH", "/b", "f2"), event(3, args=use)]
+    lines += [metadata("FH", "/c", "f2"), event(4, args=use)]
+    (block,) = both(*lines)
+    files = [msgspec.json.decode(text) for text in block.column(block.attributes)]
+    assert [each.get("fname") for each in files] == [None, None, "/b", None, "/c"]
+    assert block.column(block.start) == [1_002, None, 1_003, None, 1_004]
+    assert block.column(block.name) == ["read", "/b", "read", "/c", "read"]
+
+
+def test_names_alone_have_no_times():
+    (block,) = both(*(metadata("FH", f"/{n}", f"g{n}") for n in range(20)))
+    assert block.start is None
+    assert block.end is None
+
+
+def test_more_names_than_are_remembered_in_one_chunk_are_the_same():
+    """Each name of a file comes before its events, as the tracer writes them; old names are evicted meanwhile."""
+    lines = []
+    for n in range(2 * NAMES_MAX):
+        lines += [metadata("FH", f"/{n}", f"g{n}"), event(n + 2, args=f'{KNOWN},"fhash":"g{n}"')]
+        lines += [event(n + 2, args=f'"fhash":"g{n // 2}"')] * (n % 7 == 0)
+    units = both(*lines)
+    assert rows(units) >= 0.99 * len(lines)
+
+
+def test_a_name_among_lines_for_python_is_defined_once(monkeypatch):
+    """A block with a name is short rather than read again: its name is known already."""
+    monkeypatch.setattr(blocks, "ROWS_MIN", 16)
+    odd = event(2, args='"x":true,"fhash":"f2"')
+    units = both(
+        *[event(3), metadata("FH", "/b", "f2"), odd, metadata("FH", "/c", "f2"), *[odd] * 9] * 30
+    )
+    assert (
+        0 < rows(units) < 60
+    )  # not each time: what Python has to read comes to it in larger and larger pieces
+
+
+@pytest.mark.parametrize("before", [naming(), naming(more='"id":4,'), naming(args='"x":1')])
+@pytest.mark.parametrize("after", [naming(), event(5)])
+def test_what_names_tell_of_the_release_is_the_same(before, after):
+    """Ids count events where metadata has none, see `TracedRun.saw_names`."""
+    units = both(
+        before,
+        after,
+        event(9),
+        end(12),
+        "]",
+        begin=text(metadata("CM", "time_metric", "US"), start()),
+    )
+    assert records(units)
 
 
 def test_a_block_holds_no_more_than_its_rows():
@@ -278,6 +379,19 @@ def test_ids_that_are_far_apart_are_taken_one_by_one():
     ids = [1 - 2**63, 2**63 - 1, 5]
     assert ranges(b"".join(each.to_bytes(8, "little", signed=True) for each in ids)) is None
     assert rows(both(*(event(number) for number in (2, 2**40, 3)))) == 3
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([2**63 - 1, -(2**63)], None),
+        ([2**63 - 1, 2**63 - 3], ([(2**63 - 3, 2**63 - 3), (2**63 - 1, 2**63 - 1)], 1)),
+        ([2**63 - 2, 2**63 - 1], ([(2**63 - 2, 2**63 - 1)], 0)),
+    ],
+)
+def test_nothing_comes_behind_the_greatest_id(ids, expected):
+    assert ranges(b"".join(each.to_bytes(8, "little", signed=True) for each in ids)) == expected
+    both(*map(event, ids), end(5))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -345,7 +459,7 @@ def test_damaged_lines_are_the_same(rng):
     pair.end()
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [500, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_damaged_lines_are_the_same_by_the_thousand(count):
     inputs, found, from_blocks = compare("dftracer", count, seed=20261123)
     assert inputs == count

@@ -1,4 +1,4 @@
-"""What the tracer did not escape: it is read as it was meant, or not at all."""
+"""Text that the tracer did not escape is read as it was meant, or not at all."""
 
 from __future__ import annotations
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tailrace.decoding.formats.dftracer import decoder as dftracer
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder
 from tailrace.model.record import Record
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
+from tests.forms import examples
 
 LIMIT = 1 << 16
 BEGIN = text(
@@ -94,7 +95,7 @@ FILE = event(2, args=f'{KNOWN},"fhash":"f1"')
 
 
 def decode(data: bytes) -> list[Record]:
-    """What comes after BEGIN is one piece, since the unit of the times is known by then."""
+    """The lines after BEGIN are one piece, since the unit of the times is known by then."""
     decoder = DFTracerDecoder(LIMIT)
     return decoder.feed(BEGIN) + decoder.feed(data) + decoder.end()
 
@@ -105,7 +106,7 @@ def decode_slowly(data: bytes) -> list[Record]:
         return decode(data)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.lists(usual | usual | counters | lines | no_objects | others, min_size=1, max_size=8))
 @example([event(2, ts=2**63 - 3, args=None)])
 @example([event(2, args=f'{KNOWN},"a":{"[" * 130}{"]" * 130}')])

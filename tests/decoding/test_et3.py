@@ -170,7 +170,7 @@ def test_no_more_lines_are_held_back_than_one_may_be_long() -> None:
     assert 4096 // 10 > fed > 4096 // 16
 
 
-# What is missing
+# Missing events
 
 
 def test_one_death_ahead_is_a_loss_where_deaths_were_added_to_the_file() -> None:
@@ -464,7 +464,7 @@ def test_names_beyond_the_bound_are_said_and_not_remembered(
 def test_documents_of_real_traces_name_all_that_their_events_are_about(
     name: str, known: tuple[str, str]
 ) -> None:
-    """Of the specification's forms there is no document of fields."""
+    """The specification's forms have no document of fields."""
     decoder = FORMAT.decoder(1 << 20, None)
     said: dict[str, str] = {}
     for document in FORMAT.files.documents(f"/run/{name}.trace"):

@@ -42,7 +42,7 @@ class Program:
         self.random = random.Random(seed)
         self.events: list[Event] = []
         self.spans: dict[int, tuple] = {}
-        """Of each frame that ends: thread, method, parent, start, end."""
+        """Return for each frame that ends: thread, method, parent, start, end."""
         stacks: dict[int, list[tuple[int, int, int]]] = {t: [] for t in THREADS[:threads]}
         clock = begun = 0
         for _ in range(self.random.randrange(1, 150)):

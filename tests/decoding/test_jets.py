@@ -32,7 +32,7 @@ def only(line: str) -> Record:
     return record
 
 
-# What the reference reader takes, and we with it (rjets, parser.rs; tests/vectors/jets/README.md)
+# Lines that the reference reader takes, and we with it (rjets, parser.rs; tests/vectors/jets/README.md)
 TAKEN = (
     "blank_lines", "crlf", "end_before", "event_after_end", "extra_fields", "footer_mid",
     "footer_null", "no_end", "no_footer", "ok", "orphan_parent", "self_parent", "two_ends",
@@ -40,7 +40,7 @@ TAKEN = (
 )  # fmt: skip
 KEPT_WITH_FLAW = {"footer_mid": "after_footer", "version_3": "version"}
 
-# What it refuses, and what we say of that line: the reason; the flaw with which it is kept; or
+# Lines that it refuses, and what we say of that line: the reason; the flaw with which it is kept; or
 # None where a rule about ids is broken, which is not for a decoder to see, or another dialect used.
 REFUSED = {
     "ann_unknown": None,

@@ -143,7 +143,7 @@ def test_the_quick_reader_says_of_real_traces_what_the_other_does(
     assert decode(stream) == quick
 
 
-# What is missing
+# Missing events
 
 MISSING = {
     "finished-but-lost": ["finished_without_data"],
@@ -281,7 +281,7 @@ def test_an_event_in_the_middle_of_nothing_is_found() -> None:
 
 
 def test_memory_is_bounded_whatever_comes() -> None:
-    """What a long stream leaves in the state is no more than what a short one does."""
+    """A long stream leaves no more in the state than a short stream."""
     begins = b"".join(event("VU[", 10 + i) for i in range(5000))
     tasks = b"".join(event("VTc", 10**6 + i, u32(i, i)) for i in range(5000))
     types = b"".join(jumbo("VYc", 2 * 10**6 + i, u32(i) + b"x" * 250) for i in range(3000))

@@ -53,7 +53,10 @@ def test_metadata_is_told_whole_when_it_changes_and_only_then() -> None:
 def test_each_document_is_compared_with_itself() -> None:
     decoder = begun()
     assert len(decoder.document("thread.71.json", metadata(finished=1))) == 1
-    assert len(decoder.document("metadata.json", b'{"version":1,"app_id":1}')) == 1
+    (of_process,) = decoder.document("metadata.json", b'{"version":1,"app_id":1}')
+    assert of_process.attributes == (
+        '{"producer":{"version":1,"app_id":1},"document":"metadata.json"}'
+    )
     assert decoder.document("thread.71.json", metadata(finished=1)) == []
 
 
@@ -219,9 +222,13 @@ def offsets(decoder: OvniDecoder, *lines: str) -> list[tuple[str | None, str | N
     return [(record.attributes, record.flaw) for record in records]
 
 
+def told(offset: int, line: str) -> str:
+    return f'{{"clock_offset":{offset},"line":"{line}"}}'
+
+
 def test_the_median_of_the_host_is_its_offset() -> None:
     lines = "0 node0 0 0.0 0.0\n", "1   node1   -123456789   -123456788.5   135.2\n", "\n"
-    assert offsets(begun(), *lines) == [('{"clock_offset":-123456789}', None)]
+    assert offsets(begun(), *lines) == [(told(-123456789, lines[1][:-1]), None)]
 
 
 def test_offsets_come_late_and_are_amended() -> None:
@@ -229,9 +236,11 @@ def test_offsets_come_late_and_are_amended() -> None:
     decoder.feed(HEADER + starts(5))
     assert offsets(decoder) == []
     assert offsets(decoder, "0 node0 0 0 0\n") == []
-    assert offsets(decoder, "0 node0 0 0 0\n", "1 node1 5 0 0\n") == [('{"clock_offset":5}', None)]
+    assert offsets(decoder, "0 node0 0 0 0\n", "1 node1 5 0 0\n") == [
+        (told(5, "1 node1 5 0 0"), None)
+    ]
     assert offsets(decoder, "1 node1 5 0 0\n") == []
-    assert offsets(decoder, "1 node1 6.9 0 0\n") == [('{"clock_offset":6}', None)]
+    assert offsets(decoder, "1 node1 6.9 0 0\n") == [(told(6, "1 node1 6.9 0 0"), None)]
 
 
 def test_half_a_table_is_no_flaw() -> None:
@@ -252,7 +261,7 @@ def test_a_table_that_is_none_is_a_flaw_said_once(line: str) -> None:
     decoder = begun()
     assert offsets(decoder, line + "\n") == [(None, "bad_clock_offsets")]
     assert offsets(decoder, line + "\n") == []
-    assert offsets(decoder, "1 node1 7 0 0\n") == [('{"clock_offset":7}', None)]
+    assert offsets(decoder, "1 node1 7 0 0\n") == [(told(7, "1 node1 7 0 0"), None)]
     assert offsets(decoder, line + "\n") == [(None, "bad_clock_offsets")]
 
 

@@ -23,7 +23,7 @@ TYPE = jumbo("VYc", 1, u32(4) + b"gemm\0")
 
 
 def both(*parts, limit=1 << 20, path=PATH):
-    """What the kernel's decoder says of some chunks, after a check that the decoder in Python says the same."""
+    """Return what the kernel's decoder says of some chunks, after a check that the decoder in Python says the same."""
     python, kernel = OvniDecoder(limit), FORMAT.decoder(limit, None)
     found = []
     for decoder in (python, kernel):
@@ -157,7 +157,7 @@ def test_damaged_events_are_the_same(rng):
     both(data[:cut], data[cut:], limit=rng.choice([64, 200, 4096]))
 
 
-@pytest.mark.parametrize("count", [1_500, pytest.param(500_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [400, pytest.param(500_000, marks=pytest.mark.slow)])
 def test_damaged_events_are_the_same_by_the_thousand(count):
     inputs, found, from_blocks = compare("ovni", count, seed=20261123)
     assert inputs == count

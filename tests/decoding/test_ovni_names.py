@@ -1,4 +1,4 @@
-"""What tasks are called: known here, known elsewhere, forgotten."""
+"""The names of tasks: known here, known elsewhere, forgotten."""
 
 from __future__ import annotations
 

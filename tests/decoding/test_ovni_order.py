@@ -16,7 +16,7 @@ def read(*parts: bytes) -> list[Record]:
 
 
 def flaws(records: list[Record]) -> list[str | None]:
-    """Of events in their order."""
+    """Clocks of events in their order."""
     return [record.flaw for record in records[1:] if record.size]
 
 

@@ -1,4 +1,4 @@
-"""What is known of the log's end before it is decoded is what decoding it shows."""
+"""Decoding the log's end shows what was known of it before."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def course(rows, session=None):
 
 
 def told(ingest):
-    """What clients are told: session number, and the answer's JSON."""
+    """The messages to clients: session number, and the answer's JSON."""
     answers = []
     for answer in ingest.acknowledgements(lambda number: True):
         assert len(answer.data) <= 1200
@@ -63,6 +63,21 @@ def told(ingest):
         assert answer.data[10:name] == b"tailrace.ack"
         answers.append((answer.number, json.loads(answer.data[name:])))
     return answers
+
+
+@pytest.mark.parametrize("cut", [None, 40, 260])
+def test_a_session_that_its_own_connection_announces_again_goes_on_where_its_bytes_are(log, cut):
+    """However the bytes are cut, also behind a restart in between."""
+    number, restart = log.open(), heph_epoch(10**18 + SECOND) + heph_session(8)
+    again = heph_session(7, turn=1)
+    data = (
+        heph_epoch(10**18) + heph_session(7) + events(0) + restart + events(0) + again + events(1)
+    )
+    for part in [data] if cut is None else [data[:cut], data[cut:]]:
+        log.data(number, part)
+    _, rows = run(log.entries)
+    last = max(row["offset"] for row in of(rows, "span"))
+    assert last == len(data) - len(events(1))
 
 
 def test_a_session_goes_on_by_another_connection_without_a_gap(log):
@@ -281,7 +296,7 @@ EPOCH, SESSION = heph_epoch(10**18), heph_session(7, acknowledge=True)
 @pytest.mark.parametrize("words", [EPOCH, EPOCH + SESSION, SESSION])
 @pytest.mark.parametrize("before", [b"", events(0, stream=2)])
 def test_a_client_gets_the_address_of_a_producer_that_has_ended(log, words, before):
-    """What that one sent, which said neither epoch nor session, is not taken for the client's own."""
+    """Bytes of the one that said neither epoch nor session are not taken for the client's own."""
     peer = log.open(transport="udp")
     log.datagrams(peer, [before + events(*range(20))])
     log.tick(3)

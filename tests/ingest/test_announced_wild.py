@@ -6,12 +6,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
+from tests.forms import examples
 from tests.ingest.log import (
     SECOND,
     Log,
@@ -103,7 +104,7 @@ def runs_of(ingest):
 
 
 def check_carriers(ingest):
-    """Who carries an announced session is who has it for its run, or had it before."""
+    """A carrier of an announced session has it for its run, or had it before."""
     carried = Counter(
         (one.state.id, number)
         for number, session in ingest._sessions.items()
@@ -119,7 +120,7 @@ def check_carriers(ingest):
     assert not carried
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(0, 2**32))
 @example(156083)
 @example(73980)
@@ -149,7 +150,7 @@ def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
     assert all(attributes(row)["count"] >= 0 for row in of(found, "gap"))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.integers(0, 2**32), st.data())
 def test_a_replay_from_anywhere_says_the_same(seed, data):
     entries = wild(seed)

@@ -1,14 +1,15 @@
-"""What the kernel dropped is `kernel`, the rest of a hole `network`, and the sum stays exact."""
+"""Drops of the kernel are `kernel`, the rest of a hole `network`, and the sum stays exact."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.units import Duration
+from tests.forms import examples
 from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, run
 from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
 
@@ -162,7 +163,7 @@ def storm(seed):
     return log.entries, dropped, lost
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 2**32), st.data())
 def test_no_drop_counts_twice_and_the_reasons_sum_to_what_is_missing(seed, data):
     entries, dropped, lost = storm(seed)

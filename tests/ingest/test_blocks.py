@@ -7,7 +7,7 @@ import struct
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest import session
@@ -17,6 +17,7 @@ from tailrace.model.record import Kind
 from tests.decoding import et3_lines, kernel_inputs
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
 from tests.decoding.test_dftracer_usual import counter
+from tests.forms import examples
 from tests.ingest import test_announced_wild, test_machine, test_wild
 from tests.ingest.log import Log, heph_epoch, heph_event, rows
 
@@ -91,7 +92,7 @@ def test_the_kernels_part_of_a_hole_is_estimated_alike():
     assert same(log.entries) > 1
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.sampled_from([test_wild.wild, test_announced_wild.wild, test_machine.traffic]),
     st.integers(0, 2**32),
@@ -149,7 +150,7 @@ def sendings(seed):
     return log.entries
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_long_runs(seed):
     same(sendings(seed))
@@ -188,7 +189,7 @@ FILES = pytest.mark.parametrize(("format_", "make"), [("ovni", ovni_file), ("et3
 
 
 @FILES
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 2**32))
 def test_files_with_spans(format_, make, seed):
     same(files(seed, format_, make))
@@ -239,7 +240,7 @@ def traced(seed):
     return log.entries
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_files_of_dftracer(seed):
     same(traced(seed))

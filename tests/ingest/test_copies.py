@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
+from tests.forms import examples
 from tests.ingest.log import SECOND, Log, run
 from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
 
@@ -162,7 +163,7 @@ def test_lines_of_a_connection_are_no_copies(log):
     assert gaps(rows) == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_a_network_that_loses_doubles_and_reorders_is_told_to_the_event(seed):
     rng = random.Random(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.decoding.formats.heph import format as heph
@@ -14,6 +14,7 @@ from tailrace.ingest.parts import decoding
 from tailrace.kernels import active
 from tailrace.model.block import Block
 from tailrace.spool.entry import Datagrams
+from tests.forms import examples
 from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
 
 PIECES = [
@@ -53,7 +54,7 @@ def records(chunk):
 
 
 @pytest.mark.parametrize("format_", [f for f in FORMATS.values() if f.whole], ids=lambda f: f.name)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(datagrams())
 def test_datagrams_in_one_piece_say_what_they_say_one_by_one(format_, many):
     together = format_.decoder(65536, None)
@@ -119,7 +120,7 @@ def test_sizes_beyond_the_bytes_are_not_whole():
 
 
 @pytest.mark.skipif(not active(), reason="kernels are off or not built")
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(datagrams())
 def test_the_kernel_calls_those_events_that_python_calls_so(many):
     packed = Datagrams.pack(many)

@@ -70,7 +70,7 @@ def test_a_producer_that_connects_anew_goes_on_with_its_numbers(log):
 
 
 def test_a_goodbye_counts_from_where_an_earlier_connection_left_a_stream(log):
-    """Of stream 1 nothing comes on the second connection; of stream 2, event 7 is lost."""
+    """Nothing of stream 1 comes on the second connection; event 7 of stream 2 is lost."""
     first = log.open()
     log.data(first, EPOCH + events(0, 1) + events(*range(7), stream=2))
     log.close(first, "reset")

@@ -1,4 +1,4 @@
-"""What sessions of files have beyond others: a path, documents, losses, gaps their decoder knows of."""
+"""Things that sessions of files have beyond others: a path, documents, losses, gaps their decoder knows of."""
 
 from __future__ import annotations
 
@@ -185,6 +185,8 @@ def test_a_line_too_long_is_one_missing_event_in_however_many_pieces_it_comes(lo
     assert names(rows, "instant") == ["one", "two"]
     assert ingest.account("s").missing == 2
     assert sum(attributes(gap)["count"] for gap in of(rows, "gap")) == 2
+    assert sum(gap["missing"] for gap in of(rows, "gap")) == 2, "no gap is of unknown size"
+    assert ingest.tally("s").unknown_gaps == 0
     assert_conserved(ingest)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.kernels import active
+from tests.forms import examples
 from tests.ingest.log import Log
 from tests.ingest.test_blocks import same
 
@@ -77,7 +78,7 @@ def sendings(seed):
     return log.entries
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_lines_with_ids(seed):
     same(sendings(seed))

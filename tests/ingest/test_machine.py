@@ -7,13 +7,14 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
+from tests.forms import examples
 from tests.ingest.log import Log, as_seen, heph_epoch, heph_event, heph_session, rows, run
 
 JETS = b"\n".join(
@@ -308,14 +309,14 @@ def traffic(seed):
     return log.entries
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32), st.data())
 def test_replay_from_any_snapshot_gives_the_same_rows(seed, data):
     entries = traffic(seed)
     assert_replays(entries, data.draw(st.integers(0, len(entries))))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_bytes_and_events_are_conserved_after_every_entry(seed):
     ingest = Ingest()

@@ -112,7 +112,7 @@ ATTACKS = {
 
 
 def held(ingest):
-    """What all sessions hold, looked at anew."""
+    """Return what all sessions hold, looked at anew."""
     holders = [*ingest._sessions.values()]
     holders += [
         known for each in ingest.shared.all_announced.values() for known in each._known.values()
@@ -120,13 +120,13 @@ def held(ingest):
     return sum(holding.held for holder in holders for holding in holder.holdings)
 
 
-def attack(format_, round_of, *, limits, sessions=1, rounds=25):
+def attack(format_, round_of, *, limits, sessions=1, rounds=10):
     log = Log()
     numbers = [log.open(format_, limits=limits, peer=f"10.0.0.{n}:5") for n in range(sessions)]
     for round_ in range(rounds):
         for number in numbers:
             log.data(number, round_of(round_))
-        if round_ % 10 == 9:
+        if round_ % 5 == 4:
             log.tick(0.1)
     for number in numbers:
         log.close(number)
@@ -156,13 +156,13 @@ def test_what_sessions_hold_is_bounded_after_every_entry_and_giving_way_is_said(
 @pytest.mark.parametrize("name", list(ATTACKS))
 def test_a_replay_gives_up_the_same(name):
     format_, round_of = ATTACKS[name]
-    entries = attack(format_, round_of, limits=SMALL, sessions=3, rounds=12)
-    assert_replays(entries, *range(4, len(entries), 11))
+    entries = attack(format_, round_of, limits=SMALL, sessions=3, rounds=8)
+    assert_replays(entries, *range(4, len(entries), 9))
 
 
 @pytest.mark.parametrize("name", list(ATTACKS))
 def test_nothing_takes_more_memory_than_it_is_said_to(name):
-    """What the interpreter counts, without what sessions take that hold nothing."""
+    """Return what the interpreter counts, without what sessions take that hold nothing."""
     format_, round_of = ATTACKS[name]
     large = LedgerConfig(reorder_events=512)
     log = Log()
@@ -174,7 +174,7 @@ def test_nothing_takes_more_memory_than_it_is_said_to(name):
         log.data(number, data)
     entries = log.entries
     Ingest().apply(entries[0])
-    # What decoders share is there before.
+    # Things that decoders share are there before.
     for entry in entries[:3]:
         Ingest().apply(entry)
     tracemalloc.start()
@@ -196,7 +196,7 @@ def test_nothing_takes_more_memory_than_it_is_said_to(name):
 
 
 def test_the_heaviest_gives_way_and_not_the_honest_one():
-    """Of five sessions that together hold too much, the one with few spans keeps them all."""
+    """Five sessions together hold too much; the session with few spans keeps them all."""
     log = Log()
     honest = log.open("jets", limits=SMALL)
     log.data(honest, HEADER + b"".join(begin(n, f"step {n}") for n in range(1, 11)))

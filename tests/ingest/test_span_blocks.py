@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.kernels import active
 from tailrace.model.record import Kind, Record
+from tests.forms import examples
 from tests.model.packing import packed
 
 if active():
@@ -74,7 +75,7 @@ def both(chunks, *, expire=False, **limits):
     return sides.blocks.by_kernel
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(histories(), st.booleans(), st.sampled_from([2**20, 8]))
 def test_any_records(chunks, expire, most):
     both(chunks, expire=expire, open_spans_max=most, references_max=most)

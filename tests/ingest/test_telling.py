@@ -1,4 +1,4 @@
-"""Who is told, and how much at a time, when not everybody hears and there is much to tell."""
+"""Test who is told, and how much at a time, when not everybody hears and there is much to tell."""
 
 from __future__ import annotations
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
+from tests.forms import examples
 from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, rows
 from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
 
@@ -65,7 +66,7 @@ def wild(seed):
     return log.entries
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(0, 2**32))
 def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
     ingest = Ingest()
@@ -95,7 +96,7 @@ def test_the_ledger_balances_and_is_bounded_after_every_entry(seed):
     assert all(attributes(row)["count"] >= 0 for row in of(found, "gap"))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 2**32), st.data())
 def test_a_replay_from_anywhere_says_the_same(seed, data):
     entries = wild(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.parts import marks_of
@@ -18,13 +18,14 @@ from tailrace.ledger.stream import CountersState
 from tailrace.model.block import Integers
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import COUNTER, STREAM
+from tests.forms import examples
 from tests.model.packing import packed
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
 BITS = 12
 WINDOW = 16
 WINDOWS = [WINDOW, 150]
-"""Of fewer numbers than are kept near zero, and of more."""
+"""Ranges of fewer numbers than are kept near zero, and of more."""
 
 
 def event(stream, count, time, size):
@@ -83,7 +84,7 @@ def as_block(counters, events, now):
     return numbers, len(numbers) < len(events)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(traffic(), st.sampled_from([2, 100]), st.sampled_from(WINDOWS))
 def test_a_block_is_counted_like_lists(made, places, window):
     events, cuts = made
@@ -127,7 +128,8 @@ def test_streams_without_a_place_cost_nothing_to_the_others(monkeypatch):
     assert looks.count("write") == len(other) + 1
 
 
-def test_python_counts_the_first_event_of_a_stream_and_no_other(monkeypatch):
+@pytest.mark.parametrize("window", [2 * WINDOW, max(WINDOWS)])
+def test_python_counts_the_first_event_of_a_stream_and_no_other(monkeypatch, window):
     """A block may have thousands of streams that are all new: each costs one look, whatever the others."""
     looks, counted = [], []
 
@@ -137,7 +139,7 @@ def test_python_counts_the_first_event_of_a_stream_and_no_other(monkeypatch):
             super().read_all()
 
     monkeypatch.setattr(block_count, "InOrder", Counted)
-    counters = ledger(LedgerConfig(reorder_events=2 * WINDOW))
+    counters = ledger(LedgerConfig(reorder_events=window))
     one = counters.count_one
     monkeypatch.setattr(counters, "count_one", lambda *event: counted.append(event) or one(*event))
     rounds = [event(stream, number, 1000 + number, 50) for number in range(90) for stream in range(40)]  # fmt: skip

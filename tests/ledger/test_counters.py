@@ -43,7 +43,7 @@ def feed(ledger, arrivals, now=0, chunk=7):
 
 
 def missing_numbers(findings, stream="1"):
-    """What gap rows claim and heal rows do not take back."""
+    """Return what gap rows claim and heal rows do not take back."""
     missing = set()
     for finding in findings:
         if finding.stream != stream:

@@ -49,7 +49,7 @@ def test_a_dropped_datagram_held_as_many_events_as_others_do():
 
 
 TENTHS = st.integers(0, 30)
-"""Of a second: what comes so much late at most is of the same look at the socket."""
+"""A fraction of a second: what comes so much late at most is of the same look at the socket."""
 ADD = st.tuples(st.just("add"), TENTHS, st.integers(1, 9))
 HOLE = st.tuples(st.just("hole"), TENTHS, st.integers(1, 12))
 

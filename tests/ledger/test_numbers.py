@@ -1,4 +1,4 @@
-"""What a session's counters answer when they are asked, held against the list of what came.
+"""Test what a session's counters answer when they are asked, held against the list of what came.
 
 The counter has eight bits here: each question is asked of every number that there is.
 """
@@ -18,6 +18,7 @@ from tailrace.ledger.handover import hand_over
 from tailrace.ledger.statements import Statements
 from tailrace.ledger.stream import HEAD, NEVER, CountersState, SeqRange, far_before, parts_of
 from tailrace.units import Duration
+from tests.forms import examples
 from tests.ledger.test_counters import missing_numbers
 
 SECOND = 10**9
@@ -34,7 +35,7 @@ def ledger(limits=LIMITS):
 
 
 def mark(number):
-    """Of an event that is not far before any other one: times that grow a little."""
+    """Times of an event that is not far before any other: times that grow a little."""
     return 10**9 + 1000 * number
 
 
@@ -71,7 +72,7 @@ def is_near_zero(came, number):
     return zero <= number < zero + HEAD
 
 
-@settings(deadline=None)
+@examples(100)
 @given(came=courses(), what=st.sampled_from(["own", "another", "far"]), closed=st.booleans())
 @example(came=list(range(100)), what="own", closed=False)
 @example(came=list(range(100)), what="far", closed=False)
@@ -311,7 +312,7 @@ def test_open_holes_are_awaited_by_stream_and_grow_no_older_while_nothing_can_co
 
 
 def test_marks_that_are_forgotten_leave_every_number_seen():
-    """Of the numbers below too: no event contradicts what is not known."""
+    """The same holds for the numbers below: no event contradicts what is not known."""
     counters, _ = ledger()
     feed(counters, [*range(5), *range(6, 40)])
     counters.marks.forget_all()

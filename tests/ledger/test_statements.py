@@ -1,4 +1,4 @@
-"""What a client says of its own numbers, held against what was really thrown away and lost."""
+"""A client's statements about its own numbers, held against what was really thrown away and lost."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tailrace.ledger.statements import DISCARDED_MAX, RANGES_MAX, TAILS_MAX, Sta
 from tailrace.ledger.stream import CountersState
 from tailrace.ledger.unfollowed import UNFOLLOWED_MAX
 from tailrace.units import Duration
+from tests.forms import examples
 from tests.ledger.test_counters import events, feed
 
 SECOND = 10**9
@@ -81,12 +82,12 @@ def courses(draw):
     for what in ("time", "checkpoint"):
         steps += [(first + rng.random() * len(sent), what, None) for _ in range(rng.randrange(4))]
     steps.append((sent.stop + rng.random() * far, "goodbye", None))
-    # Of a stream that is about to wrap, a number before that comes first.
+    # A number before the wrap of a stream comes first.
     steps.sort(key=lambda step: (first > 0 and step[1:] != ("event", first), step[0]))
     return sent, thrown, lost, [step[1:] for step in steps]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(courses())
 def test_each_number_that_did_not_come_is_missing_for_its_own_reason(course):
     sent, thrown, lost, steps = course

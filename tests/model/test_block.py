@@ -69,7 +69,7 @@ def test_packed_records_are_the_same_again(records):
 
 
 def test_each_column_is_a_list_of_its_own():
-    """Who writes into one changes no other."""
+    """Writing into a column changes no other."""
     columns = BLOCK.columns()
     assert len({id(column) for column in columns}) == len(Record._fields)
 

@@ -25,7 +25,9 @@ def test_shifted(values, by, factor):
 
 @given(st.lists(INT64, min_size=1, max_size=40))
 def test_greatest(values):
-    assert columns.greatest(array("q", values).tobytes(), len(values)) == max(values)
+    packed = array("q", values).tobytes()
+    for begin in range(len(values)):
+        assert columns.greatest(packed, len(values), begin) == max(values[begin:])
 
 
 @given(CODES, st.lists(st.booleans(), min_size=40, max_size=40))
@@ -53,8 +55,10 @@ def test_recoded(codes, table):
 def test_rows_beyond_a_buffer_are_refused():
     with pytest.raises(ValueError, match="do not hold 2 integers"):
         columns.shifted(bytes(15), 2, 0)
-    with pytest.raises(ValueError, match="do not hold 1 integers"):
+    with pytest.raises(ValueError, match="do not hold integers 0 to 1"):
         columns.greatest(b"", 1)
+    with pytest.raises(ValueError, match="do not hold integers 2 to 2"):
+        columns.greatest(bytes(16), 2, 2)
     with pytest.raises(ValueError, match="do not hold 3 codes"):
         columns.present(bytes(8), 3, 1)
     with pytest.raises(ValueError, match="row 1 has code 9 of 9"):

@@ -19,8 +19,8 @@ evicted (`HoldingDecoder`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -113,6 +113,78 @@ class HoldingDecoder(Decoder, Protocol):
     @property
     def holdings(self) -> Sequence[Holding]:
         """The containers of its state as they are now."""
+        ...
+
+
+def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:
+    """Return whether a decoder packs events into blocks."""
+    return _keeps(decoder, BlockDecoder)
+
+
+def reads_files(decoder: Decoder) -> TypeGuard[FileDecoder]:
+    """Return whether a decoder wants to know its file."""
+    return _keeps(decoder, FileDecoder)
+
+
+def states_end(decoder: Decoder) -> TypeGuard[EndingDecoder]:
+    """Return whether a missing end of a decoder's stream means something."""
+    return _keeps(decoder, EndingDecoder)
+
+
+def holds(decoder: Decoder) -> TypeGuard[HoldingDecoder]:
+    """Return whether a decoder has state that grows."""
+    return _keeps(decoder, HoldingDecoder)
+
+
+_KEPT: dict[tuple[type, type], bool] = {}
+"""Whether a class of decoders keeps a protocol: Python takes 15 µs to find out, for each new session several times."""
+
+
+def _keeps(decoder: Decoder, protocol: type) -> bool:
+    key = (type(decoder), protocol)
+    if key not in _KEPT:
+        _KEPT[key] = isinstance(decoder, protocol)
+    return _KEPT[key]
+
+
+class Encoder(Protocol):
+    """Writes the records of one session as bytes of their format, which a decoder reads as the same records.
+
+    An encoder does no I/O and raises nothing. Records come in the order of their offsets. A span that a record of its
+    own ended comes as two, a begin and an end, each with all columns and attributes of the span, flaws among them.
+
+    An encoder that repairs leaves out what the format's readers refuse, and closes what is open. `added` counts what
+    it wrote that the producer did not write, by what that is."""
+
+    @property
+    def added(self) -> Mapping[str, int]: ...
+
+    def encode(self, record: Record, /, *, last: bool) -> bytes | None:
+        """Return the bytes of a record: the same as its producer's where the record tells them, else others that decode to
+        the same record, and `record.size` of them if that is possible (0: the size is unknown). `last`: none follows.
+
+        Return nothing for a record that the producer did not write, and None for a record that the repair leaves out."""
+        ...
+
+    def close(self) -> bytes | None:
+        """Return what the trace lacks at its end; nothing without a repair. None: a repair leaves the whole stream out,
+        since readers refuse it."""
+        ...
+
+
+@runtime_checkable
+class FileEncoder(Encoder, Protocol):
+    """An encoder that wants to know which file it writes, and that writes the documents beside the file."""
+
+    def begin(self, path: str, run: dict[str, Any]) -> None:
+        """Take the path that the file had, before the first record; called only for sessions of files.
+
+        `run` is what the encoders of one group of files tell one another."""
+        ...
+
+    def documents(self) -> dict[str, bytes]:
+        """Return the documents beside the stream, by the names that `Files.documents` gives them. Called once all
+        encoders of the group have closed their streams. Where two of them return one document, the first counts."""
         ...
 
 
@@ -209,6 +281,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `waiting`: the part of a state that holds the bytes of an unfinished record as its `waiting`; a
         checkpoint may leave these bytes out and read them from the spool again.
     `acknowledge`: the bytes of an answer to a client, for formats that have answers.
+    `encoder(repair)`: make an encoder for one session; None where records do not tell what the producer wrote. `suffix`
+        is that of its file if the session had none.
+    `compresses`: its producers compress files themselves, and its readers may want it.
     """
 
     name: str
@@ -223,3 +298,6 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     dialects: tuple[str, ...] = ()
     waiting: Callable[[Any], Waiting] = _itself
     acknowledge: Callable[[Acknowledgement], bytes] | None = None
+    encoder: Callable[[bool], Encoder] | None = None
+    suffix: str = ""
+    compresses: bool = False

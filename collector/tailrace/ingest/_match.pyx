@@ -248,15 +248,18 @@ cdef class Matching:
         """Return what is known of the id of a span that began before this block."""
         cdef Earlier *earlier = &self.earlier[id & (EARLIER_MAX - 1)]
         if earlier.state == UNKNOWN or earlier.id != id:
-            with gil:
-                span = self.opened.get(id)
-                earlier.id = id
-                earlier.state = ABSENT if span is None else OPEN
-                if span is not None:
-                    earlier.depth = NO_DEPTH if span.depth is None else span.depth
-                    earlier.has_start = span.start is not None
-                    earlier.start = span.start if earlier.has_start else 0
+            self._look_up(earlier, id)
         return earlier
+
+    cdef int _look_up(self, Earlier *earlier, int64_t id) except -1 with gil:
+        span = self.opened.get(id)
+        earlier.id = id
+        earlier.state = ABSENT if span is None else OPEN
+        if span is not None:
+            earlier.depth = NO_DEPTH if span.depth is None else span.depth
+            earlier.has_start = span.start is not None
+            earlier.start = span.start if earlier.has_start else 0
+        return 0
 
     cdef bint _end_earlier(self, int64_t id, Py_ssize_t at) except -1 nogil:
         """The same for a span that began before."""

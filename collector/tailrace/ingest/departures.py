@@ -92,8 +92,8 @@ class Departures:
 
     def beside(self, session: Present, host: str, epoch: int) -> list[Present]:
         """Return the other open sessions of the same producer, by name: they come in another order after a restart."""
-        present = sorted(self._present.get((host, epoch), ()), key=attrgetter("name"))
-        return [other for other in present if other is not session]
+        others = [each for each in self._present.get((host, epoch), ()) if each is not session]
+        return sorted(others, key=attrgetter("name")) if others else others
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:
         """Remember an ended session. Forget others where there are too many."""
@@ -145,6 +145,8 @@ class Departures:
         `count` is the event's number on the wire, modulo 2^`bits`; `asks` is the session that has the
         event. Look at the newest `_LOOKED_AT` ended sessions that had this stream."""
         newest = nearest = None
+        if self._alone(stream, host, epoch, asks):
+            return None
         least = 1 << bits
         oldest = now - limits.resume_time.ns
         for session, (following, last), known in self._ends(stream, host, epoch, oldest):
@@ -156,6 +158,13 @@ class Departures:
                 nearest, least = Earlier(session, following), ahead
             newest = newest or Earlier(session, None)
         return nearest or newest
+
+    def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
+        """Return whether no other session has a stream, or had it."""
+        if (host, stream) in self._of:
+            return False
+        present = () if epoch is None else self._present.get((host, epoch), ())
+        return not present or (len(present) == 1 and present[0].name == asks)
 
     def _ends(
         self, stream: str, host: str, epoch: int | None, oldest: int

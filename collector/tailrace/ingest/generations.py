@@ -21,7 +21,6 @@ from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
-from tailrace.ledger.findings import Account
 
 _EPOCHS_KEPT = 8
 """Epochs of a peer's incarnations that are recognized when they are repeated."""
@@ -66,6 +65,8 @@ class Generations:
     @property
     def waiting(self) -> bool:
         """Return whether a window is open that only time closes."""
+        if self.previous is None and not self.current.waiting:
+            return False  # as most of the time
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property
@@ -74,18 +75,11 @@ class Generations:
         return (each for each in self.unannounced if each.waiting)
 
     @property
-    def account(self) -> Account:
-        """Return the account of the incarnations of this session alone: connections share the
-        others."""
-        account = Account()
-        for each in self.unannounced:
-            account.add(each.account)
-        return account
-
-    @property
     def unannounced(self) -> list[Incarnation]:
         """Return the incarnations of this session alone: no client announced them."""
-        return [each for each in (self.current, self.previous) if each and not each.state.id]
+        if self.previous is None:
+            return [] if self.current.state.id else [self.current]
+        return [each for each in (self.current, self.previous) if not each.state.id]
 
     @property
     def _lingering(self) -> Incarnation | None:
@@ -111,6 +105,8 @@ class Generations:
         }
         if info.replaces:
             about["replaces"] = info.replaces
+        where = {"rank": info.rank, "node": info.node, "job": info.job}
+        about |= {word: value for word, value in where.items() if value is not None}
         self.current.own.session("open", about | self._of_file(), now)
 
     def take_turn(self, pending: int) -> None:
@@ -249,8 +245,9 @@ class Generations:
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
         self._finish_silent(now)
         old, self.current = self.current, known.incarnation
+        if known.state.bearer != self._state.number:  # or the bytes go on that were counted so far
+            self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         known.state.bearer = self._state.number
-        self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}
         self._take_over_clock(old, about, now)
         self.reach()

@@ -156,7 +156,8 @@ class Incarnation:
                 rows = len(seqs) if isinstance(seqs, list) else part.rows
                 events += rows
                 begun_anew = rows < part.rows
-            streams |= dict.fromkeys(part.streams)
+            names = dict.fromkeys(part.streams)
+            streams = streams | names if streams else names
         counters.heard(streams, events, now)
         return [self._write_counted(part, seqs) for part, seqs in counted]
 

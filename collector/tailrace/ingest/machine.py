@@ -30,6 +30,11 @@ from tailrace.spool.entry import LAST, Datagrams, Entry, EntryKind, unpack_docum
 
 DAY_NS = 86_400 * 10**9
 
+_DATA, _OPEN, _CLOSE = (
+    EntryKind.DATA,
+    EntryKind.OPEN,
+    EntryKind.CLOSE,
+)  # Python looks members up for 0.1 µs each
 _OF_ALL = frozenset({EntryKind.START, EntryKind.TICK, EntryKind.STOP})
 
 
@@ -148,8 +153,9 @@ class Ingest:
         total = Account()
         total.add(self.tally(source).events)
         for session in self._sessions.values():
-            if session.state.info.source == source:
-                total.add(session.generations.account)
+            if session.source == source:
+                for each in session.generations.unannounced:
+                    total.add(each.account)
         total.add(self.shared.announced(source).account)
         if source == INFO.source:
             total.add(self.heartbeats.account)
@@ -203,7 +209,10 @@ class Ingest:
         self.yielded.day = self.wall(now) // DAY_NS
         if self._damage.due:
             self._damage.tell()
-        if kind == EntryKind.OPEN:
+        if kind in (_DATA, _CLOSE):
+            if session := self._sessions.get(entry.session):
+                self._feed(session, entry)
+        elif kind == _OPEN:
             self._open(entry)
         elif kind in _OF_ALL:
             self._of_all(kind, before, now)
@@ -265,11 +274,11 @@ class Ingest:
 
     def _feed(self, session: Session, entry: Entry) -> None:
         number, now = entry.session, entry.time_ns
-        if entry.kind == EntryKind.DATAGRAMS:
-            session.datagrams(Datagrams(entry.payload), now)
-        elif entry.kind == EntryKind.DATA:
+        if entry.kind == _DATA:
             session.data(entry.payload, now, entry.position)
             self._hold(session, now)
+        elif entry.kind == EntryKind.DATAGRAMS:
+            session.datagrams(Datagrams(entry.payload), now)
         elif entry.kind == EntryKind.DOCUMENT:
             name, part, more = unpack_document(entry.payload)
             session.document(name, part, now, more=more)

@@ -27,6 +27,9 @@ PACKED_ROW_BYTES = 96
 """The same of a row in a block."""
 
 
+_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class OwnRows:
     """Writes the rows of one incarnation, and counts in the tally what they say."""
 
@@ -61,16 +64,22 @@ class OwnRows:
         if finding.estimate:
             about["estimate"] = True
         self._row(
-            finding.kind, finding.reason, about, stream=finding.stream, seq=finding.seq,
-            id_=finding.id, offset=finding.offset,
+            finding.kind, finding.reason, about, finding.events or None, stream=finding.stream,
+            seq=finding.seq, id_=finding.id, offset=finding.offset,
         )  # fmt: skip
 
     def malformed(
-        self, session: SessionState, parts: Sequence[Sequence[Record]], count: int
+        self,
+        session: SessionState,
+        parts: Sequence[Sequence[Record]],
+        count: int,
+        *,
+        go_on: bool = False,
     ) -> None:
         """Write a gap row for unreadable pieces with one reason, and keep each part in the quarantine.
 
-        A part has adjacent pieces. The pieces are `count` events, as far as is known."""
+        A part has adjacent pieces. The pieces are `count` events, as far as is known. Where they only
+        `go_on` after a piece that had a row, they are no event more."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -83,7 +92,8 @@ class OwnRows:
         if len(parts) > 1:
             about |= {"bytes": sum(each["bytes"] for each in abouts), "frames": len(parts)}
         self._missing(reason, count)
-        self._row(Kind.GAP, reason, about, stream=first.stream, offset=first.offset)
+        missing = 0 if go_on else count or None
+        self._row(Kind.GAP, reason, about, missing, stream=first.stream, offset=first.offset)
 
     def loss(self, session: SessionState, loss: FileLoss) -> None:
         """Write a gap row for bytes that the session lacks, an unknown number of events."""
@@ -127,6 +137,7 @@ class OwnRows:
         kind: str,
         name: str,
         attributes: Mapping[str, Any],
+        missing: int | None = None,
         *,
         stream: str = "",
         seq: int | None = None,
@@ -134,10 +145,10 @@ class OwnRows:
         time: int | None = None,
         offset: int | None = None,
     ) -> None:
-        missing = attributes["count"] or None if kind in {Kind.GAP, Kind.HEAL} else None
+        """Write a row; of a gap, `missing` is how many events are missing, None where that is unknown."""
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
-        text = json.dumps(attributes, separators=(",", ":"))
+        text = _json(attributes)
         at = self._incarnation.reached if offset is None else offset
         row = Row(
             stream, None, seq, kind, name, None, id_, None, None, None, None, time, missing, text, at, None

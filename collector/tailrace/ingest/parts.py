@@ -9,7 +9,7 @@ from itertools import chain, islice
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailrace.decoding.contract import BlockDecoder, Decoder
+from tailrace.decoding.contract import Decoder, packs
 from tailrace.kernels import active
 from tailrace.ledger.block_count import count_block
 from tailrace.ledger.counters import Counters
@@ -120,8 +120,9 @@ class Packed:
     def latest_tick(self) -> int | None:
         """Return the latest tick of the last rows, None if they have none."""
         begin = max(0, self.rows - _LATEST_OF)
-        ticks = [_latest(column, self.rows, begin) for column in (self.block.start, self.block.end)]
-        return max((tick for tick in ticks if tick is not None), default=None)
+        start = _latest(self.block.start, self.rows, begin)
+        end = _latest(self.block.end, self.rows, begin)
+        return end if start is None or (end is not None and end > start) else start
 
     def count(self, counters: Counters, now: int) -> Integers | list[int | None]:
         """Count the events (see `count_block`)."""
@@ -178,7 +179,7 @@ Decoded = list[Block | list[Record]]
 
 def decoding(decoder: Decoder) -> Callable[[bytes], Decoded]:
     """Return the function that lets a decoder take bytes."""
-    if isinstance(decoder, BlockDecoder):
+    if packs(decoder):
         return partial(_gather, decoder.blocks)
     feed = decoder.feed
     return lambda data: [records] if (records := feed(data)) else []
@@ -244,6 +245,5 @@ def _latest(column: Values, rows: int, begin: int) -> int | None:
     if not isinstance(column, Integers) or begin == rows:
         return None
     if column.valid is None:
-        values = memoryview(column.values).cast("B")[8 * begin :]
-        return greatest(values, rows - begin)
+        return greatest(column.values, rows, begin)
     return max((v for v in column.list(rows, begin) if v is not None), default=None)

@@ -90,8 +90,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     """Drawn anew at each start of the daemon."""
     number: int
-    about: dict[str, float]
-    """Attributes of the heartbeat's row."""
+    about: dict[str, int | float | str]
+    """Attributes of the heartbeat's row: its predecessor's way into the table, and how the collector is."""
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +115,10 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     """The group of streams that share names; "" for none."""
     dialect: str = "auto"
+    rank: int | None = None
+    node: str | None = None
+    job: str | None = None
+    """Where in a job the producer runs, as far as the collector knows."""
     replaces: tuple[str, ...] = ()
     """Sessions that read the beginning of this file, or an incomplete copy of it. The views leave them
     out once this session is closed."""

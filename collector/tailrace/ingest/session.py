@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import itemgetter
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.decoding.contract import Decoder, FileDecoder, HoldingDecoder
+from tailrace.decoding.contract import Decoder, holds, reads_files
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.budget import report
@@ -42,6 +42,8 @@ class Session:
         attach: Callable[[OpenInfo, IncarnationState], Incarnation],
     ) -> None:
         self.state = state
+        self.name, self.source = state.info.session, state.info.source
+        self.limits: LedgerConfig = state.info.ledger
         self._tally = tally
         self._commons = commons
         format_ = FORMATS[state.info.format]
@@ -49,7 +51,7 @@ class Session:
         if state.left_out:
             format_.waiting(saved).waiting = state.waiting
         self.decoder: Decoder = format_.decoder(state.info.record_max, saved)
-        if isinstance(self.decoder, FileDecoder) and state.file and not state.decoder:
+        if reads_files(self.decoder) and state.file and not state.decoder:
             self.decoder.begin(state.file.facts.path, state.info.dialect)
         self._decode = decoding(self.decoder)
         state.decoder, state.left_out, state.waiting = None, 0, b""
@@ -58,7 +60,7 @@ class Session:
         self._copies = (
             Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
         )
-        self._holding = self.decoder if isinstance(self.decoder, HoldingDecoder) else None
+        self._holding = self.decoder if holds(self.decoder) else None
         self._file = SessionFile(state, self.decoder)
         unordered, of_file = datagrams and numbered, self._file.of_incarnation
         self.generations = Generations(
@@ -67,18 +69,6 @@ class Session:
         self._succession = Succession(
             state, tally, announcements, self.generations, unordered=unordered
         )
-
-    @property
-    def name(self) -> str:
-        return self.state.info.session
-
-    @property
-    def source(self) -> str:
-        return self.state.info.source
-
-    @property
-    def limits(self) -> LedgerConfig:
-        return self.state.info.ledger
 
     @property
     def holdings(self) -> list[Holding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from zlib_ng.zlib_ng import crc32
 
-from tailrace.decoding.contract import Decoder, EndingDecoder, FileDecoder
+from tailrace.decoding.contract import Decoder, reads_files, states_end
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
@@ -49,7 +49,7 @@ class SessionFile:
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
         """Take a part of a document beside the file. Return the records of a document that is whole."""
         file = self._state.file
-        if file is None or not isinstance(self._decoder, FileDecoder):
+        if file is None or not reads_files(self._decoder):
             return []
         file.part += part
         if more:
@@ -89,13 +89,13 @@ class SessionFile:
     @property
     def _lacking(self) -> str | None:
         """Return what the stream's end still lacks; None where no end is known to come."""
-        return self._decoder.lacking if isinstance(self._decoder, EndingDecoder) else None
+        return self._decoder.lacking if states_end(self._decoder) else None
 
     @property
     def _end(self) -> dict[str, object]:
         """Return, as members of a row, the stream whose end is known to come."""
         decoder = self._decoder
-        if isinstance(decoder, EndingDecoder) and decoder.lacking is not None:
+        if states_end(decoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}
         return {}
 

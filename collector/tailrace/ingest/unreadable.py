@@ -43,7 +43,8 @@ class Unreadable:
             rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
         for row in rows:
             count = sum(begins[id(piece)] for part in row for piece in part)
-            self._own.malformed(session, row, count)
+            # Where nothing else counts, pieces that are no event go on after one that was.
+            self._own.malformed(session, row, count, go_on=not count and not self._counted)
             self._references.add_malformed(count)
 
     def _is_missing(self, piece: Record) -> bool:

@@ -46,9 +46,10 @@ class Yielded:
         size: int,
     ) -> None:
         """Add rows of an incarnation (see `Batch.extend`), which are about so many bytes."""
-        before = len(self.batch)
-        self.batch.extend(self.day, info.source, info.format, name, rows, size)
-        tally.rows += len(self.batch) - before
+        batch = self.batch
+        before = batch.size
+        batch.extend(self.day, info.source, info.format, name, rows, size)
+        tally.rows += batch.size - before
 
     def keep(self, session: str, at: int, frame: bytes) -> None:
         """Add a frame to a session's quarantine file."""

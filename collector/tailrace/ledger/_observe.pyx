@@ -3,14 +3,17 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.string cimport memcpy, memset
 
 cdef unsigned long long FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 cdef struct Slot:
-    # A stream: its next number, and where the marks of its last numbers and of those near zero are. `room` says
+    # A stream with the ledger's object (a reference of its own), its next number, and where the marks of its last numbers and of those near zero are. `room` says
     # how many marks have a place, `held` how many the stream has.
+    PyObject *stream
     unsigned long long next
     unsigned long long zero
     unsigned long long *marks
@@ -68,11 +71,9 @@ cdef class InOrder:
         ):
             raise ValueError(f"the block's buffers do not hold {self.rows} rows")
         self.numbers = PyBytes_FromStringAndSize(NULL, self.rows * 8)
-        cdef Py_ssize_t most = min(self.rows, self.known)
         self.slot_of = <int *>PyMem_Malloc(self.known * sizeof(int))
-        self.slots = <Slot *>PyMem_Malloc(most * sizeof(Slot))
-        self.moved = <int *>PyMem_Malloc(most * sizeof(int))
-        if self.slot_of == NULL or self.slots == NULL or self.moved == NULL:
+        self.moved = <int *>PyMem_Malloc(min(self.rows, self.known) * sizeof(int))
+        if self.slot_of == NULL or self.moved == NULL:
             raise MemoryError
         self._find_streams()
         self.read_all()
@@ -80,17 +81,23 @@ cdef class InOrder:
     cdef int _find_streams(self) except -1:
         """Give each stream of the block a slot, in the order in which they come."""
         cdef Py_ssize_t i
-        cdef int code
+        cdef int code, found = 0
         memset(self.slot_of, 0xFF, self.known * sizeof(int))  # -1: no slot
         for i in range(self.rows):
             code = self.codes[i]
             if code < 0 or code >= self.known:
                 raise ValueError(f"row {i} has stream {code} of {self.known}")
             if self.slot_of[code] < 0:
-                self.slot_of[code] = self.streams
-                memset(&self.slots[self.streams], 0, sizeof(Slot))
-                self.slots[self.streams].code = code
-                self.streams += 1
+                self.slot_of[code] = found
+                self.moved[found] = code
+                found += 1
+        # Only now, since room for as many as there might be would be new memory each time.
+        self.slots = <Slot *>PyMem_Calloc(max(found, 1), sizeof(Slot))
+        if self.slots == NULL:
+            raise MemoryError
+        for i in range(found):
+            self.slots[i].code = self.moved[i]
+        self.streams = found
         return 0
 
     def __dealloc__(self):
@@ -108,6 +115,8 @@ cdef class InOrder:
         else:
             PyMem_Free(slot.marks)
         PyMem_Free(slot.heads)
+        Py_XDECREF(slot.stream)
+        slot.stream = NULL
         slot.marks = slot.heads = NULL
         slot.viewed = slot.followed = False
 
@@ -125,10 +134,14 @@ cdef class InOrder:
 
     cdef int _read(self, Slot *slot) except -1:
         self._let_go(slot)
+        cdef int overflow = 0
         stream = self.table.get(self.texts[slot.code])
-        if stream is None or not stream.counted or not 0 <= stream.next < 2**63:
+        if stream is None or not stream.counted:
             return 0
-        slot.next, slot.zero = stream.next, stream.zero
+        cdef long long number = PyLong_AsLongLongAndOverflow(stream.next, &overflow)
+        if overflow or number < 0:
+            return 0
+        slot.next = <unsigned long long>number
         recent = stream.recent
         slot.held = len(recent)
         slot.room = min(self.window, self.head)
@@ -139,9 +152,12 @@ cdef class InOrder:
             slot.marks = _copy(recent, slot.room)
         else:
             return 0
-        slot.heads_held = len(stream.head)
-        if slot.next & self.mask < self.head and slot.heads_held <= self.head:
-            slot.heads = _copy(stream.head, self.head)
+        if slot.next & self.mask < self.head:
+            slot.zero, slot.heads_held = stream.zero, len(stream.head)
+            if slot.heads_held <= self.head:
+                slot.heads = _copy(stream.head, self.head)
+        slot.stream = <PyObject *>stream
+        Py_INCREF(stream)
         slot.followed = True
         return 0
 
@@ -161,7 +177,7 @@ cdef class InOrder:
         if not slot.moved:
             return 0
         slot.moved = False
-        stream = self.table[self.texts[slot.code]]
+        stream = <object>slot.stream
         stream.next = slot.next
         if not slot.viewed:
             self.added += _write_marks(stream.recent, slot.marks, slot.held)
@@ -173,6 +189,30 @@ cdef class InOrder:
 
     def take(self, Py_ssize_t begin):
         """Count events from a row on. Return the first row that does not come in order, or the number of rows."""
+        cdef Py_ssize_t at = self._take(begin)
+        while at < self.rows and self._grow(at):
+            at = self._take(at)
+        return at
+
+    cdef bint _grow(self, Py_ssize_t row) except -1:
+        """Give the stream of a row room for all its marks, where nothing else keeps its event from being counted.
+
+        So does the ledger, with the first number behind those near zero."""
+        cdef Slot *slot = &self.slots[self.slot_of[self.codes[row]]]
+        if (
+            not slot.followed or slot.viewed or slot.held != self.head or slot.next % self.window != self.head
+            or <unsigned long long>self.counts[row] != slot.next & self.mask
+        ):
+            return False
+        self._write(slot)
+        recent = (<object>slot.stream).recent
+        recent.frombytes(bytes(8 * (self.window - self.head)))
+        self.added += <Py_ssize_t>(self.window - self.head)
+        self._read(slot)
+        return True
+
+    cdef Py_ssize_t _take(self, Py_ssize_t begin) noexcept:
+        """Count events as long as they come in order."""
         cdef unsigned long long *numbers = <unsigned long long *>PyBytes_AS_STRING(self.numbers)
         cdef Slot *slot
         cdef Py_ssize_t i = begin

@@ -162,10 +162,7 @@ class Counters:
         """Count an event; call `heard` afterwards. Return its number, or `RESTART`."""
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
-            seq = stream.next
-            stream.next = seq + 1
-            self.marks.count += stream.remember(seq, count, mark, self.window)
-            return seq
+            return self._in_order(stream, count, mark)
         return self._unexpected(name, stream, count, mark, now)
 
     def heard(self, names: dict[str, None], events: int, now: int) -> None:
@@ -254,9 +251,16 @@ class Counters:
         self._unfollowed.release()
         self.windows.count(-self.windows.ranges)
 
+    def _in_order(self, stream: StreamCounter, count: int, mark: int) -> int:
+        seq = stream.next
+        stream.next = seq + 1
+        self.marks.count += stream.remember(seq, count, mark, self.window)
+        return seq
+
     def _unexpected(
         self, name: str, stream: StreamCounter | None, count: int, mark: int, now: int
     ) -> int | None:
+        is_new = stream is None
         stream = stream or self.follow(name, now, begins=not count)
         if stream is None:
             self._unfollowed.observe(name)
@@ -266,6 +270,8 @@ class Counters:
             return None
         if stream.fresh:
             self.begin(name, stream, count, mark, now)
+            if is_new and count == stream.next & self.mask:
+                return self._in_order(stream, count, mark)  # nothing can show a restart
         if not stream.counted:
             stream.extra += 1
             return None

@@ -45,7 +45,7 @@ class GapRows:
     @property
     def waiting(self) -> bool:
         """Return whether gathered gaps wait for their time."""
-        return any(rows.ranges for rows in self.state.values())
+        return bool(self.state) and any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
         """Yield each stream with gathered gaps, with how many events these lack."""

@@ -29,21 +29,37 @@ class Shares:
 
     def __init__(self) -> None:
         self._held: dict[PlaceHolder, int] = {}
-        self._of_size: dict[int, set[PlaceHolder]] = {}
+        self._of_size: dict[int, set[PlaceHolder]] | None = None
+        """The sessions by how many places they have, kept once anybody has asked for the largest: few sources have ever
+        as many streams as they may."""
         self._most = 0
 
     def add(self, holder: PlaceHolder, count: int) -> None:
         """Count so many places more for a session; fewer for a negative count."""
         before = self._held.pop(holder, 0)
-        if before:
-            others = self._of_size[before]
-            others.discard(holder)
-            if not others:
-                del self._of_size[before]
         if after := before + count:
             self._held[holder] = after
-            self._of_size.setdefault(after, set()).add(holder)
+        if self._of_size is not None:
+            self._move(self._of_size, holder, before, after)
+
+    def _move(
+        self, of_size: dict[int, set[PlaceHolder]], holder: PlaceHolder, before: int, after: int
+    ) -> None:
+        if before:
+            others = of_size[before]
+            others.discard(holder)
+            if not others:
+                del of_size[before]
+        if after:
+            of_size.setdefault(after, set()).add(holder)
             self._most = max(self._most, after)
+
+    def _sizes(self) -> dict[int, set[PlaceHolder]]:
+        if self._of_size is None:
+            self._of_size = {}
+            for holder, held in self._held.items():
+                self._move(self._of_size, holder, 0, held)
+        return self._of_size
 
     def held(self, holder: PlaceHolder) -> int:
         """Return how many places a session has."""
@@ -56,10 +72,11 @@ class Shares:
     @property
     def most(self) -> int:
         """Return the number of places that the largest session has."""
-        while self._most and self._most not in self._of_size:
+        of_size = self._sizes()
+        while self._most and self._most not in of_size:
             self._most -= 1
         return self._most
 
     def largest(self) -> PlaceHolder:
         """Return the session that gives way next. Raise KeyError if no session holds a place."""
-        return min(self._of_size[self.most], key=lambda holder: holder.name)
+        return min(self._sizes()[self.most], key=lambda holder: holder.name)

@@ -33,14 +33,14 @@ def shifted(const unsigned char[::1] values, Py_ssize_t rows, long long by, long
     return None if over else found
 
 
-def greatest(const unsigned char[::1] values, Py_ssize_t rows):
-    """Return the greatest of the first `rows` integers, of which there must be one."""
-    if rows < 1 or rows * 8 > values.shape[0]:
-        raise ValueError(f"{values.shape[0]} bytes do not hold {rows} integers")
+def greatest(const unsigned char[::1] values, Py_ssize_t rows, Py_ssize_t begin=0):
+    """Return the greatest of the first `rows` integers, from the one at `begin` on, of which there must be one."""
+    if not 0 <= begin < rows or rows * 8 > values.shape[0]:
+        raise ValueError(f"{values.shape[0]} bytes do not hold integers {begin} to {rows}")
     cdef const long long *value = <const long long *>&values[0]
-    cdef long long most = value[0]
+    cdef long long most = value[begin]
     cdef Py_ssize_t i
-    for i in range(rows):
+    for i in range(begin, rows):
         most = value[i] if value[i] > most else most
     return most
 
@@ -86,7 +86,7 @@ def counted(const unsigned char[::1] codes, Py_ssize_t rows, int known):
 
 
 def recoded(const unsigned char[::1] codes, Py_ssize_t rows, const int[::1] table):
-    """Return `table[code]` for the codes of the first `rows` rows; 0 for a code that the table lacks."""
+    """Return `table[code]` for the codes of the first `rows` rows; 0 where that is negative, or the table lacks the code."""
     if rows * 4 > codes.shape[0]:
         raise ValueError(f"{codes.shape[0]} bytes do not hold {rows} codes")
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 4)
@@ -94,5 +94,5 @@ def recoded(const unsigned char[::1] codes, Py_ssize_t rows, const int[::1] tabl
     cdef const int *code = <const int *>&codes[0] if rows else NULL
     cdef Py_ssize_t i, known = table.shape[0]
     for i in range(rows):
-        other[i] = table[code[i]] if 0 <= code[i] < known else 0
+        other[i] = max(table[code[i]], 0) if 0 <= code[i] < known else 0
     return found

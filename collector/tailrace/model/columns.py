@@ -49,6 +49,9 @@ COLUMNS = (
 
 RUN = ("day", "source", "format", "session")
 DERIVED = ("wall",)
+FEW_KINDS = ("begin", "end", "gap", "heal", "name", "session")
+"""The kinds of rows of which a table has few beside its events."""
+
 ROW = tuple(column.name for column in COLUMNS if column.name not in (*RUN, *DERIVED))
 
 
@@ -101,6 +104,14 @@ class BlockRows(NamedTuple):
         if name in BlockRows._fields:
             return getattr(self, name)  # type: ignore[no-any-return] # one of the columns above
         return getattr(self.block, name, None)
+
+    def columns(self) -> tuple[Values, ...]:
+        """Return all of them, in `ROW`'s order."""
+        block = self.block
+        return (
+            block.stream, block.substream, self.seq, block.kind, block.name, block.category, block.id, block.parent,
+            self.depth, block.start, block.end, self.time, None, block.attributes, block.offset, self.end_offset,
+        )  # fmt: skip
 
 
 ListRows = list[list[Any]]
@@ -158,19 +169,17 @@ class Batch:
         self.bytes += size
         if isinstance(rows, BlockRows):
             self.parts.append(Part(day, rows))
-        else:
-            for mine, more in zip(self._lists(day), rows, strict=True):
+        elif (lists := self._lists(day)) is not None:
+            for mine, more in zip(lists, rows, strict=True):
                 mine.extend(more)
+        else:
+            columns: Sequence[Sequence[Any]] = rows
+            self.parts.append(Part(day, [list(column) for column in columns]))
 
-    def _lists(self, day: int) -> ListRows:
-        """Return the lists to which the next rows of a day are appended."""
-        if self.parts and self.parts[-1].day == day:
-            last = self.parts[-1].rows
-            if not isinstance(last, BlockRows):
-                return last
-        lists: ListRows = [[] for _ in ROW]
-        self.parts.append(Part(day, lists))
-        return lists
+    def _lists(self, day: int) -> ListRows | None:
+        """Return the lists to which the next rows of a day are appended, None if the last rows are none of that day."""
+        last = self.parts[-1] if self.parts else None
+        return last.rows if last and last.day == day and isinstance(last.rows, list) else None
 
     def column(self, name: str) -> list[Any]:
         """Return one whole column; the value of a run is repeated for each of its rows.

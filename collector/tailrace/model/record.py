@@ -23,6 +23,12 @@ NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
 of the event's own name, or several keys, one a line: the first known key counts. The second is an object
 that maps further members of the attributes to the keys of their names."""
 
+FLAW_OF_ROW = "$flaw"
+"""The attribute of a row that names its flaw, in front of the attributes of the record that has the flaw."""
+
+BEGIN_WORDS = "$begin"
+"""The attribute of a span that holds those of its begin's attributes whose values differ from its end's."""
+
 KEY, SCOPE = "$key", "$scope"
 """Attributes of a `name` row: the key that it names, and the scope in which the name holds."""
 

@@ -1,14 +1,14 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The kernel of DFTracer: packs complete events and counters of the usual shape into blocks.
+"""The kernel of DFTracer: packs complete events, counters and names of hashes of the usual shape into blocks.
 
 A record is usual if it is one line without white space between its fields; it has only the tracer's own fields,
 each once; its strings are UTF-8 without a backslash; its arguments are strings and numbers. The kernel stops before
 any other line, and before a line whose newline has not come; `decoder` reads what stands there.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memchr, memcpy, memset
 
 from tailrace.decoding.formats.dftracer.usual_line cimport (
@@ -18,6 +18,7 @@ from tailrace.decoding.json_text cimport QUOTE, write_plain
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
 )
+from tailrace.model.buffers cimport allocated, copied
 
 from tailrace.model.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
@@ -45,7 +46,12 @@ cdef enum:
     HERE = -2  # at what is not usual, or when the block is full
     INTERPRETER = -3  # at what needs the interpreter, whose lock is not held
 
-_KINDS = [Kind.SPAN, Kind.COUNTER]
+    # Kinds
+    A_SPAN = 0
+    A_COUNTER = 1
+    A_NAME = 2
+
+_KINDS = [Kind.SPAN, Kind.COUNTER, Kind.NAME]
 
 
 cdef struct Columns:
@@ -59,18 +65,26 @@ cdef struct Columns:
     int32_t *name
     int32_t *category
     int32_t *ends  # of attributes; one more than rows
+    uint8_t *valid_start
     uint8_t *valid_end
     uint8_t *valid_text
     uint8_t *text
     int rows
     int empty  # rows without attributes
-    int counters
+    int spans
+    int names
 
 
 cdef inline uint8_t *_copy(Text text, uint8_t *out) noexcept nogil:
     if text.size:  # else there may be no text at all
         memcpy(out, text.at, text.size)
     return out + text.size
+
+
+cdef inline uint8_t *_copy_rest(Text text, uint8_t *out) noexcept nogil:
+    """Copy all but the first byte."""
+    memcpy(out, text.at + 1, text.size - 1)
+    return out + text.size - 1
 
 
 cdef class Known:
@@ -125,11 +139,12 @@ cdef class Scanner:
         longs[:] = [&into.offset, &into.size, &into.start, &into.end, &into.number]
         ints[:] = [&into.kind, &into.stream, &into.name, &into.category, &into.ends]
         for i in range(5):
-            longs[i][0] = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
-            ints[i][0] = <int32_t *>_allocated((ROWS_MAX + 1) * sizeof(int32_t))
-        into.valid_end = <uint8_t *>_allocated(ROWS_MAX // 8)
-        into.valid_text = <uint8_t *>_allocated(ROWS_MAX // 8)
-        into.text = <uint8_t *>_allocated(TEXT_MAX)
+            longs[i][0] = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
+            ints[i][0] = <int32_t *>allocated((ROWS_MAX + 1) * sizeof(int32_t))
+        into.valid_start = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.valid_end = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.valid_text = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.text = <uint8_t *>allocated(TEXT_MAX)
 
     def __dealloc__(self) -> None:
         cdef Columns *of = &self.columns
@@ -137,7 +152,7 @@ cdef class Scanner:
         for pointer in (
             <size_t>of.offset, <size_t>of.size, <size_t>of.start, <size_t>of.end, <size_t>of.number,
             <size_t>of.kind, <size_t>of.stream, <size_t>of.name, <size_t>of.category, <size_t>of.ends,
-            <size_t>of.valid_end, <size_t>of.valid_text, <size_t>of.text,
+            <size_t>of.valid_start, <size_t>of.valid_end, <size_t>of.valid_text, <size_t>of.text,
         ):
             free(<void *><size_t>pointer)
 
@@ -147,18 +162,21 @@ cdef class Scanner:
     ):
         """Pack the usual records from `data[at]` on, where a line begins, which is the input's byte `offset`.
 
-        Return a block, where in `data` it ends, and the ids of its complete events as 64-bit integers. The block ends
-        before a line that is not usual or not whole, or where it is full. Return None for the block if it would have
-        no row, or less than `rows_min`. No line of a block is longer than `size_max`. `names` are those behind hashes. Where ids are `numbered`, a record that
-        stands for several calls is not usual. While a thread is in here, others get no block."""
+        Return a block, where in `data` it ends, the ids of its complete events as 64-bit integers, and how many
+        names it gives to hashes. The block ends before a line that is not usual or not whole, or where it is full.
+        Return None for the block if it would have no row, or less than `rows_min` and none of them a name, since
+        `names`, those behind hashes, know a name as soon as it is packed. No line of a block is longer than
+        `size_max`. Where ids are `numbered`, a record that stands for several calls is not usual. While a thread is
+        in here, others get no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef Columns *to = &self.columns
         if at < 0 or at > have or self.busy:
-            return None, at, b""
+            return None, at, b"", 0
         self.busy = True
         try:
-            to.rows = to.empty = to.counters = to.ends[0] = 0
+            to.rows = to.empty = to.spans = to.names = to.ends[0] = 0
+            memset(to.valid_start, 0, ROWS_MAX // 8)
             memset(to.valid_end, 0, ROWS_MAX // 8)
             memset(to.valid_text, 0, ROWS_MAX // 8)
             if self.version is not names.version:
@@ -169,10 +187,10 @@ cdef class Scanner:
             # From the first record on that needs the lock it stays, or each might wait for another thread.
             if why == INTERPRETER:
                 self._fill(begin, have, &stop, offset - at, size_max, numbered, names, True)
-            if to.rows < max(rows_min, 1):
-                return None, stop, b""
-            numbers = _copied(to.number, (to.rows - to.counters) * sizeof(int64_t))
-            return self._block(stop - at), stop, numbers
+            if to.rows < (1 if to.names else max(rows_min, 1)):
+                return None, stop, b"", 0
+            numbers = copied(to.number, to.spans * sizeof(int64_t))
+            return self._block(stop - at), stop, numbers, to.names
         finally:
             self.busy = False
 
@@ -187,7 +205,7 @@ cdef class Scanner:
         cdef uint8_t *text
         cdef Line line
         cdef Py_ssize_t size
-        cdef int row = to.rows, stream, name, category, member
+        cdef int row = to.rows, kind, stream, name, category, member
         cdef bint aggregate
         size_max = min(size_max, LINE_MAX)
         while row < ROWS_MAX and at[0] < have:
@@ -198,50 +216,68 @@ cdef class Scanner:
             size = stop + 1 - begin
             if TEXT_MAX - to.ends[row] < size + NAMED_MAX + TEXT_MORE:
                 break
-            aggregate = line.phase == c'3' or (line.counts_calls and not line.fields & ID)
+            kind = A_NAME if line.names else A_SPAN if line.fields & ID else A_COUNTER
+            aggregate = kind == A_COUNTER and (line.phase == c'3' or line.counts_calls)
             if aggregate and numbered:
                 break
-            if line.fields & ID and add_overflows(line.start, line.duration, &to.end[row]):
+            if kind == A_SPAN and add_overflows(line.start, line.duration, &to.end[row]):
                 break
             stream = self._stream(line.pid, line.tid, locked)
             if stream < 0:
                 return stream
-            name = self._word(self.words, line.name, locked)
+            name = self._word(self.words, line.given if kind == A_NAME else line.name, locked)
             if name < 0:
                 return name
             category = self._word(self.categories, line.category, locked)
             if category < 0:
                 return category
-            member = 0
-            if line.host.at or line.file.at:
-                member = self._members(&line, names, locked)
-                if member < 0:
-                    return member
             text = to.text + to.ends[row]
-            if line.fields & (ID | TYPE | ARGS) or aggregate:
+            if kind == A_NAME:
+                if not locked:
+                    return INTERPRETER
+                self._define(&line, names)
+                text = _write_naming(&line, text)
+            else:
+                member = 0
+                if line.host.at or line.file.at:
+                    member = self._members(&line, names, locked)
+                    if member < 0:
+                        return member
                 text = self._write_attributes(&line, aggregate, member, text)
+            if text > to.text + to.ends[row]:
                 to.valid_text[row >> 3] |= 1 << (row & 7)
             else:
                 to.empty += 1
             to.ends[row + 1] = <int32_t>(text - to.text)
-            to.kind[row] = not line.fields & ID
-            if line.fields & ID:
-                to.number[row - to.counters] = line.number
-                to.valid_end[row >> 3] |= 1 << (row & 7)
-            else:
-                to.counters += 1
-                to.end[row] = 0
-            to.offset[row], to.size[row], to.start[row] = offset + at[0], size, line.start
+            self._put_kind(&line, row, kind)
+            to.offset[row], to.size[row] = offset + at[0], size
             to.stream[row], to.name[row], to.category[row] = stream, name, category
             row += 1
             to.rows = row
             at[0] += size
         return HERE
 
+    cdef inline void _put_kind(self, const Line *line, int row, int kind) noexcept nogil:
+        """Write what only some kinds have: the id of a span, which has an end; a name has no times."""
+        cdef Columns *to = &self.columns
+        cdef uint8_t bit = 1 << (row & 7)
+        to.kind[row] = kind
+        to.start[row] = line.start
+        if kind == A_SPAN:
+            to.number[to.spans] = line.number
+            to.spans += 1
+            to.valid_end[row >> 3] |= bit
+        else:
+            to.end[row] = 0
+        if kind == A_NAME:
+            to.names += 1
+        else:
+            to.valid_start[row >> 3] |= bit
+
     cdef inline uint8_t *_write_attributes(
         self, const Line *line, bint aggregate, int member, uint8_t *out
     ) noexcept nogil:
-        """Write the attributes of a record that has some; return where they end."""
+        """Write the attributes of an event; return where they end, which is `out` if it has none."""
         cdef uint8_t *begin = out
         if line.fields & ID:
             out = _copy(line.id, write_plain(b',"id":', out))
@@ -253,6 +289,8 @@ cdef class Scanner:
             out = _copy(self.members[member], out)
         if line.fields & ARGS:
             out = _copy(line.args, write_plain(b',"args":', out))
+        if out == begin:
+            return out
         begin[0] = c'{'
         out[0] = c'}'
         return out + 1
@@ -291,19 +329,32 @@ cdef class Scanner:
         code = find_word(&self.hashes, word, size, hash)
         if code >= 0:
             return code
-        if not locked:
-            return INTERPRETER
-        with gil:
-            found = names.members(_unquoted(line.file), _unquoted(line.host))
-            if PyBytes_GET_SIZE(found) > NAMED_MAX:
-                return HERE
-            if not has_room(&self.hashes, size):
-                self._forget_members()
-            self.member_texts.append(found)
-            code = add_word(&self.hashes, word, size, hash)
-            self.members[code].at = <const uint8_t *>PyBytes_AS_STRING(found)
-            self.members[code].size = PyBytes_GET_SIZE(found)
+        return self._add_members(line, names, word, size, hash) if locked else INTERPRETER
+
+    cdef int _add_members(
+        self, const Line *line, object names, const uint8_t *word, uint32_t size, uint32_t hash
+    ) except -1 with gil:
+        """The same for hashes that are not known. (A function with objects of its own takes the interpreter's lock each
+        time, so the one that is called for each line has none.)"""
+        found = names.members(_unquoted(line.file), _unquoted(line.host))
+        if PyBytes_GET_SIZE(found) > NAMED_MAX:
+            return HERE
+        if not has_room(&self.hashes, size):
+            self._forget_members()
+        self.member_texts.append(found)
+        cdef int code = add_word(&self.hashes, word, size, hash)
+        self.members[code].at = <const uint8_t *>PyBytes_AS_STRING(found)
+        self.members[code].size = PyBytes_GET_SIZE(found)
         return code
+
+    cdef int _define(self, const Line *line, object names) except -1 nogil:
+        """Let `names` know the name that a line gives to a hash."""
+        with gil:
+            names.define(f"{_text(line.name)}:{_unquoted(line.value)}", _text(line.given))
+            if self.version is not names.version:
+                self._forget_members()
+                self.version = names.version
+        return 0
 
     cdef int _forget_members(self) except -1:
         empty_table(&self.hashes)
@@ -317,21 +368,24 @@ cdef class Scanner:
         attributes = None
         if of.empty < rows:
             attributes = Texts(
-                _copied(of.ends, (rows + 1) * sizeof(int32_t)),
-                _copied(of.text, of.ends[rows]),
-                _copied(of.valid_text, (rows + 7) // 8) if of.empty else None,
+                copied(of.ends, (rows + 1) * sizeof(int32_t)),
+                copied(of.text, of.ends[rows]),
+                copied(of.valid_text, (rows + 7) // 8) if of.empty else None,
             )
         end = None
-        if of.counters < rows:
+        if of.spans:
             end = Integers(
-                _copied(of.end, rows * sizeof(int64_t)),
-                _copied(of.valid_end, (rows + 7) // 8) if of.counters else None,
+                copied(of.end, rows * sizeof(int64_t)),
+                copied(of.valid_end, (rows + 7) // 8) if of.spans < rows else None,
             )
+        start = _longs(of.start, rows)
+        if of.names:
+            start = start._replace(valid=copied(of.valid_start, (rows + 7) // 8))
         return Block(
             rows, length, _longs(of.offset, rows), _longs(of.size, rows),
             _words(of.kind, rows, _KINDS), _words(of.stream, rows, self.streams.texts), None, None,
             _words(of.name, rows, self.words.texts), _words(of.category, rows, self.categories.texts), None, None,
-            _longs(of.start, rows), end, attributes,
+            start if of.names < rows else None, end, attributes,
         )
 
 
@@ -349,7 +403,7 @@ def ranges(bytes numbers not None):
         return [], 0
     least = most = number[0]
     for i in range(1, count):
-        breaks += number[i] != number[i - 1] + 1
+        breaks += number[i - 1] == INT64_MAX or number[i] != number[i - 1] + 1
         least, most = min(least, number[i]), max(most, number[i])
     if not breaks:
         return [(least, most)], 0
@@ -368,10 +422,30 @@ def ranges(bytes numbers not None):
         begin = place
         while place <= span and come[place]:
             place += 1
-        found.append((least + <int64_t>begin, least + <int64_t>place - 1))
+        found.append((least + <int64_t>begin, least + <int64_t>(place - 1)))
         while place <= span and not come[place]:
             place += 1
     return found, breaks
+
+
+cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogil:
+    """Write the attributes of a name; return where they end."""
+    cdef bint text = line.value.at[0] == QUOTE
+    out = _copy(line.name, write_plain(b'{"$key":"', out))
+    out[0] = c':'
+    out = out + 1
+    if text:
+        out = write_plain(b'","$scope":"source"', _copy_rest(line.value, out))
+    else:
+        out = write_plain(b'","$scope":"group"', _copy(line.value, out))
+    if line.fields & TYPE:
+        out = _copy(line.type, write_plain(b',"type":', out))
+    out = _copy(line.host, write_plain(b',"hhash":', out))
+    if line.host.at[0] == QUOTE:
+        out[0] = QUOTE
+        out = out + 1
+    out[0] = c'}'
+    return out + 1
 
 
 cdef inline object _text(Text raw):
@@ -385,20 +459,9 @@ cdef inline object _unquoted(Text hash):
     return _text(hash)[1:] if hash.at[0] == QUOTE else _text(hash)
 
 
-cdef void *_allocated(size_t size) except NULL:
-    cdef void *memory = malloc(size)
-    if not memory:
-        raise MemoryError
-    return memory
-
-
-cdef inline bytes _copied(const void *values, Py_ssize_t size):
-    return PyBytes_FromStringAndSize(<const char *>values, size)
-
-
 cdef inline object _longs(const int64_t *values, int rows):
-    return Integers(_copied(values, rows * sizeof(int64_t)))
+    return Integers(copied(values, rows * sizeof(int64_t)))
 
 
 cdef inline object _words(const int32_t *codes, int rows, list texts):
-    return Words(_copied(codes, rows * sizeof(int32_t)), texts, len(texts))
+    return Words(copied(codes, rows * sizeof(int32_t)), texts, len(texts))

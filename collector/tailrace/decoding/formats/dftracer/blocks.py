@@ -38,7 +38,9 @@ class DFTracerBlockDecoder(DFTracerDecoder):
                 block, stop = self._scan(data, at)
             if block is not None:
                 found.append(block)
-                at, step = stop, 0
+                at = stop
+                if block.rows >= ROWS_MIN:
+                    step = 0
                 continue
             # The line at `stop`, too: the kernel has left it to us. Where it leaves many, take more and more at once.
             stop = data.find(b"\n", min(max(stop, at + step), have)) + 1 or have
@@ -55,7 +57,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
         """Return what the kernel makes of the lines from `at` on, and where it ends."""
         ids = self._run.ids
-        block, stop, numbers = _scan(
+        block, stop, numbers, named = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names, ids.believed
         )
         if block is not None:
@@ -64,4 +66,6 @@ class DFTracerBlockDecoder(DFTracerDecoder):
             come = ranges(numbers)
             if come is None or not ids.add_ranges(*come):
                 ids.add(memoryview(numbers).cast("q"))
+            if named:
+                self._run.saw_names()
         return block, stop

@@ -39,7 +39,7 @@ import msgspec
 
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
 from tailrace.decoding.formats.dftracer.names import HashNames, resolve
-from tailrace.decoding.formats.dftracer.record import about_session, to_record
+from tailrace.decoding.formats.dftracer.record import about_session, bracket, to_record
 from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
 from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, FoundFields, find_fields
 from tailrace.decoding.formats.dftracer.usual import read_usual
@@ -179,7 +179,7 @@ class DFTracerDecoder:
         if self._offset == 0 and line.startswith(b"  {"):
             self._run.unfinished()
         if not record:
-            self._add(about_session(self._offset, len(line), "bracket"))
+            self._add(bracket(self._offset, line))
             if b"]" in line:
                 self._records += self._run.settle(self._offset)
             return

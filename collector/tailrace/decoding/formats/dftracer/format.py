@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tailrace import kernels
 from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
+from tailrace.decoding.formats.dftracer.encoder import DFTracerEncoder
 from tailrace.decoding.formats.dftracer.files import FILES
 
 if TYPE_CHECKING or kernels.active():
@@ -19,6 +20,9 @@ FORMAT = Format(
     state_type=DFTracerState,
     waiting=attrgetter("lines"),
     files=FILES,
+    encoder=DFTracerEncoder,
+    suffix=".pfw",
+    compresses=True,
     flaws=frozenset(
         {
             "backslash",  # has a backslash, which the tracer does not escape: it may stand for itself

@@ -114,8 +114,9 @@ def read_fields(found: list[Field]) -> RecordReading:
     line = _Line(fields, name, category, stream, args, before, after)
     read = _READERS.get(ph, _read_other) if type(ph) in {int, str} else _read_other
     reading = read(line)
-    if not isinstance(fields["name"].value, str):
-        reading.before["name"] = fields["name"].text
+    for key in ("name", "cat"):
+        if key in fields and not isinstance(fields[key].value, str):
+            reading.before[key] = fields[key].text
     return reading
 
 

@@ -49,6 +49,14 @@ def about_session(offset: int, size: int, name: str, facts: SessionFacts | None 
     )  # fmt: skip
 
 
+def bracket(offset: int, line: bytes) -> Record:
+    """Return the record of a line of brackets, with its text unless the line is `[` at the beginning, or `]` behind it."""
+    record = about_session(offset, len(line), "bracket")
+    if line.removesuffix(b"\n") == (b"]" if offset else b"["):
+        return record
+    return record._replace(attributes=_object({"$line": quote(line.decode())}))
+
+
 def _name(offset: int, size: int, given: GivenName, stream: str, attributes: str | None) -> Record:
     """Return the name of a hash, with everything else that its record says, such as the host."""
     record = named(offset, size, given.key, given.name, scope=given.scope, stream=stream)

@@ -114,6 +114,10 @@ class TracedRun:
         elif reading.role in {"event", "start", "end", "aggregate"}:
             self.ids.doubt()
 
+    def saw_names(self) -> None:
+        """Note names for hashes without an id: only releases that count events by ids write those."""
+        self._state.counts = self._state.counts is not False
+
     def unfinished(self) -> None:
         """Note that the file begins with the blanks that 1.0 replaces when it finishes."""
         self._state.blanks = True

@@ -40,7 +40,7 @@ _NUMBERS = re.compile(
 _KEY_END = re.compile(r'":(?=["\-0-9\[{tfni])')
 _STRING_END = re.compile(r'"(?=,"(?:[^",]|"(?!:))*+":|\}\}\Z)')
 _NUMBER = re.compile(r"-?(?:nan|inf|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|true|false|null")
-_BITS = {
+BITS = {
     "nan": "7ff8000000000000",
     "-nan": "fff8000000000000",
     "inf": "7ff0000000000000",
@@ -136,10 +136,10 @@ class _Repairing:
         if first in "[{":
             return self._nested()
         text = self._expect(_NUMBER)[0]
-        if text not in _BITS:
+        if text not in BITS:
             return text
         self.flaws.add("bare_nan")
-        return f'{{"$f64":"{_BITS[text]}"}}'
+        return f'{{"$f64":"{BITS[text]}"}}'
 
     def _nested(self) -> str:
         """Read an object or array: the tracer wrote it itself, so it must be JSON."""

@@ -32,6 +32,8 @@ cdef enum:
     ARGS = 512
     EVENT_FIELDS = 503  # all but `type` and `args`, which may lack
     COUNTER_FIELDS = 374  # the same without `id` and `dur`
+    NAMING_FIELDS = 822  # of metadata, with the arguments
+    NAMING_ARGUMENTS = 3
 
 
 cdef struct Text:
@@ -40,12 +42,14 @@ cdef struct Text:
 
 
 cdef struct Line:
-    int fields
+    int fields, arguments
     Text id, name, category, type, args
-    Text host, file  # the hashes among the arguments, a string's with its first quote
+    Text host, file, value  # among the arguments: hashes, and what a name is for; a string's with its first quote
+    Text given  # the argument `name`, if it is a string
     int64_t number, pid, tid, start, duration
-    uint8_t phase
+    uint8_t phase  # M for all phases of metadata
     bint counts_calls  # says how many calls it stands for
+    bint names  # gives a name to a hash
 
 
 cdef inline const uint8_t *string_end(const uint8_t *at, const uint8_t *stop) noexcept nogil:
@@ -145,6 +149,7 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
             return NULL
         key.size = at - key.at
         value = at + 2
+        line.arguments += 1
         hash = NULL
         if key.size == 5 and not memcmp(key.at + 1, "hash", 4):
             hash = &line.host if key.at[0] == c'h' else &line.file if key.at[0] == c'f' else NULL
@@ -158,6 +163,10 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
                 if hash.at or at - value > HASH_MAX:
                     return NULL
                 hash.at, hash.size = value, at - value
+            elif is_word(key, b"name", 4):
+                line.given.at, line.given.size = value + 1, at - value - 1
+            elif is_word(key, b"value", 5):
+                line.value.at, line.value.size = value, at - value
             at += 1
         elif hash:
             at = read_integer(value, &number)
@@ -168,6 +177,8 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
             at = number_end(value)
             if not at:
                 return NULL
+            if is_word(key, b"value", 5):
+                line.value.at, line.value.size = value, at - value
         if at[0] == c'}':
             return at + 1
         if at[0] != c',':
@@ -194,9 +205,9 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
             field, at = TS, read_integer(value, &line.start)
         elif at[1] == c'p' and at[2] == c'h':
             field = PH
-            if value[0] == QUOTE and (value[1] == c'X' or value[1] == c'C') and value[2] == QUOTE:
+            if value[0] == QUOTE and value[1] in b"XCMH" and value[2] == QUOTE:
                 line.phase, at = value[1], value + 3
-            elif c'1' <= value[0] <= c'3':
+            elif c'1' <= value[0] <= c'4':
                 line.phase, at = value[0], value + 1
             else:
                 return NULL
@@ -246,6 +257,30 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
     return at
 
 
+cdef inline bint is_key(Text hash) noexcept nogil:
+    """Return whether a hash is an integer of 64 bits, or a short string that JSON in ASCII spells as it is."""
+    cdef int64_t number
+    cdef Py_ssize_t at
+    if hash.at[0] != QUOTE:
+        return read_integer(hash.at, &number) == hash.at + hash.size
+    if hash.size > HASH_MAX:
+        return False
+    for at in range(hash.size):
+        if hash.at[at] >= 0x7F:
+            return False
+    return True
+
+
+cdef inline bint is_naming(const Line *line) noexcept nogil:
+    """Return whether the metadata gives a name to a hash, and has only the arguments for that, each once."""
+    if line.fields & ~TYPE != NAMING_FIELDS or line.arguments != NAMING_ARGUMENTS:
+        return False
+    if line.name.size != 2 or line.name.at[0] not in b"HFS" or line.name.at[1] != c'H':
+        return False
+    # All three came, so none came twice.
+    return line.host.at and line.given.at and line.value.at and is_key(line.value)
+
+
 cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the record of a line that ends before the newline `stop`; return whether it is usual."""
     cdef int needed
@@ -260,6 +295,9 @@ cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) n
             break
     if at[0] != c'}' or at + 1 != stop:
         return False
+    if line.phase == c'4' or line.phase == c'M' or line.phase == c'H':
+        line.names = is_naming(line)
+        return line.names
     needed = line.fields & ~(TYPE | ARGS)
     if line.phase == c'1' or line.phase == c'X':
         return needed == EVENT_FIELDS and line.duration >= 0 and not is_word(line.category, b"dftracer", 8)

@@ -12,16 +12,17 @@ The kernel stops before any other line, and before bytes without a newline. The 
 there. The open frames are copied from the decoder's stacks and back.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from tailrace.decoding.json_text cimport write_plain
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
 )
+from tailrace.model.buffers cimport allocated, copied
 
 from tailrace.model.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
@@ -216,7 +217,7 @@ cdef class Things:
 
     def __cinit__(self, uint64_t seed):
         make_table(&self.table, THINGS_MAX, THINGS_MAX * DIGITS_MAX, seed)
-        self.texts, self.used = <uint8_t *>_allocated(THINGS_BYTES), 0
+        self.texts, self.used = <uint8_t *>allocated(THINGS_BYTES), 0
 
     def __dealloc__(self):
         free_table(&self.table)
@@ -286,12 +287,12 @@ cdef class Scanner:
         ints[:] = [&to.kind, &to.stream, &to.name, &to.ends]
         bits[:] = [&to.has_parent, &to.has_start, &to.has_end, &to.has_name]
         for i in range(6):
-            longs[i][0] = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
+            longs[i][0] = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
         for i in range(4):
-            ints[i][0] = <int32_t *>_allocated((ROWS_MAX + 1) * sizeof(int32_t))
-            bits[i][0] = <uint8_t *>_allocated(ROWS_MAX // 8)
-        to.text = <uint8_t *>_allocated(TEXT_MAX)
-        self.frames = <Frame *>_allocated(FRAMES_MAX * sizeof(Frame))
+            ints[i][0] = <int32_t *>allocated((ROWS_MAX + 1) * sizeof(int32_t))
+            bits[i][0] = <uint8_t *>allocated(ROWS_MAX // 8)
+        to.text = <uint8_t *>allocated(TEXT_MAX)
+        self.frames = <Frame *>allocated(FRAMES_MAX * sizeof(Frame))
         self.methods, self.classes, self.fields = Things(seed), Things(seed), Things(seed)
         make_table(&self.threads, STREAMS_MAX, STREAMS_MAX * DIGITS_MAX * 2, seed)
         self.streams, self.names = [], list(_NAMES)
@@ -723,12 +724,12 @@ cdef class Scanner:
         cdef int rows = of.rows
         return Block(
             rows, length, _longs(of.offset, NULL, rows), _longs(of.size, NULL, rows),
-            Words(_copied(of.kind, rows * 4), _KINDS, len(_KINDS)),
-            Words(_copied(of.stream, rows * 4), self.streams, len(self.streams)), None, None,
-            Words(_copied(of.name, rows * 4), self.names, len(self.names), _copied(of.has_name, (rows + 7) // 8)),
+            Words(copied(of.kind, rows * 4), _KINDS, len(_KINDS)),
+            Words(copied(of.stream, rows * 4), self.streams, len(self.streams)), None, None,
+            Words(copied(of.name, rows * 4), self.names, len(self.names), copied(of.has_name, (rows + 7) // 8)),
             None, _longs(of.id, NULL, rows), _longs(of.parent, of.has_parent, rows),
             _longs(of.start, of.has_start, rows), _longs(of.end, of.has_end, rows),
-            Texts(_copied(of.ends, (rows + 1) * 4), _copied(of.text, of.ends[rows])),
+            Texts(copied(of.ends, (rows + 1) * 4), copied(of.text, of.ends[rows])),
         )
 
 
@@ -738,19 +739,8 @@ cdef int64_t _method(str text) except? -2:
     return int(text) if usual else NO_METHOD
 
 
-cdef void *_allocated(size_t size) except NULL:
-    cdef void *memory = malloc(size)
-    if not memory:
-        raise MemoryError
-    return memory
-
-
-cdef inline bytes _copied(const void *values, Py_ssize_t size):
-    return PyBytes_FromStringAndSize(<const char *>values, size)
-
-
 cdef inline object _longs(const int64_t *values, const uint8_t *valid, int rows):
     return Integers(
-        _copied(values, rows * sizeof(int64_t)),
-        None if valid == NULL else _copied(valid, (rows + 7) // 8),
+        copied(values, rows * sizeof(int64_t)),
+        None if valid == NULL else copied(valid, (rows + 7) // 8),
     )

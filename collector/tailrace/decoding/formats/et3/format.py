@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tailrace import kernels
 from tailrace.decoding.contract import Format
 from tailrace.decoding.formats.et3.decoder import Et3Decoder, Et3State
+from tailrace.decoding.formats.et3.encoder import Et3Encoder
 from tailrace.decoding.formats.et3.files import FILES
 from tailrace.decoding.formats.et3.form import AGENT, SPECIFICATION
 
@@ -41,5 +42,7 @@ FORMAT = Format(
         }
     ),
     files=FILES,
+    encoder=Et3Encoder,
+    suffix=".et3",
     dialects=(SPECIFICATION, AGENT),
 )

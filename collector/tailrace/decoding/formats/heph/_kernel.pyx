@@ -8,11 +8,11 @@ packet, and before bytes that end inside a packet; `decoder` reads what stands t
 Every read is inside the packet, whose size is checked against the input first.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.math cimport isfinite
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 cdef extern from *:
@@ -30,6 +30,7 @@ from tailrace.decoding.json_text cimport (
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
 )
+from tailrace.model.buffers cimport allocated, copied
 
 from tailrace.model.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
@@ -202,11 +203,11 @@ cdef class Scanner:
         longs[:] = [&into.offset, &into.size, &into.substream, &into.counter, &into.start, &into.end]
         ints[:] = [&into.kind, &into.stream, &into.name, &into.ends]
         for i in range(6):
-            longs[i][0] = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
+            longs[i][0] = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
         for i in range(4):
-            ints[i][0] = <int32_t *>_allocated((ROWS_MAX + 1) * sizeof(int32_t))
-        into.valid = <uint8_t *>_allocated(ROWS_MAX // 8)
-        into.text = <uint8_t *>_allocated(TEXT_MAX)
+            ints[i][0] = <int32_t *>allocated((ROWS_MAX + 1) * sizeof(int32_t))
+        into.valid = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.text = <uint8_t *>allocated(TEXT_MAX)
 
     def __dealloc__(self) -> None:
         cdef Columns *of = &self.columns
@@ -220,15 +221,18 @@ cdef class Scanner:
             free(<void *><size_t>pointer)
 
     def scan(
-        self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min, /
+        self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
+        bytes first=b"", /
     ):
-        """Pack the usual events from `data[at]` on, which is the input's byte `offset`.
+        """Pack the usual events from `data[at]` on, which is the input's byte `offset`; before them the event `first`.
 
         Return a block and where in `data` it ends, which is before a packet that is not usual or not whole, or where
-        the block is full. Return None for the block if it would have no row, or less than `rows_min`. No packet of a block is longer
-        than `size_max`, at most 4096. While a thread is in here, others get no block."""
+        the block is full. Return None for the block if it would have no row, or less than `rows_min`, or if `first`
+        is not usual. No packet of a block is longer than `size_max`, at most 4096. While a thread is in here, others
+        get no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
-        cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
+        cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at, before = 0
+        cdef Py_ssize_t first_size = PyBytes_GET_SIZE(first)
         cdef int why
         if at < 0 or at > have or self.busy:
             return None, at
@@ -237,12 +241,21 @@ cdef class Scanner:
             self.columns.rows = self.columns.empty = self.columns.counters = 0
             self.columns.ends[0] = 0
             memset(self.columns.valid, 0, ROWS_MAX // 8)
+            if first_size:
+                self._fill(
+                    <const uint8_t *>PyBytes_AS_STRING(first), first_size, &before, offset - first_size,
+                    size_max, True,
+                )
+                if before < first_size:
+                    return None, at
             with nogil:
                 why = self._fill(begin, have, &stop, offset - at, size_max, False)
             # From the first event on that needs the lock it stays, or each of them might wait for another thread.
             if why == INTERPRETER:
                 self._fill(begin, have, &stop, offset - at, size_max, True)
-            return (self._block(stop - at) if self.columns.rows >= max(rows_min, 1) else None), stop
+            if self.columns.rows < max(rows_min, 1):
+                return None, stop
+            return self._block(first_size + stop - at), stop
         finally:
             self.busy = False
 
@@ -310,15 +323,16 @@ cdef class Scanner:
         cdef int code = find_word(&self.streams, id, 4, hash)
         if code >= 0:
             return code
-        if not locked:
-            return INTERPRETER
-        with gil:
-            if not has_room(&self.streams, 4):
-                if self.columns.rows:
-                    return HERE
-                empty_table(&self.streams)
-                self.stream_texts = []
-            self.stream_texts.append(str(_u32(id)))
+        return self._add_stream(id, hash) if locked else INTERPRETER
+
+    cdef int _add_stream(self, const uint8_t *id, uint32_t hash) except -1 with gil:
+        """The same for a stream that is not known."""
+        if not has_room(&self.streams, 4):
+            if self.columns.rows:
+                return HERE
+            empty_table(&self.streams)
+            self.stream_texts = []
+        self.stream_texts.append(str(_u32(id)))
         return add_word(&self.streams, id, 4, hash)
 
     cdef inline int _name(self, const uint8_t *raw, uint32_t size, bint locked) except -1 nogil:
@@ -327,19 +341,21 @@ cdef class Scanner:
         cdef int code = find_word(&self.names, raw, size, hash)
         if code >= 0:
             return code
-        if not locked:
-            return INTERPRETER
-        with gil:
-            try:
-                text = PyUnicode_DecodeUTF8(<const char *>raw, size, NULL)
-            except UnicodeDecodeError:
+        return self._add_name(raw, size, hash) if locked else INTERPRETER
+
+    cdef int _add_name(self, const uint8_t *raw, uint32_t size, uint32_t hash) except -1 with gil:
+        """The same for a name that is not known. (A function with objects of its own takes the interpreter's lock
+        each time, so the one that is called for each event has none.)"""
+        try:
+            text = PyUnicode_DecodeUTF8(<const char *>raw, size, NULL)
+        except UnicodeDecodeError:
+            return HERE
+        if not has_room(&self.names, size):
+            if self.columns.rows:
                 return HERE
-            if not has_room(&self.names, size):
-                if self.columns.rows:
-                    return HERE
-                empty_table(&self.names)
-                self.name_texts = []
-            self.name_texts.append(text)
+            empty_table(&self.names)
+            self.name_texts = []
+        self.name_texts.append(text)
         return add_word(&self.names, raw, size, hash)
 
     cdef object _block(self, Py_ssize_t length):
@@ -350,16 +366,16 @@ cdef class Scanner:
         attributes = None
         if of.empty < rows:
             attributes = Texts(
-                _copied(of.ends, (rows + 1) * sizeof(int32_t)),
-                _copied(of.text, of.ends[rows]),
-                _copied(of.valid, (rows + 7) // 8) if of.empty else None,
+                copied(of.ends, (rows + 1) * sizeof(int32_t)),
+                copied(of.text, of.ends[rows]),
+                copied(of.valid, (rows + 7) // 8) if of.empty else None,
             )
         return Block(
             rows, length, _longs(of.offset, rows), _longs(of.size, rows),
-            Words(_copied(of.kind, rows * sizeof(int32_t)), _KINDS, 2),
-            Words(_copied(of.stream, rows * sizeof(int32_t)), streams, len(streams)),
+            Words(copied(of.kind, rows * sizeof(int32_t)), _KINDS, 2),
+            Words(copied(of.stream, rows * sizeof(int32_t)), streams, len(streams)),
             _longs(of.substream, rows), _longs(of.counter, rows),
-            Words(_copied(of.name, rows * sizeof(int32_t)), names, len(names)),
+            Words(copied(of.name, rows * sizeof(int32_t)), names, len(names)),
             None, None, None, _longs(of.start, rows), _longs(of.end, rows), attributes,
         )
 
@@ -399,16 +415,5 @@ cdef bint _are_events(const uint8_t *at, Py_ssize_t left) noexcept nogil:
     return True
 
 
-cdef void *_allocated(size_t size) except NULL:
-    cdef void *memory = malloc(size)
-    if not memory:
-        raise MemoryError
-    return memory
-
-
-cdef inline bytes _copied(const void *values, Py_ssize_t size):
-    return PyBytes_FromStringAndSize(<const char *>values, size)
-
-
 cdef inline object _longs(const int64_t *values, int rows):
-    return Integers(_copied(values, rows * sizeof(int64_t)))
+    return Integers(copied(values, rows * sizeof(int64_t)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.heph.decoder import HephDecoder, HephState
+from tailrace.decoding.formats.heph.encoder import HephEncoder
 from tailrace.decoding.formats.heph.packets import EVENT, EVENT_MIN, MAGICS, prefix
 from tailrace.decoding.formats.heph.session import acknowledge
 
@@ -65,4 +66,6 @@ FORMAT = Format(
     whole=of_events if kernels.active() else _of_events,
     files=Files(recognises=lambda _, head: head[:4] in MAGICS),
     acknowledge=acknowledge,
+    encoder=HephEncoder,
+    suffix=".heph",
 )

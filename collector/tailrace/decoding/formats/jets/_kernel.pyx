@@ -12,10 +12,10 @@ The kernel stops before any other line, and before bytes without a newline. The 
 there.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 cdef extern from *:
@@ -34,6 +34,7 @@ from tailrace.decoding.json_text cimport QUOTE
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
 )
+from tailrace.model.buffers cimport allocated, copied
 
 from tailrace.model.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
@@ -321,7 +322,7 @@ cdef class Vocabulary:
                     <const char *>table.arena + table.ends[code], table.ends[code + 1] - table.ends[code], NULL
                 )
             )
-        return Words(_copied(codes, rows * sizeof(int32_t)), self.texts, len(self.texts), valid)
+        return Words(copied(codes, rows * sizeof(int32_t)), self.texts, len(self.texts), valid)
 
 
 cdef class Scanner:
@@ -340,18 +341,18 @@ cdef class Scanner:
         self.streams = [""]
         longs[:] = [&into.id, &into.parent, &into.start, &into.end]
         for i in range(4):
-            longs[i].values = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
-            longs[i].valid = <uint8_t *>_allocated(ROWS_MAX // 8)
-        into.offset = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
-        into.size = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
-        into.kind = <int32_t *>_allocated(ROWS_MAX * sizeof(int32_t))
-        into.name = <int32_t *>_allocated(ROWS_MAX * sizeof(int32_t))
-        into.category = <int32_t *>_allocated(ROWS_MAX * sizeof(int32_t))
-        into.ends = <int32_t *>_allocated((ROWS_MAX + 1) * sizeof(int32_t))
-        into.name_valid = <uint8_t *>_allocated(ROWS_MAX // 8)
-        into.category_valid = <uint8_t *>_allocated(ROWS_MAX // 8)
-        into.attributes_valid = <uint8_t *>_allocated(ROWS_MAX // 8)
-        into.text = <uint8_t *>_allocated(TEXT_MAX)
+            longs[i].values = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
+            longs[i].valid = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.offset = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
+        into.size = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
+        into.kind = <int32_t *>allocated(ROWS_MAX * sizeof(int32_t))
+        into.name = <int32_t *>allocated(ROWS_MAX * sizeof(int32_t))
+        into.category = <int32_t *>allocated(ROWS_MAX * sizeof(int32_t))
+        into.ends = <int32_t *>allocated((ROWS_MAX + 1) * sizeof(int32_t))
+        into.name_valid = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.category_valid = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.attributes_valid = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.text = <uint8_t *>allocated(TEXT_MAX)
 
     def __dealloc__(self):
         cdef Columns *of = &self.columns
@@ -511,15 +512,15 @@ cdef class Scanner:
             categories = self.categories.words(of.category, rows, _bits(of.category_valid, rows, begins))
         if of.attributed:
             attributes = Texts(
-                _copied(of.ends, (rows + 1) * sizeof(int32_t)),
-                _copied(of.text, of.ends[rows]),
+                copied(of.ends, (rows + 1) * sizeof(int32_t)),
+                copied(of.text, of.ends[rows]),
                 _bits(of.attributes_valid, rows, of.attributed),
             )
         return Block(
             rows, length,
-            Integers(_copied(of.offset, rows * sizeof(int64_t))),
-            Integers(_copied(of.size, rows * sizeof(int64_t))),
-            Words(_copied(of.kind, rows * sizeof(int32_t)), _KINDS, ROW_KINDS),
+            Integers(copied(of.offset, rows * sizeof(int64_t))),
+            Integers(copied(of.size, rows * sizeof(int64_t))),
+            Words(copied(of.kind, rows * sizeof(int32_t)), _KINDS, ROW_KINDS),
             Words(bytes(rows * sizeof(int32_t)), self.streams, 1),
             None, None, names, categories,
             _longs(&of.id, rows), _longs(&of.parent, rows), _longs(&of.start, rows), _longs(&of.end, rows),
@@ -527,25 +528,14 @@ cdef class Scanner:
         )
 
 
-cdef void *_allocated(size_t size) except NULL:
-    cdef void *memory = malloc(size)
-    if not memory:
-        raise MemoryError
-    return memory
-
-
-cdef inline bytes _copied(const void *values, Py_ssize_t size):
-    return PyBytes_FromStringAndSize(<const char *>values, size)
-
-
 cdef inline bytes _bits(const uint8_t *valid, int rows, int count):
     """Return the bitmap of rows of which `count` have a value, None if all have."""
-    return None if count == rows else _copied(valid, (rows + 7) // 8)
+    return None if count == rows else copied(valid, (rows + 7) // 8)
 
 
 cdef inline object _longs(const Long *column, int rows):
     if not column.count:
         return None
     return Integers(
-        _copied(column.values, rows * sizeof(int64_t)), _bits(column.valid, rows, column.count)
+        copied(column.values, rows * sizeof(int64_t)), _bits(column.valid, rows, column.count)
     )

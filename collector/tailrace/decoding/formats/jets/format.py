@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.jets.decoder import JetsDecoder, JetsState
+from tailrace.decoding.formats.jets.encoder import JetsEncoder
 
 if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.jets.blocks import JetsBlockDecoder
@@ -26,6 +27,8 @@ FORMAT = Format(
     decoder=JetsBlockDecoder if kernels.active() else JetsDecoder,
     state_type=JetsState,
     waiting=attrgetter("lines"),
+    encoder=JetsEncoder,
+    suffix=".jets",
     files=Files(recognises=_is_jets),
     flaws=frozenset(
         {

@@ -141,7 +141,7 @@ _FIRST = frozenset({"description", "data"})
 """The attributes that come before all others, whatever their order in the line."""
 
 
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u....|u....|.)")
+_ESCAPES = re.compile(rb"(?:\\(?:u....|.))++")
 
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -200,7 +200,7 @@ def _white(data: bytes) -> int:
 
 
 def _unescaped(data: bytes) -> bytes:
-    return _ESCAPE.sub(lambda escape: _decode_text(b'"' + escape[0] + b'"').encode(), data)
+    return _ESCAPES.sub(lambda escapes: _decode_text(b'"' + escapes[0] + b'"').encode(), data)
 
 
 def _read_all_fields(offset: int, line: bytes, one: _Line, again: bytes) -> Record | None:

@@ -5,12 +5,13 @@ The kernel stops before any other event, and before bytes that end inside an eve
 The open spans of the thread are copied from the decoder's stack and back.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove, memset
 
 from tailrace.decoding.json_text cimport write_signed, write_unsigned
+from tailrace.model.buffers cimport allocated, copied
 
 from tailrace.model.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
@@ -139,15 +140,15 @@ cdef class Scanner:
         ints[:] = [&to.kind, &to.name, &to.category, &to.ends]
         bits[:] = [&to.has_id, &to.has_parent, &to.has_start, &to.has_end, &to.has_name]
         for i in range(6):
-            longs[i][0] = <int64_t *>_allocated(ROWS_MAX * sizeof(int64_t))
+            longs[i][0] = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
         for i in range(4):
-            ints[i][0] = <int32_t *>_allocated((ROWS_MAX + 1) * sizeof(int32_t))
+            ints[i][0] = <int32_t *>allocated((ROWS_MAX + 1) * sizeof(int32_t))
         for i in range(5):
-            bits[i][0] = <uint8_t *>_allocated(ROWS_MAX // 8)
-        to.text = <uint8_t *>_allocated(TEXT_MAX)
+            bits[i][0] = <uint8_t *>allocated(ROWS_MAX // 8)
+        to.text = <uint8_t *>allocated(TEXT_MAX)
         if len(plans) > SLOTS // 4 or OPENED_MAX != open_max:
             raise ValueError("the kernel is older than the table")
-        self.plans = <Plan *>_allocated(len(plans) * sizeof(Plan))
+        self.plans = <Plan *>allocated(len(plans) * sizeof(Plan))
         self.events, self.categories, self.pairs = [], [], []
         self.name_codes, self.pair_codes = {}, {}
         memset(self.slots, 0, sizeof(self.slots))
@@ -224,6 +225,11 @@ cdef class Scanner:
         stack = thread.stack
         if at < 0 or at > have or self.busy:
             return None, at
+        # To read the open spans costs more than the decoder in Python costs for few events.
+        stop = self._end_of_few(begin, have, at, rows_min)
+        if stop >= 0:
+            return None, stop
+        stop = at
         self.busy = True
         try:
             if not (self._load(stack.nested, &self.nested) and self._load(stack.alone, &self.alone)):
@@ -373,6 +379,19 @@ cdef class Scanner:
             at[0] += plan.size
         return HERE
 
+    cdef inline Py_ssize_t _end_of_few(
+        self, const uint8_t *data, Py_ssize_t have, Py_ssize_t at, int few
+    ) noexcept nogil:
+        """Return where the events that may be usual end if there are less than `few` of them, else -1."""
+        cdef Plan *plan
+        cdef int events
+        for events in range(few):
+            plan = self._plan(data + at) if have - at >= HEAD else NULL
+            if plan == NULL or plan.size > have - at:
+                return at
+            at += plan.size
+        return -1
+
     cdef inline Plan *_plan(self, const uint8_t *event) noexcept nogil:
         cdef uint32_t key, slot
         memcpy(&key, event, 4)
@@ -491,13 +510,13 @@ cdef class Scanner:
         cdef int rows = of.rows
         return Block(
             rows, length, _longs(of.offset, NULL, rows), _longs(of.size, NULL, rows),
-            Words(_copied(of.kind, rows * 4), _KINDS, len(_KINDS)), Words(bytes(rows * 4), [stream], 1),
+            Words(copied(of.kind, rows * 4), _KINDS, len(_KINDS)), Words(bytes(rows * 4), [stream], 1),
             None, None,
-            Words(_copied(of.name, rows * 4), self.names, len(self.names), _copied(of.has_name, (rows + 7) // 8)),
-            Words(_copied(of.category, rows * 4), self.categories, len(self.categories)),
+            Words(copied(of.name, rows * 4), self.names, len(self.names), copied(of.has_name, (rows + 7) // 8)),
+            Words(copied(of.category, rows * 4), self.categories, len(self.categories)),
             _longs(of.id, of.has_id, rows), _longs(of.parent, of.has_parent, rows),
             _longs(of.start, of.has_start, rows), _longs(of.end, of.has_end, rows),
-            Texts(_copied(of.ends, (rows + 1) * 4), _copied(of.text, of.ends[rows])),
+            Texts(copied(of.ends, (rows + 1) * 4), copied(of.text, of.ends[rows])),
         )
 
 
@@ -567,19 +586,8 @@ cdef inline uint8_t *_written(Text text, uint8_t *out) noexcept nogil:
     return out + text.size
 
 
-cdef void *_allocated(size_t size) except NULL:
-    cdef void *memory = malloc(size)
-    if not memory:
-        raise MemoryError
-    return memory
-
-
-cdef inline bytes _copied(const void *values, Py_ssize_t size):
-    return PyBytes_FromStringAndSize(<const char *>values, size)
-
-
 cdef inline object _longs(const int64_t *values, const uint8_t *valid, int rows):
     return Integers(
-        _copied(values, rows * sizeof(int64_t)),
-        None if valid == NULL else _copied(valid, (rows + 7) // 8),
+        copied(values, rows * sizeof(int64_t)),
+        None if valid == NULL else copied(valid, (rows + 7) // 8),
     )

@@ -10,8 +10,9 @@ record (`event`); the header is a session record "header".
 
 Further records have size 0:
 
-    session  metadata      what the metadata says, whenever that changes, under `producer`
-             clock_offset  what has to be added to the clock (`clock_offset`, ns)
+    session  metadata      what the metadata says, whenever that changes, under `producer`; `document`
+                           names metadata that is not the thread's own
+             clock_offset  what has to be added to the clock (`clock_offset`, ns), and the table's line
              fork          events come a second time (`order`)
     name                   titles and labels of marks
     gap      truncated     stale_tail: what follows was written by an earlier run, whose beginning was
@@ -44,6 +45,12 @@ from tailrace.decoding.formats.ovni.usual import UsualReader
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
+
+_CLOCKS = {
+    "<": '{"clock":"monotonic_ns","ticks_per_second":1000000000}',
+    ">": '{"clock":"monotonic_ns","ticks_per_second":1000000000,"byte_order":"big"}',
+}
+"""The attributes of a header, by byte order."""
 
 
 class OvniState(msgspec.Struct):
@@ -191,7 +198,7 @@ class OvniDecoder:
             state.fault = "bad_header"
             return at
         facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9)
-        attributes = '{"clock":"monotonic_ns","ticks_per_second":1000000000}'
+        attributes = _CLOCKS[state.order]
         records.append(
             Record(
                 state.offset + at, HEADER, Kind.SESSION, state.place.stream, None, None, "header",

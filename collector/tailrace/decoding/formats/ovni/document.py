@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 from json.encoder import encode_basestring as quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -74,16 +74,18 @@ class StreamDocuments:
                 names.append(named(offset, 0, f"mark:{key}", title, scope="group", stream=stream))
                 conflict = conflict or before is not None
         flaw = "mark_conflict" if conflict else None
-        return [_session(offset, stream, "metadata", f'{{"producer":{text}}}', flaw), *names]
+        of_process = f',"document":{quote(PROCESS)}' if name == PROCESS else ""
+        about = f'{{"producer":{text}{of_process}}}'
+        return [_session(offset, stream, "metadata", about, flaw), *names]
 
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
         """Return a record of the host's offset if it is new, and of a table that cannot be read."""
         state = self.state
         found, good = _find_offset(data, host)
         records = []
-        if found is not None and found != state.offset:
-            state.offset = found
-            about = f'{{"clock_offset":{found}}}'
+        if found is not None and found.offset != state.offset:
+            state.offset = found.offset
+            about = f'{{"clock_offset":{found.offset},"line":{quote(found.line)}}}'
             records.append(_session(offset, stream, "clock_offset", about))
         digest = b"" if good else blake2b(data, digest_size=16).digest()
         if digest and state.told.get(OFFSETS) != digest:
@@ -131,14 +133,22 @@ def _marks(metadata: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _find_offset(data: bytes, host: str) -> tuple[int | None, bool]:
-    """Return a host's offset, if there is one, and whether the table is as it should be.
+class _HostLine(NamedTuple):
+    """A host's line in the table, and the offset there."""
+
+    line: str
+    offset: int
+
+
+def _find_offset(data: bytes, host: str) -> tuple[_HostLine | None, bool]:
+    """Return a host's line, if there is one, and whether the table is as it should be.
 
     A last line without a newline may be half-written and is passed over."""
-    found: dict[str, int] = {}
+    found: dict[str, _HostLine] = {}
     good = True
-    for line in data.split(b"\n")[1:-1]:
-        columns = line.decode(errors="replace").split()
+    for raw in data.split(b"\n")[1:-1]:
+        line = raw.decode(errors="replace")
+        columns = line.split()
         if not columns:
             continue
         try:
@@ -151,7 +161,7 @@ def _find_offset(data: bytes, host: str) -> tuple[int | None, bool]:
         if name in found or not -(2**63) <= offset < 2**63:
             good = False
         else:
-            found[name] = offset
+            found[name] = _HostLine(line, offset)
     return found.get(host), good
 
 

@@ -14,13 +14,14 @@ _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
 class PayloadLayout(NamedTuple):
-    """The fields of a payload of at least `size` bytes: how to unpack them, and the templates that write their
-    values into JSON and into the key of a pair."""
+    """The fields of a payload of at least `size` bytes: how to unpack them, the templates that write their values into
+    JSON and into the key of a pair, and their names."""
 
     size: int
     struct: Struct
     members: str
     key: str
+    names: tuple[str, ...]
 
 
 class EventType(NamedTuple):
@@ -62,7 +63,8 @@ def layouts_of(fields: str | None) -> dict[str, tuple[PayloadLayout, ...]]:
         some = []
         for count in range(len(split), least - 1, -1):
             struct = Struct(order + "".join(_TYPES[kind.rstrip("?")] for _, kind in split[:count]))
-            members = "".join(f',"{name}":%d' for name, _ in split[:count])
-            some.append(PayloadLayout(struct.size, struct, members, " %d" * count))
+            names = tuple(name for name, _ in split[:count])
+            members = "".join(f',"{name}":%d' for name in names)
+            some.append(PayloadLayout(struct.size, struct, members, " %d" * count, names))
         layouts[order] = tuple(some)
     return layouts

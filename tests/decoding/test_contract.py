@@ -1,0 +1,44 @@
+"""The questions what a decoder is, whose answers are remembered by class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tailrace.decoding.contract import (
+    BlockDecoder,
+    Decoder,
+    EndingDecoder,
+    FileDecoder,
+    HoldingDecoder,
+    holds,
+    packs,
+    reads_files,
+    states_end,
+)
+from tailrace.decoding.formats import FORMATS
+
+QUESTIONS = {
+    packs: BlockDecoder,
+    reads_files: FileDecoder,
+    states_end: EndingDecoder,
+    holds: HoldingDecoder,
+}
+
+
+@pytest.mark.parametrize("protocol", QUESTIONS.items(), ids=lambda pair: pair[0].__name__)
+def test_remembered_answers_are_those_of_the_protocol(
+    protocol: tuple[Callable[[Decoder], bool], type],
+) -> None:
+    asks, kept = protocol
+    for _ in range(2):  # the second time from memory
+        for format_ in FORMATS.values():
+            decoder = format_.decoder(4096, None)
+            assert asks(decoder) == isinstance(decoder, kept), format_
+
+
+def test_the_formats_differ_in_each_question_but_the_kernels() -> None:
+    decoders = [format_.decoder(4096, None) for format_ in FORMATS.values()]
+    for asks in (reads_files, states_end, holds):
+        assert {asks(decoder) for decoder in decoders} == {True, False}, asks
