@@ -340,7 +340,8 @@ enum {
     TLR_ADDRESSES = 8,
     TLR_TOKEN_MIN = 16,
     TLR_TOKEN_MAX = 256,
-    TLR_PROCESS_MAX = 200
+    TLR_PROCESS_MAX = 200,
+    TLR_PLACE_MAX = 64 /* bytes of a node's or job's name */
 };
 
 static const uint32_t tlr_event_magic = 0xC1FC1FB7u;
@@ -667,11 +668,93 @@ static void tlr_random(unsigned char *bytes, size_t size) {
     }
 }
 
+static const char *tlr_variable(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static int tlr_is_rank(const char *value) {
+    return value && *value && strlen(value) < 10 && strspn(value, "0123456789") == strlen(value);
+}
+
+/* Append to a text in an array of TLR_PLACE_MAX + 1 characters, as far as there is room. */
+static void tlr_lengthen(char *text, const char *more) {
+    size_t length = strlen(text), room = TLR_PLACE_MAX - length, count = strlen(more);
+    if (count > room) count = room;
+    memcpy(text + length, more, count);
+    text[length + count] = 0;
+}
+
+/* Write the scheduler's id of the job, a dot, and the step or the launcher's own id. Flux begins its ids with a letter
+ * that is not ASCII, and also takes an f. */
+static void tlr_job_id(char *job, const char *launch) {
+    static const char *const schedulers[] = {"SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+    const char *scheduler = NULL;
+    size_t index, length;
+    for (index = 0; index < sizeof schedulers / sizeof *schedulers && !scheduler; index++) {
+        scheduler = tlr_variable(schedulers[index]);
+    }
+    if (scheduler && !strncmp(scheduler, "\xc6\x92", 2)) {
+        tlr_lengthen(job, "f");
+        scheduler += 2;
+    }
+    if (scheduler) {
+        length = strlen(scheduler);
+        tlr_lengthen(job, scheduler);
+        if (!launch) return;
+        tlr_lengthen(job, ".");
+        if (!strncmp(launch, "slurm.pmix.", 11)) launch += 11;
+        if (!strncmp(launch, scheduler, length) && launch[length] == '.') launch += length + 1;
+    }
+    if (launch) tlr_lengthen(job, launch);
+}
+
+/* Append where in a job the process runs, by the variables of its launcher. One launcher may run inside another, as
+ * mpirun in a batch script that has a rank of Slurm's: the inner one counts. The Python client does the same
+ * (_launcher.py). */
+static unsigned char *tlr_put_place(unsigned char *at, const char *host) {
+    static const char *const launchers[][3] = {
+        {"OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
+        {"PMIX_RANK", "PMIX_NAMESPACE", ""},
+        {"PMI_RANK", "PMI_JOBID", ""},
+        {"FLUX_TASK_RANK", "", ""},
+        {"SLURM_PROCID", "SLURM_STEP_ID", ""},
+    };
+    const char *node = tlr_variable("TAILRACE_JOB_NODE"), *job = tlr_variable("TAILRACE_JOB_ID");
+    char named[TLR_PLACE_MAX + 1] = "", id[TLR_PLACE_MAX + 1] = "";
+    size_t index = 0, count = sizeof launchers / sizeof *launchers;
+    while (index < count && !tlr_is_rank(getenv(launchers[index][0]))) index++;
+    if (index < count) {
+        const char *space = tlr_variable("PMIX_NAMESPACE"), *launch = tlr_variable(launchers[index][1]);
+        int slurm = index == count - 1 || (space && !strncmp(space, "slurm.", 6));
+        at = tlr_put_decimal(tlr_put_string(at, ",\"rank\":"), strtoul(getenv(launchers[index][0]), NULL, 10));
+        if (!node) node = tlr_variable(slurm ? "SLURMD_NODENAME" : "PMIX_HOSTNAME");
+        if (!node) {
+            memcpy(named, host, strcspn(host, "."));
+            node = named;
+        }
+        if (!launch) launch = tlr_variable(launchers[index][2]);
+        if (!job) {
+            tlr_job_id(id, launch);
+            job = id;
+        }
+    }
+    if (node && *node) {
+        if (node != named) tlr_lengthen(named, node);
+        at = tlr_put_quoted(tlr_put_string(at, ",\"node\":"), named);
+    }
+    if (job && *job) {
+        if (job != id) tlr_lengthen(id, job);
+        at = tlr_put_quoted(tlr_put_string(at, ",\"job\":"), id);
+    }
+    return at;
+}
+
 /* Make the announcement of a new session: epoch and tailrace.session. */
 static void tlr_make_hello(void) {
     static const char hexadecimal[] = "0123456789abcdef";
     unsigned char id[16], *session, *at = tlr.sender.hello;
-    char host[256] = "";
+    char host[65] = ""; /* Linux has none longer */
     size_t index;
     tlr.zero = 0;
     if (!tlr.clock) {
@@ -691,6 +774,7 @@ static void tlr_make_hello(void) {
     at = tlr_put_quoted(tlr_put_string(at, ",\"process\":"), tlr.process);
     if (gethostname(host, sizeof host - 1)) host[0] = 0;
     at = tlr_put_quoted(tlr_put_string(at, ",\"host\":"), host);
+    at = tlr_put_place(at, host);
     if (tlr.clock) {
         at = tlr_put_string(at, ",\"clock\":\"logical\",\"ticks_per_second\":");
         at = tlr_put_decimal(at, tlr.ticks_per_second);

@@ -34,14 +34,15 @@ def need(command: str) -> None:
 def build(
     source: Path, *flags: str, compiler: str = "gcc", libraries: tuple[str, ...] = ()
 ) -> Path:
-    """The program (or, with -shared, the library) made of one file."""
+    """The program (or, with -shared, the library) made of one file. Optimizing more takes twice as long;
+    `test_builds.py` does it."""
     need(compiler)
     made = Path(tempfile.mkdtemp(dir=_directory().name)) / source.stem
     language = ["-x", "c++"] if compiler.endswith("++") else []
     standard = [] if any(f.startswith("-std") for f in flags) else [f"-std={STANDARDS[compiler]}"]
     done = subprocess.run(
         [
-            compiler, *standard, *WARNINGS, "-O2", "-g", "-pthread", f"-I{CLIENT}",
+            compiler, *standard, *WARNINGS, "-O1", "-pthread", f"-I{CLIENT}",
             *flags, *language, source, "-o", made, *libraries,
         ],
         capture_output=True,

@@ -1,5 +1,5 @@
 /*
- * What an event call costs, in time and in system calls of the emitting thread. Link with --wrap for each
+ * Measure what an event call costs, in time and in system calls of the emitting thread. Link with --wrap for each
  * function below.
  *
  *     cost ADDRESS COUNT GAP_NS FAULT [no_thread]

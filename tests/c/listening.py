@@ -22,7 +22,7 @@ class Heard(NamedTuple):
 
     @property
     def sessions(self) -> list[str]:
-        """Of the announcements in their order, repetitions left out."""
+        """The announcements in their order, without repetitions."""
         ids = [value["session"] for name, value in self.metadata if name == "tailrace.session"]
         return list(dict.fromkeys(ids))
 
@@ -39,7 +39,7 @@ class Heard(NamedTuple):
         return [one for report in self.said("tailrace.report") for one in report["ranges"]]
 
     def numbers(self) -> dict[str, list[int]]:
-        """Of each stream's events, as they came."""
+        """The events of each stream, as they came."""
         found: dict[str, list[int]] = {}
         for event in self.events:
             found.setdefault(event.stream, []).append(event.counter)

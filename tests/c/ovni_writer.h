@@ -1,4 +1,4 @@
-/* What a program that traces with ovni calls. */
+/* The functions that a program calls to trace with ovni. */
 #ifndef OVNI_WRITER_H
 #define OVNI_WRITER_H
 

@@ -1,4 +1,4 @@
-"""What a C program emits is what the collector's decoder reads: types, bits, times, numbers."""
+"""The collector's decoder reads what a C program emits: types, bits, times, numbers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def name(text: str) -> str:
 
 
 def recorded(path: Path, *lines: str, options: str = "", compiler: str = "gcc") -> Heard:
-    """What a script writes to a file."""
+    """Return what a script writes to a file."""
     path.unlink(missing_ok=True)
     said = play(build(PLAY, compiler=compiler), f"connect file://{path} {options}", *lines)
     assert said[0] == "connect 0 0"

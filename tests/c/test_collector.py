@@ -46,7 +46,7 @@ class Emitting:
         assert self.program.ask(f"connect {daemon.urls[kind]} {options}") == "connect 0 0"
 
     def figures(self):
-        """What became of the figures; those of a daemon that was started again are of all its lives."""
+        """Return what became of the figures; those of a daemon that was started again are of all its lives."""
         now = self.daemon.status()["sources"][self.kind]
         found = {key: now[key] - n for key, n in self.before.items() if isinstance(n, int)}
         for kind in ("gap_events", "heal_events"):
@@ -212,7 +212,9 @@ def test_a_collector_killed_and_started_again_goes_on_with_the_session(start, da
         assert len(found) == figures["seen_events"]
         # The first datagrams are gone before the kernel says that nobody is there.
         assert client.kind == "udp" or flushed[client.kind] == "flush 0"
-        assert figures["missing_events"] == 0 or flushed[client.kind] == "flush -1"
+        # While the daemon starts, the kernel may drop datagrams that it accepted, and counts them.
+        unsaid = figures["missing_events"] - figures["gap_events"].get("kernel", 0)
+        assert unsaid == 0 or flushed[client.kind] == "flush -1"
 
 
 def test_a_forked_child_is_a_producer_of_its_own(start, daemon):

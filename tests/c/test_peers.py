@@ -221,7 +221,7 @@ def test_a_collector_that_never_comes_costs_the_newest(program):
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
 @THREAD
 def test_a_slow_collector_is_never_waited_for(clients, tmp_path, kind, options):
-    """It reads only when all is emitted. What did not fit is named, number by number."""
+    """It reads only when all is emitted. Numbers that did not fit are named one by one."""
     peer = listen(kind, tmp_path, wait=True, room=4096)
     client = clients()
     client.ask(f"connect {peer.address} memory=262144 threads=2 linger=20000 {options}")
@@ -303,7 +303,7 @@ def test_connections_that_break_all_the_time_never_tear_an_event(clients):
 
 
 def whole_numbers(data: bytes) -> list[int]:
-    """Of a connection that was cut: the numbers of its whole events; and it begins as it should."""
+    """Return the numbers of the whole events of a connection that was cut; and it begins as it should."""
     at, numbers = 0, []
     while len(data) - at >= 8:
         size = int.from_bytes(data[at + 4 : at + 8], "big")

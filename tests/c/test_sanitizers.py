@@ -17,7 +17,7 @@ ENVIRON = {
     "ASAN_OPTIONS": "detect_leaks=1:halt_on_error=1:abort_on_error=0",
     "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",
 }
-# Of a child, the leak sanitizer does not know which threads are its own, and the thread sanitizer
+# In a child, the leak sanitizer does not know which threads are its own, and the thread sanitizer
 # refuses its first one: there, a child of a program with a sending thread is not looked at.
 IN_CHILDREN = ENVIRON | {"ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1"}
 

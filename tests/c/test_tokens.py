@@ -1,4 +1,4 @@
-"""What a C program shows to a collector that wants a token, and what it says where that is not enough."""
+"""Test what a C program shows to a collector that wants a token, and what it says where that is not enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Python client writes, the collector's decoders read. They share no code."""
+"""The collector's decoders read what the Python client writes. They share no code."""
 
 from __future__ import annotations
 

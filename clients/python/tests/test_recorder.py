@@ -300,6 +300,16 @@ def test_a_packet_longer_than_the_transport_carries_is_discarded(module):
     assert_complete(recorder, chunks, ["oversize"])
 
 
+def test_it_is_discarded_though_there_is_memory_for_it(module):
+    recorder = recorder_of(module, longest=150)
+    recorder.event("x")
+    recorder.event("x", text="y" * 150)
+    chunks = recorder.take()
+    assert [event.counter for event in found(chunks)] == [0]
+    assert recorder.discarded["oversize"] == 1
+    assert recorder.next_numbers() == {1: 2}
+
+
 def test_after_close_all_is_discarded(recorder):
     recorder.event("x", a=1)
     recorder.close()

@@ -13,11 +13,12 @@ _SHARES = 8
 class Memory:
     """Bytes that may be recorded and not released."""
 
-    __slots__ = ("_chunk", "_free", "_granted", "_limit", "_lock", "_released")
+    __slots__ = ("_chunk", "_free", "_granted", "_limit", "_lock", "_longest", "_released")
 
-    def __init__(self, limit: int, chunk: int) -> None:
-        """Grant at most `limit` bytes in all. After each `chunk` granted bytes a lane is `due`."""
-        self._limit, self._chunk = limit, chunk
+    def __init__(self, limit: int, chunk: int, longest: int) -> None:
+        """Grant at most `limit` bytes in all, and no lane more room than the `longest` packet takes.
+        After each `chunk` granted bytes a lane is `due`."""
+        self._limit, self._chunk, self._longest = limit, chunk, longest
         self._lock = threading.Lock()
         self._free = limit
         self._granted = 0
@@ -29,14 +30,15 @@ class Memory:
         self._released.append(size)
 
     def draw(self, lane: Lane, size: int, lanes: int) -> bool:
-        """Grant one of `lanes` lanes room for a packet of `size` bytes, and for more like it if
-        there is enough. Return False, and grant nothing, if the packet does not fit."""
+        """Grant one of `lanes` lanes room for a packet of `size` bytes, at most the longest, and for
+        more like it if there is enough. Return False, and grant nothing, if the packet does not fit."""
         with self._lock:
             while self._released:
                 self._free += self._released.pop()
             least = size - lane.room
             share = min(self._chunk, self._limit // (_SHARES * lanes))
-            grant = min(self._free, max(least, share))
+            # A packet that has room is not compared with the longest.
+            grant = min(self._free, max(least, min(share, self._longest - lane.room)))
             if grant < least:
                 return False
             self._free -= grant

@@ -90,7 +90,7 @@ class Recorder:
         self._zero = zero
         self._lanes = Lanes()
         self._local = self._lanes.local
-        self._memory = Memory(self._limit, self._chunk)
+        self._memory = Memory(self._limit, self._chunk, self._longest)
         self._shapes: dict[tuple[object, ...], Packer] = {}
         self._latest: dict[str, Packer] = {}
         """By the events' name, the packer of the last event: the next event has mostly that shape."""

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from tailrace_client import _wire
+from tailrace_client._launcher import place
 
 CLIENT = "tailrace-python 0.1.0"
 
@@ -132,6 +133,7 @@ class Session:
             "pid": os.getpid(),
             "host": socket.gethostname()[:_TEXT_MAX],
             "client": CLIENT,
+            **place(os.environ, socket.gethostname()),
         }
         if labels:
             self._fields["labels"] = dict(labels)
