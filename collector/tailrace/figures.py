@@ -276,6 +276,7 @@ class Status(msgspec.Struct, kw_only=True):
     state: str
     conditions: dict[str, str]
     failure: str | None
+    collector: str
     pid: int
     uptime_seconds: float
     killed_starts: int

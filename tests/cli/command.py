@@ -13,13 +13,11 @@ from tests import program
 from tests.program import COMMAND
 
 COLLECTOR = Path(tailrace.__path__[0]).parent
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("TAILRACE_")} | {
-    "PYTHONPATH": str(COLLECTOR)
-}
+ENVIRONMENT = program.environment() | {"PYTHONPATH": str(COLLECTOR)}
 
 
 def run(*arguments, code=0, variables=None, **options):
-    """What it prints, as bytes. `code` is the exit code it must have; its errors are text."""
+    """Return what it prints, as bytes. `code` is the exit code it must have; its errors are text."""
     done = program.run(
         [*COMMAND, *map(str, arguments)],
         env=ENVIRONMENT | (variables or {}),

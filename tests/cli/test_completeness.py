@@ -24,7 +24,7 @@ def whole(tmp_path_factory):
 
 
 def said(*arguments):
-    """What goes to standard error of a command that succeeds."""
+    """Return what goes to standard error of a command that succeeds."""
     done = program.run(
         [*COMMAND, *map(str, arguments)],
         env=ENVIRONMENT,

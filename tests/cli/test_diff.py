@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.cli.command import run
+from tests import program
+from tests.cli.command import COMMAND, ENVIRONMENT, run
 from tests.query.tables import clocked, gap, make, row
 
 MS = 1_000_000
@@ -107,3 +108,13 @@ def test_a_hostile_name_reaches_no_terminal(tmp_path):
     second = make(tmp_path / "second", spans("a", 2, name="\x1b[2J"))
     said = run("diff", first, second, "--threshold", "10%", code=1)
     assert "p95 of \\x1b[2J grew by +100.0%" in said
+
+
+def test_a_group_that_hangs_in_one_run_is_named(before, tmp_path):
+    """Its spans never ended, so nothing says that they took longer."""
+    begun = row("begin", name="step", id=1, start=0, session="a", offset=1)
+    hung = make(tmp_path / "hung", [clocked(epoch=0), begun, *spans("a", 1, name="gone")])
+    command = [*COMMAND, "diff", before, hung, "--threshold", "10%"]
+    done = program.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    said = "tailrace: p95 of step was not compared: in one run, none of its spans has ended"
+    assert done.stderr.splitlines() == [said]

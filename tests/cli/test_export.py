@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.export.formats import WRITERS
 from tests.cli.command import on_terminal, run
-from tests.query.tables import clocked, gap, make, row
+from tests.query.tables import clocked, commit_many, gap, make, row
 from tests.reading.stores import EPOCH
 
 ROWS = [clocked(epoch=EPOCH), *(row(seq=n, offset=n, start=n, end=n + 1, name="n") for n in range(9))]  # fmt: skip
@@ -100,8 +100,10 @@ def test_a_file_that_cannot_be_made_is_said(store, tmp_path):
 
 
 def test_a_terminal_shows_how_far_it_is(tmp_path):
-    rows = [row(seq=n, offset=n, start=n, end=n + 1, name="n" * 100) for n in range(300_000)]
-    store = make(tmp_path / "store", [clocked(epoch=EPOCH), *rows])
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
+    commit_many(
+        store, 40_000, start=1, end=2, name="n" * 100
+    )  # takes more than the 0.2 s between two notices
     path = tmp_path / "trace"
     code, printed = on_terminal("export", "--store", store, "--to", "perfetto", "-o", path)
     assert code == 0

@@ -24,15 +24,26 @@ OURS = re.compile("\x1b\\[(0|1|3[1-7])?m|\r\x1b\\[Kasking [^\r]*|\r\x1b\\[K")
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """What the commands below name: a store, a configuration and files, all hostile."""
+    """The things that the commands below name: a store, a configuration and files, all hostile."""
     directory = tmp_path_factory.mktemp("hostile")
     values = {"source": f"s{ATTACK}", "session": f"x{ATTACK}", "stream": f"t{ATTACK}"}
     rows = [
         session("open", opened=1, peer=ATTACK, **{k: values[k] for k in ("source", "session")}),
+        session(
+            "tailrace.session",
+            rank=0,
+            node=ATTACK,
+            job=ATTACK,
+            session=values["session"],
+            source=values["source"],
+        ),
         row(name=f"n{ATTACK}", seq=0, start=1, end=2, attributes={"a": ATTACK}, **values),
         row(name="=1+1", seq=1, start=1, end=2, offset=1, **values),
         gap(2, 5, reason=f"r{ATTACK}", offset=2, **values),
     ]
+    about = {"collector": ATTACK, "host": ATTACK, "state": ATTACK, "conditions": ATTACK}
+    own = {"source": "tailrace", "format": "tailrace", "stream": "heartbeat"}
+    rows.append(row("instant", name="heartbeat", seq=0, time=1, start=1, attributes=about, **own))
     make(directory / "store", rows)
     config = directory / "bad.toml"
     config.write_text(json.dumps(f"k{ATTACK}", ensure_ascii=True) + " = 1\n[tcp]\n")
@@ -71,6 +82,9 @@ FORMS = [
     (2, "query", "--store", "{missing}", "SELECT 1"),
     (1, "top", "--store", "{store}"),
     (2, "top", "--store", "{missing}", "--json"),
+    (0, "collectors", "--store", "{store}"),
+    (0, "collectors", "--store", "{store}", "--json"),
+    (2, "collectors", "--store", "{missing}"),
     (0, "streams", "--store", "{store}"),
     (0, "streams", "--store", "{store}", "--json"),
     (2, "streams", "--store", "{store}", "--session", "{attack}"),
@@ -103,6 +117,12 @@ FORMS = [
     (None, "import", "--store", "{new}", "{missing}"),
     (None, "verify", "{certificate}", "--store", "{store}"),
     (None, "verify", "{missing}"),
+    (None, "merge", "{store}", "--into", "{new}"),
+    (None, "merge", "{missing}", "--into", "{new}"),
+    (None, "merge", "{certificate}", "--into", "{missing}"),
+    (0, "ranks", "--store", "{store}"),
+    (0, "ranks", "--store", "{store}", "--json"),
+    (2, "ranks", "--store", "{missing}"),
     (None, "upkeep", "--store", "{missing}"),
     (None, "doctor", "--quick", "--store", "{missing}"),
     (2, "doctor", "--config", "{config}"),

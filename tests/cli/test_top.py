@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.system.collector import Collector, until
 
 @pytest.fixture
 def collector(tmp_path):
-    collector = Collector(tmp_path).start()
+    collector = Collector(tmp_path, more='[ledger]\nreorder_time = "10 min"').start()
     yield collector
     collector.end()
 
@@ -29,10 +30,18 @@ def status_of(collector):
     return collector.status()["sources"]["tcp"]
 
 
-def send(collector, numbers):
+@contextmanager
+def connected(collector, numbers):
+    """Send events. Missing ones are awaited until the connection ends: ten minutes (`reorder_time`) are
+    longer than any test."""
     with socket.create_connection(collector.address("tcp")) as sock:
         sock.sendall(b"".join(heph_event(1, number) for number in numbers))
-        return sock.getsockname()
+        yield
+
+
+def send(collector, numbers):
+    with connected(collector, numbers):
+        pass
 
 
 def test_json_has_an_object_for_each_answer(collector):
@@ -71,9 +80,9 @@ def test_rates_show_what_arrives_between_two_answers(collector):
 
 
 def test_a_page_is_for_eyes(collector):
-    send(collector, [0, 1, 5])
-    until(lambda: status_of(collector)["rows"] >= 3, "the events")
-    text = run("top", "--store", collector.store, "--count", "1").decode()
+    with connected(collector, [0, 1, 5]):
+        until(lambda: status_of(collector)["rows"] >= 3, "the events")
+        text = run("top", "--store", collector.store, "--count", "1").decode()
     heading, figures, empty, names, *sources = text.splitlines()
     assert re.match(rf"ok: process {collector.process.pid}, up \S+ \S+, version ", heading)
     assert " rows committed" in figures

@@ -29,13 +29,14 @@ VALUES = {
     "listen": ("[::1]:5", "[::1]:5"),
     "allow": ("10.0.0.0/8, ::1", ["10.0.0.0/8", "::1"]),
     "format": ("jets", "jets"),
+    "name": ("node-7", "node-7"),
     "mode": ("0660", "0660"),
     "pending_max": ("70MiB", 70 * 2**20),  # not less than a record
 }
 
 
 def needed(prefix, key):
-    """What must be given beside a key, in the environment."""
+    """The values that must be given beside a key, in the environment."""
     others = {NEEDED[key], "tls_key"} if key in NEEDED else ()
     return {prefix + other.upper(): "a word" for other in others}
 
@@ -223,7 +224,7 @@ def test_variables_of_others_are_left_alone():
 
 @pytest.mark.parametrize("variable", ["TAILRACE_ADMIN_TOKENS", "TAILRACE_SOURCES_HEPH_TCP_TLS_KEY"])
 def test_a_file_with_a_secret_is_not_taken_for_one_with_the_secrets_name(tmp_path, variable):
-    """What is in it would be shown in the message about a file that is not there."""
+    """Its content would be shown in the message about a file that is not there."""
     secret = tmp_path / "tokens"
     secret.write_text("0123456789abcdef0123456789abcdef")
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""What a configuration file may say, and what is said about all else, line by line."""
+"""Test what a configuration file may say, and what is said about all else, line by line."""
 
 from __future__ import annotations
 
@@ -35,17 +35,21 @@ SETTINGS = [
     ("[stor]\n", "FILE:1: stor: unknown section; did you mean store?"),
     (
         "\n[xyz]\n",
-        "FILE:2: xyz: unknown section; allowed: store, spool, quarantine, ledger, admin, "
-        "heartbeat, metrics, log, sources",
+        "FILE:2: xyz: unknown section; allowed: store, collector, spool, quarantine, ledger, "
+        "admin, heartbeat, job, metrics, log, sources",
     ),
-    ("level = 'info'\n", "FILE:1: level: unknown section; allowed: store, spool, quarantine, "
-     "ledger, admin, heartbeat, metrics, log, sources"),
+    ("level = 'info'\n", "FILE:1: level: unknown section; allowed: store, collector, spool, "
+     "quarantine, ledger, admin, heartbeat, job, metrics, log, sources"),
     ("store = 5\n", "FILE:1: store: must be a section, as in [store], not a whole number"),
     ("[[store]]\n", "FILE:1: store: must be a section, as in [store], not an array"),
     ("[store]\ncommit_row = 5\n",
      "FILE:2: store.commit_row: unknown key; did you mean commit_rows?"),
     ("[log]\n\nxyz = 5\n", "FILE:3: log.xyz: unknown key; allowed: level, format"),
     ("[log]\n'a\\nb'.c = 5\n", 'FILE:2: log."a\\\\nb": unknown key; allowed: level, format'),
+    ('[collector]\nname = "Node"\n', "FILE:2: collector.name: is not a valid name; allowed: at most 64 of "
+     "a to z, 0 to 9, _ and -"),
+    ('[collector]\nname = "../a"\n', "FILE:2: collector.name: is not a valid name; allowed: at most 64 of "
+     "a to z, 0 to 9, _ and -"),
     ("[store]\npath = 5\n", "FILE:2: store.path: must be a string, not a whole number"),
     ("[store]\npath = 2026-01-01\n", "FILE:2: store.path: must be a string, not a date or a time"),
     ('[store]\npath = "a\\u0000"\n', "FILE:2: store.path: must not contain a NUL character"),
@@ -154,7 +158,7 @@ SETTINGS = [
      'FILE:3: sources.runs.format: must be one of "dftracer", "et3", "heph", "jets", "ovni", '
      "which a tail source can carry; not 'otf2'"),
     (UDP + 'paths = ["/a"]\n', "FILE:5: sources.sim.paths: unknown key; allowed: type, format, "
-     "listen, allow, open_to_all, receive_buffer, record_max, peers_max, new_peers_rate, "
+     "listen, allow, open_to_all, reuse_port, receive_buffer, record_max, peers_max, new_peers_rate, "
      "idle_timeout"),
     (UDP + 'receive_bufer = "1 MiB"\n',
      "FILE:5: sources.sim.receive_bufer: unknown key; did you mean receive_buffer?"),

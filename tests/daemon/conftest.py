@@ -9,6 +9,6 @@ from tests.daemon.virtual import Calls
 
 @pytest.fixture
 def calls(monkeypatch, autojump_clock):
-    """What blocks, in virtual time. No thread reads sockets: virtual seconds would pass until it has."""
+    """Things that block, in virtual time. No thread reads sockets: virtual seconds would pass until it has."""
     monkeypatch.setattr(udp, "system_socket", SystemSocket)
     return Calls(monkeypatch)

@@ -14,7 +14,7 @@ from tests.ingest.log import heph_event, heph_session
 
 
 class Order:
-    """What was done, in order: a name for each call that it was told to watch."""
+    """The calls in their order: a name for each call that it was told to watch."""
 
     def __init__(self, monkeypatch):
         self.done = []

@@ -15,7 +15,7 @@ WATCHDOG = 12.0
 
 
 class Manager:
-    """What a service manager is told, each with its time."""
+    """The messages to a service manager, each with its time."""
 
     present = True
 

@@ -42,7 +42,7 @@ class VirtualClock:
 
 
 class Calls:
-    """What would run in worker threads. `hanging` is a function that says of a call whether it hangs."""
+    """Calls that would run in worker threads. `hanging` is a function that says of a call whether it hangs."""
 
     def __init__(self, monkeypatch):
         self.hanging = lambda call: False
@@ -79,7 +79,7 @@ class Life:
         self.daemon = daemon
         self.stop = trio.Event()
         self.receiving = None
-        """What reloads are given."""
+        """The arguments of reloads."""
 
     @property
     def conditions(self):
@@ -124,7 +124,7 @@ def opened(loaded, **mode):
 
 @asynccontextmanager
 async def running(life):
-    """Run a daemon meanwhile, and stop it in order at the end. What it raises is raised."""
+    """Run a daemon meanwhile, and stop it in order at the end. Its errors are raised."""
     assert isinstance(trio.lowlevel.current_clock(), MockClock), "the test names no autojump_clock"
     started = trio.Event()
 

@@ -42,7 +42,7 @@ class Scrape:
                 assert key is None or RELATIONS[law.relation](*values), (law.text, key, values)
 
     def _sides(self, law, side):
-        """Of one side of a law, a value for each of the labels' values; of a constant for None."""
+        """Return for one side of a law a value for each of the labels' values; of a constant for None."""
         total, sign = Counter(), 1
         for word in side.split():
             if word in "+-":

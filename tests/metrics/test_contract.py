@@ -1,4 +1,4 @@
-"""What the contract says of each metric, without a daemon."""
+"""Test what the contract says of each metric, without a daemon."""
 
 from __future__ import annotations
 

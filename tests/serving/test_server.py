@@ -1,4 +1,4 @@
-"""What answers may cost, and that one that cannot be made is only that."""
+"""Test what answers may cost, and that an answer that cannot be made ends nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.serving.pages import HealthAnswer, Pages, Probe
 from tailrace.serving.server import Server
 
 SECONDS = 0.5
-"""What an answer takes."""
+"""The time that an answer takes."""
 
 
 class Status(msgspec.Struct):

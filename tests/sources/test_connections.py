@@ -64,7 +64,7 @@ def packet(number):
 
 
 def numbers(data):
-    """Of the packets in what a client received."""
+    """Return the types of the packets that a client received."""
     assert len(data) % PACKET == 0
     packets = [data[at : at + PACKET] for at in range(0, len(data), PACKET)]
     found = [struct.unpack_from(">I", each)[0] for each in packets]
@@ -148,6 +148,23 @@ async def test_a_peer_that_goes_with_packets_unread_is_gone(make):
             await until(lambda: intake.received(2) == b"next")
 
 
+async def test_what_comes_while_there_is_no_room_is_left_in_the_kernel(make):
+    """However long the connection has waited for it: all of a source's connections might wait."""
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as one, connect(source) as other:
+            one.sendall(b"a")
+            other.sendall(b"b")
+            await until(lambda: sorted(intake.received(n) for n in (1, 2)) == [b"a", b"b"])
+            intake.full = True
+            one.sendall(b"c")
+            other.sendall(b"d")
+            await trio.sleep(0.05)
+            assert sorted(intake.received(n) for n in (1, 2)) == [b"a", b"b"]
+            intake.full = False
+            await until(lambda: sorted(intake.received(n) for n in (1, 2)) == [b"ac", b"bd"])
+
+
 async def test_one_that_goes_while_there_is_no_room_is_found_gone_and_costs_nothing(make):
     """Nobody receives then, so nobody hears of the end."""
     source = make()
@@ -156,8 +173,6 @@ async def test_one_that_goes_while_there_is_no_room_is_found_gone_and_costs_noth
             sock.sendall(b"x")
             await until(lambda: intake.received() == b"x")
             intake.full = True
-            sock.sendall(b"y")
-            await until(lambda: intake.received() == b"xy")
             await fill(source, 1)
             assert not source.hears(1)
         await until(lambda: source.hears(1))
@@ -169,16 +184,16 @@ async def test_one_that_goes_while_there_is_no_room_is_found_gone_and_costs_noth
         assert not source.hears(1)
 
 
-async def test_a_connection_that_is_about_to_be_closed_is_gone():
+def test_a_connection_that_is_about_to_be_closed_is_gone():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         connection = Connection(ours, "me", "me")
-        async with trio.open_nursery() as nursery:
-            with connection.answering(nursery):
-                assert connection.hears
-                assert connection.reply(b"1") == "sent"
-            assert not connection.hears
-            assert connection.reply(b"2") == "gone"
+        connection.answer(lambda: None)
+        assert connection.hears
+        assert connection.reply(b"1") == "sent"
+        connection.close()
+        assert not connection.hears
+        assert connection.reply(b"2") == "gone"
         assert theirs.recv(9) == b"1"
 
 
@@ -195,6 +210,68 @@ async def test_one_that_is_cut_off_with_packets_unread_is_closed_with_the_reason
             await until(lambda: intake.closed == {1: "slow"})
     assert source.figures().refused == {"slow": 1}
     assert source.figures().open == 0
+
+
+async def test_one_is_cut_off_while_there_is_no_room(make):
+    """Whoever takes too long over one record must not keep its place for that."""
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as one, connect(source) as other:
+            one.sendall(b"a")
+            other.sendall(b"b")
+            await until(lambda: sorted(intake.received(n) for n in (1, 2)) == [b"a", b"b"])
+            intake.full = True
+            one.sendall(b"c")
+            other.sendall(b"d")
+            await trio.sleep(0.05)
+            source.cut(1, "slow")
+            await until(lambda: intake.closed == {1: "slow"})
+            intake.full = False
+            await until(lambda: len(intake.received(2)) == 2)
+            assert intake.closed == {1: "slow"}
+
+
+async def test_one_that_is_silent_ends_and_one_that_talks_stays(make):
+    source = make(idle_timeout=0.4)
+    async with running(source) as intake:
+        with connect(source) as talking, connect(source) as silent:
+            silent.sendall(b"once")
+            sent = 0
+            while not intake.closed:
+                talking.sendall(b"x")
+                sent += 1
+                await trio.sleep(0.02)
+            ((ended, reason),) = intake.closed.items()
+            assert (intake.received(ended), reason) == (b"once", "idle")
+            await until(lambda: intake.received(3 - ended) == b"x" * sent)
+    assert source.figures().refused == {"idle": 1}
+
+
+async def test_a_shorter_patience_counts_for_those_that_are_silent_already(make):
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as sock:
+            sock.sendall(b"x")
+            await until(lambda: intake.received() == b"x")
+            source.reconfigure(TcpConfig(format="heph", listen="127.0.0.1:0", idle_timeout=0.1))
+            await until(lambda: intake.closed == {1: "idle"})
+
+
+async def test_one_that_sends_all_the_time_leaves_the_others_their_turn(make):
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as busy, connect(source) as other:
+            busy.settimeout(0)
+            received = 0
+            while received < 20:
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        busy.send(b"b" * 65536)
+                other.sendall(b"o")
+                await trio.sleep(0.01)
+                found = [intake.received(number) for number in intake.chunks]
+                received = max((data.count(b"o") for data in found), default=0)
+            assert max(map(len, found)) > 2**20
 
 
 async def test_what_was_sent_before_a_stop_is_taken_in(make):
@@ -259,7 +336,7 @@ def unix(path, *, mode=0o600):
 
 
 async def refusal(path):
-    """Of a source that cannot listen there."""
+    """The failures of a source that cannot listen there."""
     with pytest.RaisesGroup(OSError) as caught:
         async with running(unix(path)):
             pass

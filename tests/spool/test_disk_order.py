@@ -1,4 +1,4 @@
-"""What is on disk at each moment, told from the calls alone: no power has to be cut for that.
+"""Tell from the calls alone what is on disk at each moment: no power has to be cut for that.
 
 `Volatile` follows each call that changes the disk, and knows what a power cut would still take.
 """
@@ -96,7 +96,7 @@ def test_when_a_sync_returns_no_power_cut_can_take_anything(open_spool):
         for index in range(12):
             spool.append(EntryKind.DATA, index, bytes(1000))
             spool.sync()
-            # What was given back behind the end of a finished segment may come back.
+            # Room that was given back behind the end of a finished segment may come back.
             sealed |= {path.name for path in sorted(spool.directory.glob("0*.segment"))[:-1]}
             assert volatile.bytes | volatile.names <= WAITING | sealed
     assert len(sealed) >= 3

@@ -3,7 +3,7 @@ from __future__ import annotations
 from zlib import crc32
 
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from tailrace.spool.entry import (
     HEAD,
@@ -16,6 +16,7 @@ from tailrace.spool.entry import (
     find,
     scan,
 )
+from tests.forms import examples
 
 SALT = 0x7A11_4ACE
 
@@ -91,7 +92,7 @@ def test_any_zero_filled_tail_loses_only_the_tail(entries, draw):
 
 
 @given(logs, st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_any_flipped_byte_loses_only_its_entry_and_what_follows(entries, draw):
     start = entries[0].position
     data = encode(entries, start, SALT)

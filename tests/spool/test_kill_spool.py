@@ -9,7 +9,7 @@ import pytest
 from tests.spool.numbered import NumberedReader, NumberedWriter
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.slow)])
 def test_what_was_durable_survives_any_number_of_kills(tmp_path, kills):
     random_ = random.Random(kills)
     reader = NumberedReader(tmp_path / "spool")

@@ -13,8 +13,9 @@ from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import StoreError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.segment import HEADER_SIZE
+from tailrace.spool.segment import HEADER_SIZE, released_name
 from tailrace.spool.spool import Spool
+from tailrace.spool.writer import SPARE_NAME
 from tailrace.units import Size
 
 DATA = EntryKind.DATA
@@ -258,7 +259,7 @@ def test_a_segment_removed_under_a_running_daemon_is_damage(open_spool):
 def test_entries_written_before_a_kill_but_not_synced_are_synced_by_the_next_start(
     open_spool, disk
 ):
-    """What a start reads, bytes and names, may still be in memory of the kernel only."""
+    """Bytes and names that a start reads may still be in memory of the kernel only."""
     spool = open_spool()
     spool.append(DATA, 1, b"written")
     with disk.failing(("fdatasync",), Dying(), after=0), pytest.raises(Dying):
@@ -336,6 +337,19 @@ def test_damage_in_a_file_that_is_used_again_is_told_from_its_old_entries(open_s
     spool = open_spool()
     assert [(found.position, found.end) for found in spool.recovery.damage] == [(bad, bad + 340)]
     assert readable(spool)[-1].session == 101
+
+
+@pytest.mark.parametrize("name", [SPARE_NAME, released_name(0)])
+def test_what_stands_in_the_place_of_a_file_without_entries_is_moved_away(open_spool, name):
+    spool = open_spool()
+    spool.append(DATA, 1, b"kept")
+    spool.sync()
+    spool.close()
+    (spool.directory / name).unlink(missing_ok=True)
+    (spool.directory / name).mkdir()
+    again = open_spool()
+    assert [entry.payload for entry in again.read(again.begin, 100)] == [b"kept"]
+    assert not (spool.directory / name).is_dir()
 
 
 def test_files_of_released_segments_that_a_dead_process_left_are_removed(open_spool):

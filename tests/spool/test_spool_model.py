@@ -35,7 +35,7 @@ class SpoolBesideItsModel(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp())
         self.clock = SteppedClock()
         self.time_ns = self.clock.now_ns
-        """What the spool's own clock shows."""
+        """The time of the spool's own clock."""
         self.entries: list[Entry] = []
         self.durable = 0
         """How many of the entries are on disk."""

@@ -8,8 +8,10 @@ exception is a bug of ours, so its traceback is shown.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
 from enum import IntEnum
 from importlib import import_module
@@ -33,14 +35,17 @@ COMMANDS = {
     "check": "Find every mistake in a configuration file.",
     "run": "Run a program with a collector, and certify what it traced.",
     "verify": "Verify all files of a store, or a run certificate.",
+    "merge": "Merge the stores of a job's nodes, and certify the job.",
     "import": "Import finished files and directories.",
     "query": "Run SQL over the collected events.",
     "streams": "List the streams, and how complete each is.",
     "gaps": "List what is missing, and why.",
     "stats": "Count and measure spans by name.",
+    "ranks": "Show the ranks of a job over time, and where events are missing.",
     "diff": "Compare the spans of two runs.",
     "follow": "Show rows as they arrive.",
-    "top": "Watch the running collector.",
+    "top": "Watch the running collectors.",
+    "collectors": "List the collectors of a store, and how each is.",
     "view": "Look at a store in a browser.",
     "export": "Write events in the formats of other tools.",
     "upkeep": "Merge small files and delete old days.",
@@ -173,4 +178,20 @@ def tailrace() -> None:
 def main() -> None:
     """Run the command, also for `python -m tailrace`."""
     guard()
-    tailrace(prog_name="tailrace")
+    try:
+        tailrace(prog_name="tailrace")
+    except SystemExit as end:
+        _leave(end)
+        raise
+
+
+def _leave(end: SystemExit) -> None:
+    """End the process here if it has read a table at a URL, whose files threads may still read ahead.
+
+    Nothing stops these threads, and the interpreter crashes when it takes apart the objects that they use."""
+    if "pyarrow.dataset" in sys.modules and isinstance(end.code, int | None):
+        atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(end.code or 0)

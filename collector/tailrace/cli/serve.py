@@ -17,14 +17,20 @@ from tailrace.sources.places import hold
 from tailrace.units import counted
 
 if TYPE_CHECKING:
+    from tailrace.config.load import Loaded
     from tailrace.figures import SourceStatus, Status
 
 
 @click.command()
 @config_option
 @store_option
+@click.option(
+    "--rest",
+    is_flag=True,
+    help="Do not listen: read followed files to their end, close all sessions, and end. For a job that is over.",
+)
 @json_option("Print a line of JSON once it listens and another at the end, in place of the text.")
-def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
+def command(config: Path | None, store: str | None, *, rest: bool, as_json: bool) -> None:
     """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once).
 
     SIGHUP reloads the configuration. A wrong configuration changes nothing, and /status says what is
@@ -34,6 +40,8 @@ def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
     early: list[int] = []  # without a handler, SIGHUP would end the process
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     loaded = load_config(config, store)
+    if rest:
+        return _read_rest(loaded)
     # Listen before anything else is loaded, so that bytes wait from now on. A service manager keeps sockets itself.
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
     held = {} if managed else hold(loaded.config, SystemClock())
@@ -59,6 +67,25 @@ def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
         _say_as_json(last)
     else:
         click.echo(final_ledger(last))
+    return None
+
+
+def _read_rest(loaded: Loaded) -> None:
+    """Bring all that a collector whose producers are gone had not read, or not stored, into the table."""
+    from msgspec import structs
+
+    from tailrace import log
+    from tailrace.config.schema import HeartbeatConfig, TailConfig
+    from tailrace.run.service import read_rest
+
+    log.configure(loaded.config.log)
+    sources = loaded.config.sources.items()
+    config = structs.replace(
+        loaded.config,
+        sources={name: source for name, source in sources if isinstance(source, TailConfig)},
+        heartbeat=HeartbeatConfig(interval=None),
+    )
+    read_rest(loaded, config, SystemClock(), last=True)
 
 
 def _say_as_json(status: Status) -> None:

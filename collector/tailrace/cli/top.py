@@ -1,4 +1,4 @@
-"""`tailrace top`: watch the running collector."""
+"""`tailrace top`: watch the running collectors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tailrace.cli.output.screen import Answered
     from tailrace.config.schema import Config
     from tailrace.figures import Status
+    from tailrace.query.live import Asked
 
 FIRST_SECONDS = 0.5
 """Seconds, at most, between the first two questions. The difference of their answers makes the first rates."""
@@ -28,17 +29,20 @@ FIRST_SECONDS = 0.5
 @click.command()
 @config_option
 @store_option
-@json_option("Print one JSON object for each answer of the collector.")
+@json_option("Print one JSON object for each answer of a collector.")
 @click.option(
     "--interval",
     type=Quantity(Duration),
     metavar="TIME",
     default="2 s",
     show_default=True,
-    help="Time between two questions to the collector.",
+    help="Time between two questions to the collectors.",
 )
 @click.option(
-    "--count", type=click.IntRange(min=1), metavar="N", help="Stop after this many answers."
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after this many answers of each collector.",
 )
 def command(
     config: Path | None,
@@ -48,61 +52,70 @@ def command(
     interval: Duration,
     count: int | None,
 ) -> None:
-    """Show what the running collector receives now, what is missing and what is wrong, until Ctrl-C.
+    """Show what the running collectors receive now, what is missing and what is wrong, until Ctrl-C.
 
     `rows/s` and `received/s` are means since the answer before. `missing` counts events in gaps and in
     holes that are still open; "or more" marks a source of which an unknown number may be missing.
     `awaited` counts those that may still arrive. `behind` is what producers have written to files and
     sockets and the collector has not received.
 
-    On a terminal, without --json and --count, the command uses the whole screen. If the collector no
-    longer answers, the screen shows the reason beside the last figures; otherwise the command fails."""
+    On a terminal, without --json and --count, the command uses the whole screen. If a collector no
+    longer answers, the screen shows the reason beside the last figures; otherwise the reason is on standard
+    error, and the command fails once none answers."""
     loaded = load_config(config, store)
 
-    from tailrace.cli.output.screen import print_object, print_page, whole_screen
+    from tailrace.cli.output.screen import print_objects, print_pages, whole_screen
 
     first = _ask(loaded.config)
     if sys.stdout.isatty() and not as_json and count is None:
         with whole_screen() as show:
-            for seen in _watch(loaded.config, first, interval, patient=True):
+            for seen, _ in _watch(loaded.config, first, interval, patient=True):
                 show(seen)
-    for seen in islice(_watch(loaded.config, first, interval), count):
-        (print_object if as_json else print_page)(seen)
+    for seen, unasked in islice(_watch(loaded.config, first, interval), count):
+        (print_objects if as_json else print_pages)(seen)
+        if unasked:
+            click.echo(f"tailrace: {unasked}", err=True)
 
 
 def _watch(
-    config: Config, first: Status, interval: float, *, patient: bool = False
-) -> Iterator[Answered]:
-    """Yield what the collector answers after the first status, for ever.
+    config: Config, first: Asked[Status], interval: float, *, patient: bool = False
+) -> Iterator[tuple[list[Answered], str]]:
+    """Yield what the collectors answer after their first statuses, for ever, and why others do not.
 
-    If it does not answer, raise NoAnswerError or, with `patient`, yield the reason with the last figures."""
+    If none answers, raise NoAnswerError. With `patient`, yield the last figures of those that do not answer, with the
+    reason."""
     from tailrace.cli.output.screen import Answered
     from tailrace.overview import overview
 
-    before = first
+    before = dict(first.answers)
     pause = min(FIRST_SECONDS, interval)
     while True:
         time.sleep(pause)
         pause = interval
         try:
-            now = _ask(config)
+            now, unasked = _ask(config)
         except NoAnswerError as error:
             if not patient:
                 raise
-            yield Answered(overview(before, None), str(error))
-        else:
-            yield Answered(overview(now, before))
-            before = now
+            now, unasked = {}, str(error)
+        shown = [Answered(overview(status, before.get(name))) for name, status in now.items()]
+        before |= now
+        if patient:
+            gone = [name for name in before if name not in now]
+            why = unasked or "it has ended"
+            shown += [Answered(overview(before[name], None), why) for name in gone]
+        yield shown, unasked
 
 
-def _ask(config: Config) -> Status:
-    """Return the collector's status. Raise NoAnswerError if no collector answers."""
+def _ask(config: Config) -> Asked[Status]:
+    """Return the collectors' statuses. Raise NoAnswerError if no collector answers."""
     from tailrace.figures import Status
     from tailrace.query.live import ask
 
-    status = ask(config, Status)
-    if status is None:
+    asked = ask(config, Status)
+    if not asked.answers:
         raise NoAnswerError(
-            f"{store_path(config)}: no collector runs on this store; `tailrace streams` lists its contents"
+            asked.unasked
+            or f"{store_path(config)}: no collector runs on this store; `tailrace streams` lists its contents"
         )
-    return status
+    return asked

@@ -37,6 +37,7 @@ NEEDED = {
 """Keys that need another key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?]")
+_COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # names are names of directories
 SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
 
 Values = dict[str, Any]
@@ -83,6 +84,9 @@ class Check:
         if name == "store" and "://" not in path and (bad := _UNSAFE_PATH.search(path)):
             message = f"must not contain {bad[0]!r}: the table's library would misread it"
             self._problem(settings["path"].where, message)
+        if name == "collector" and not _COLLECTOR_NAME.fullmatch(str(values.get("name", "main"))):
+            message = "is not a valid name; allowed: at most 64 of a to z, 0 to 9, _ and -"
+            self._problem(settings["name"].where, message)
         return values
 
     def _type(self, name: str) -> str | None:

@@ -20,10 +20,13 @@ from tailrace.config.check import Check, Given, Transports
 from tailrace.config.document import Document, read
 from tailrace.config.keys import SECTIONS, hint, required_of_all
 from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where, dotted
-from tailrace.config.schema import DEFAULT_SOURCES, Config
+from tailrace.config.schema import DEFAULT_SOURCES, MAIN, Config
 from tailrace.config.values import kind
 from tailrace.errors import ConfigError
 from tailrace.units import Duration, Size
+
+COLLECTORS = "collectors"
+"""The directory in a store, or beside a spool, that has a directory for each collector with a name of its own."""
 
 FLAGS = {"store": ("store", "path")}
 """Command line options, without dashes, that set a key, and the key."""
@@ -106,18 +109,44 @@ def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
     return str(Path(path).expanduser() if path else data_path(environ))
 
 
-def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the directory of the spool.
+def own_part(directory: Path, name: str) -> Path:
+    """Return the part of a directory that is the collector's of this name alone: the whole, or one below it."""
+    return directory if name == MAIN else directory / COLLECTORS / name
 
-    The spool of a store at a URL is in the per-user data directory, one for each URL, so that entries
-    that await one store never go to another."""
-    if config.spool.path:
-        return str(Path(config.spool.path).expanduser())
+
+def collector_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the local directory that only this collector writes: in a local store, or the spool's for a store at a URL."""
+    return own_part(shared_path(config, environ), config.collector.name)
+
+
+def shared_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the local directory in which all collectors of the store on this host have theirs: `own_part` of it."""
     store = store_path(config, environ)
-    if "://" in store:
-        name = hashlib.sha256(store.rstrip("/").encode()).hexdigest()[:16]
-        return str(data_path(environ) / f"spool-{name}")
-    return str(Path(store) / "spool")
+    return spools_path(config, environ) if "://" in store else Path(store)
+
+
+def quarantine_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the directory of bytes that could not be decoded."""
+    return collector_path(config, environ) / "quarantine"
+
+
+def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the directory of the collector's spool."""
+    store, name = store_path(config, environ), config.collector.name
+    if "://" not in store and not config.spool.path:
+        return str(own_part(Path(store), name) / "spool")
+    return str(own_part(spools_path(config, environ), name))
+
+
+def spools_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the directory that has the spools of all collectors of a store at a URL, or those of `spool.path`.
+
+    For a store at a URL it is in the per-user data directory, one for each URL, so that entries that await one
+    store never go to another."""
+    if config.spool.path:
+        return Path(config.spool.path).expanduser()
+    name = hashlib.sha256(store_path(config, environ).rstrip("/").encode()).hexdigest()[:16]
+    return data_path(environ) / f"spool-{name}"
 
 
 def _add_file(given: Given, document: Document) -> Iterator[Problem]:

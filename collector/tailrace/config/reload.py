@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tailrace.config.keys import keys
 from tailrace.config.schema import (
     Config,
+    JobConfig,
     LedgerConfig,
     LogConfig,
     MetricsConfig,
@@ -65,6 +66,7 @@ _TAKES: dict[type[Section], dict[str, Takes]] = {
     ),
     QuarantineConfig: dict.fromkeys(keys(QuarantineConfig), Takes.NOW),
     LedgerConfig: dict.fromkeys(keys(LedgerConfig), Takes.SESSIONS),
+    JobConfig: dict.fromkeys(keys(JobConfig), Takes.SESSIONS),
     MetricsConfig: dict.fromkeys(keys(MetricsConfig), Takes.NOW),
     LogConfig: dict.fromkeys(keys(LogConfig), Takes.NOW),
     UdpConfig: {},

@@ -40,9 +40,18 @@ class StoreConfig(Section, frozen=True):
     """The oldest days are deleted while the table is larger than this; none keeps all days."""
 
 
+MAIN = "main"
+"""The name of a collector that was given none."""
+
+
+class CollectorConfig(Section, frozen=True):
+    name: str = MAIN
+    """The name under which the collector writes to the store. Collectors that share a store need different names, at most 64 of a to z, 0 to 9, "_" and "-"; each but `main` has a directory `collectors/NAME` of its own in the store, or in the spool's."""
+
+
 class SpoolConfig(Section, frozen=True):
     path: str = ""
-    """Local directory of the spool; empty means `spool` in the store's directory or, for a URL, a directory of its own in the per-user data directory."""
+    """Local directory of the spool, of which a collector with a name takes `collectors/NAME`; empty means `spool` in the collector's directory or, for a URL, a directory of its own in the per-user data directory."""
     sync_interval: Duration = Duration(0.05)
     """Received bytes are on disk after at most this long. They are decoded only then."""
     segment_size: Size = Size(64 * MIB)
@@ -52,7 +61,7 @@ class SpoolConfig(Section, frozen=True):
     checkpoint_interval: Duration = Duration(30)
     """The decoder's state is saved this often, which bounds the work of a restart."""
     checkpoint_bytes: Size = Size(64 * MIB)
-    """The decoder's state is also saved after this many bytes have been decoded."""
+    """The decoder's state is also saved after this many bytes have been decoded, or four times as many as the sessions hold as state, if that is more and they hold more than 1 MiB."""
 
 
 class QuarantineConfig(Section, frozen=True):
@@ -117,6 +126,13 @@ class HeartbeatConfig(Section, frozen=True):
     """The collector sends an event of its own through the whole pipeline this often, so that a stall shows; more often if a service manager's watchdog requires it. With none, only the watchdog causes heartbeats."""
 
 
+class JobConfig(Section, frozen=True):
+    id: str | None = None
+    """The job whose events this collector takes: the scheduler's id, a dot and the step. A session gets this job unless its producer names another."""
+    node: str | None = None
+    """The node's name in that job, for sessions whose producer does not say its node. With this or `id`, a followed file below a directory `rank-N` is of rank N."""
+
+
 class MetricsConfig(Section, frozen=True):
     series_max: int = 1000
     """Label sets that a metric may have over all sources. Further values of a label are summed under `other`, and further sessions are not followed."""
@@ -138,6 +154,8 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     """Networks that peers may be in, as in "192.0.2.0/24"; an empty list allows all."""
     open_to_all: bool = False
     """Listen on an address that is not loopback even without `allow`."""
+    reuse_port: bool = False
+    """Share the address with other collectors of this user and host that set the same key: the kernel gives each peer to one of them, and to another one when their number changes (SO_REUSEPORT)."""
     receive_buffer: Size = Size(16 * MIB)
     """Size of the socket's buffer that is requested from the kernel. A metric shows what the kernel granted, and a warning says if it is less."""
     record_max: Size = Size(64 * KIB)
@@ -167,6 +185,8 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     """Networks that peers may be in, as in "192.0.2.0/24"; an empty list allows all."""
     open_to_all: bool = False
     """Listen on an address that is not loopback even without TLS and without `allow`."""
+    reuse_port: bool = False
+    """Share the address with other collectors of this user and host that set the same key: the kernel gives each connection to one of them, and to another one when their number changes (SO_REUSEPORT)."""
     greeting_timeout: Duration = Duration(10)
     """A connection is closed if its TLS handshake and its token take longer than this."""
     record_max: Size = Size(1 * MIB)
@@ -245,11 +265,13 @@ DEFAULT_SOURCES: dict[str, SourceConfig] = {
 
 class Config(Section, frozen=True):
     store: StoreConfig = StoreConfig()
+    collector: CollectorConfig = CollectorConfig()
     spool: SpoolConfig = SpoolConfig()
     quarantine: QuarantineConfig = QuarantineConfig()
     ledger: LedgerConfig = LedgerConfig()
     admin: AdminConfig = AdminConfig()
     heartbeat: HeartbeatConfig = HeartbeatConfig()
+    job: JobConfig = JobConfig()
     metrics: MetricsConfig = MetricsConfig()
     log: LogConfig = LogConfig()
     sources: dict[str, SourceConfig] = msgspec.field(default_factory=DEFAULT_SOURCES.copy)

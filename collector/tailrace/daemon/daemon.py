@@ -112,6 +112,7 @@ class Daemon:
             ),
             configured.sources, current, clock, health=health, figures=self.figures, cut=self._cut,
             at_table=self._at_table, watchdog_seconds=mode.watchdog_seconds, beats=not mode.once,
+            describe=self._describe,
         )  # fmt: skip
         self._configured = configured
         self._mode = mode
@@ -215,6 +216,20 @@ class Daemon:
         if source is not None:
             source.cut(rejected.number, rejected.why)
 
+    def _describe(self) -> dict[str, int | float | str]:
+        """Return what a heartbeat tells readers of the table, who may have no other way to ask."""
+        lacking = sum(self.ingest.account(name).missing for name in self.config.sources)
+        return {
+            "collector": self.config.collector.name,
+            "identity": self.spool.identity,
+            "host": os.uname().nodename,
+            "state": str(self.health.state),
+            "conditions": ", ".join(sorted(self.health.conditions)),
+            "uncommitted_bytes": self.spool.end - self.loops.committing.committed,
+            "spool_bytes": self.spool.size,
+            "missing_events": lacking,
+        }
+
     def _at_table(self) -> None:
         self._tell_replayed(self)
         self.replayed.set()
@@ -225,8 +240,7 @@ class Daemon:
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pending.run, self.ingest, self.current, self.health, self.clock)
-            if self.disk.is_local:
-                nursery.start_soon(upkeep.run, self)
+            nursery.start_soon(upkeep.run, self)
 
 
 @contextmanager

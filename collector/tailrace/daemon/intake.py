@@ -1,17 +1,18 @@
-"""The way from the sources into the spool: begins and ends sessions, and makes sources wait for room."""
+"""The way from the sources into the spool: begins and ends sessions."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 from msgspec import structs
 
 from tailrace.clock import Clock
-from tailrace.config.schema import UdpConfig
+from tailrace.config.schema import TailConfig, UdpConfig
 from tailrace.daemon.current import Current
-from tailrace.daemon.loops.driving import flagged
-from tailrace.daemon.loops.steps import Flag
+from tailrace.daemon.gate import Gate
+from tailrace.daemon.room import RoomQueue
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.machine import Ingest
@@ -20,38 +21,10 @@ from tailrace.ingest.state import encode
 from tailrace.spool.entry import Datagrams, EntryKind, pack_document
 from tailrace.spool.spool import Spool
 
-BUFFER_MAX = 32 * 2**20
-"""Bytes received and not yet on disk at which sources wait: a disk that stalls for a second."""
-
-SYNC_EARLY = 4 * 2**20
-"""Bytes received at which the next sync does not wait for its time."""
+_RANK = re.compile(r"/rank-([0-9]{1,9})(?=/)")
 
 STOP = "stop"
 """The reason of sessions that end because their source is stopped."""
-
-
-class Gate:
-    """Open while the spool has room. The sync loop opens and closes it."""
-
-    def __init__(self, spool: Spool) -> None:
-        self.dirty = Flag()
-        self.urgent = Flag()
-        self.opened = Flag()
-        """Pulsed after each sync: sources that wait for room look again."""
-        self.full = False
-        """Whether the spool is at its limit or its disk has no room."""
-        self._spool = spool
-
-    @property
-    def closed(self) -> bool:
-        spool = self._spool
-        return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
-
-    def touched(self) -> None:
-        """Note that an entry was appended."""
-        self.dirty.set()
-        if self._spool.buffered > SYNC_EARLY:
-            self.urgent.set()
 
 
 class SourceIntake:
@@ -99,15 +72,18 @@ class SourceIntake:
         replaces: tuple[str, ...] = (),
     ) -> int:
         info = self._info("tail", facts.path, record_max)
+        rank = rank_of(facts.path) if info.job or info.node else None
         return self._open(
-            structs.replace(info, file=facts, group=group, dialect=dialect, replaces=replaces)
+            structs.replace(
+                info, file=facts, group=group, dialect=dialect, rank=rank, replaces=replaces
+            )
         )
 
     def data(self, number: int, data: bytes) -> None:
-        self._append(EntryKind.DATA, number, data)
+        self._gate.append(EntryKind.DATA, number, data)
 
     def datagrams(self, number: int, datagrams: Datagrams) -> None:
-        self._append(EntryKind.DATAGRAMS, number, datagrams.payload)
+        self._gate.append(EntryKind.DATAGRAMS, number, datagrams.payload)
 
     def now(self) -> int:
         return self._spool.timeline.now()
@@ -117,24 +93,24 @@ class SourceIntake:
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         dropped = DropCount(source=self._name, count=count, since=since, socket=socket, total=total)
-        self._append(EntryKind.DROPS, 0, encode(dropped))
+        self._gate.append(EntryKind.DROPS, 0, encode(dropped))
 
     def drops_before(self, socket: int) -> tuple[int, int]:
         return self._ahead.drops_told(self._name, socket), self._ahead.now
 
     def file(self, number: int, facts: FileFacts) -> None:
-        self._append(EntryKind.FILE, number, encode(facts))
+        self._gate.append(EntryKind.FILE, number, encode(facts))
 
     def document(self, number: int, name: str, data: bytes) -> None:
         for payload in pack_document(name, data):
-            self._append(EntryKind.DOCUMENT, number, payload)
+            self._gate.append(EntryKind.DOCUMENT, number, payload)
 
     def loss(self, number: int, loss: FileLoss) -> None:
-        self._append(EntryKind.LOSS, number, encode(loss))
+        self._gate.append(EntryKind.LOSS, number, encode(loss))
 
     def close(self, number: int, reason: str) -> None:
         reason = self.stopped if reason == STOP else reason
-        self._append(EntryKind.CLOSE, number, reason.encode())
+        self._gate.append(EntryKind.CLOSE, number, reason.encode())
         self._open_now.pop(number, None)
 
     @property
@@ -149,10 +125,10 @@ class SourceIntake:
         return self._files
 
     async def room(self) -> None:
-        while self._gate.closed:
-            await flagged(self._gate.opened)
+        await self._queue.wait()
 
     def _info(self, transport: str, peer: str, record_max: int) -> OpenInfo:
+        job = self._current.config.job
         return OpenInfo(
             source=self._name,
             format=self._format,
@@ -162,7 +138,17 @@ class SourceIntake:
             record_max=record_max,
             pending_max=self._pending_max,
             ledger=self._current.config.ledger,
+            node=job.node,
+            job=job.id,
         )
+
+    @property
+    def _queue(self) -> RoomQueue:
+        """Return the queue in which this source waits for room."""
+        config = self._current.config.sources.get(self._name)
+        if isinstance(config, UdpConfig):
+            return self._gate.of_datagrams
+        return self._gate.of_files if isinstance(config, TailConfig) else self._gate.of_connections
 
     @property
     def _pending_max(self) -> int:
@@ -171,14 +157,16 @@ class SourceIntake:
         return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
     def _open(self, info: OpenInfo) -> int:
-        number = self._spool.end
-        self._append(EntryKind.OPEN, number, encode(info))
+        number = self._spool.end  # where its entry begins
+        self._gate.append(EntryKind.OPEN, number, encode(info))
         self._open_now[number] = info
         return number
 
-    def _append(self, kind: EntryKind, number: int, payload: bytes) -> None:
-        self._spool.append(kind, number, payload)
-        self._gate.touched()
+
+def rank_of(path: str) -> int | None:
+    """Return the rank whose directory, `rank-N`, a file is in; the innermost counts."""
+    found = _RANK.findall(path)
+    return int(found[-1]) if found else None
 
 
 def draw(now_ns: int, entropy: Callable[[int], bytes] = os.urandom) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tailrace.config.schema import Config, SourceConfig, TailConfig, UdpConfig
-from tailrace.daemon.intake import BUFFER_MAX
+from tailrace.daemon.gate import BUFFER_MAX
 from tailrace.decoding.formats import FORMATS
 from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.sources.connection import UNSENT_MAX
@@ -24,7 +24,7 @@ PROCESS_BYTES = 144 * MIB
 decoders keep of what comes again and again. With three sources: 120 MiB at rest, 131 MiB after a first commit
 of one row (2026-11-23)."""
 
-PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 9 * KIB, 16 * KIB, 24 * KIB
+PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 10 * KIB, 16 * KIB, 24 * KIB
 """Bytes that a session takes with its source's part, without the state that its producer makes it hold."""
 
 ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB

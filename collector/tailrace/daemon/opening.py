@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.clock import Clock
-from tailrace.config.load import spool_path, store_path
+from tailrace.config.load import collector_path, quarantine_path, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.daemon import upgrade
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops.decode import readable
+from tailrace.daemon.neighbours import neighbours
 from tailrace.daemon.replay import refills, replay, restored
 from tailrace.daemon.starts import Starts
 from tailrace.errors import MemoryLimitError, StoreError, causes
@@ -26,6 +27,8 @@ from tailrace.ingest.machine import Ingest
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.spool import Spool
 from tailrace.store import running
+from tailrace.store.entrance import Entrance
+from tailrace.store.introduction import Introduction, introduce
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.quarantine import Quarantine
 from tailrace.store.table import Table
@@ -36,7 +39,7 @@ logger = logging.getLogger(__name__)
 class OpenedDisk(NamedTuple):
     """Everything that a collector has on disk, opened. The table stood at position `committed`.
 
-    `directory` is local and the collector's alone: the store's own, or the spool's for a store behind a URL."""
+    `directory` is local and the collector's alone (`config.load.collector_path`)."""
 
     store: str
     directory: Path
@@ -46,10 +49,6 @@ class OpenedDisk(NamedTuple):
     quarantine: Quarantine
     checkpoints: Checkpoints
     committed: int
-
-    @property
-    def is_local(self) -> bool:
-        return _is_local(self.store)
 
 
 @contextmanager
@@ -67,11 +66,11 @@ def opened(
     with ExitStack() as stack:
         if starts:
             stack.push(partial(_came_through, starts))
-        directory = spool_directory
+        directory, entrance = collector_path(config), None
         if _is_local(store):
-            directory = Path(store)
             _make(directory)
             stack.enter_context(DirectoryLock(directory))
+            entrance = stack.enter_context(Entrance(Path(store)))
         checkpoints = Checkpoints(spool_directory)
         if starts:
             checkpoints.size_max = starts.readable
@@ -80,10 +79,7 @@ def opened(
         stack.callback(spool.close)
         if starts:
             starts.begin(checkpoints)
-        table = Table.open(
-            store, options=config.store.options, collector=spool.identity,
-            config=config.store, clock=clock, refills=partial(refills, spool, checkpoints),
-        )  # fmt: skip
+        table = _open_table(config, clock, spool, checkpoints, entrance)
         _tell_recovery(table, health)
         running.begin(directory)
         committed = table.position() or 0
@@ -101,8 +97,26 @@ def opened(
                 upgrade.upgrade_state(checkpoints, checkpoint)
         if starts:
             starts.decoding()
-        quarantine = Quarantine(directory / "quarantine", config.quarantine)
+        quarantine = Quarantine(quarantine_path(config), config.quarantine)
         yield OpenedDisk(store, directory, spool, ingest, table, quarantine, checkpoints, committed)
+
+
+def _open_table(
+    config: Config, clock: Clock, spool: Spool, checkpoints: Checkpoints, entrance: Entrance | None
+) -> Table:
+    """Open the table; repair it if it is local and no other collector uses it. Let others in afterwards."""
+    open_table = partial(
+        Table.open, store_path(config), options=config.store.options, collector=spool.identity,
+        config=config.store, clock=clock, refills=partial(refills, spool, checkpoints),
+    )  # fmt: skip
+    if entrance is None:
+        return open_table()
+    store, directory = Path(store_path(config)), collector_path(config)
+    introduce(directory, Introduction(spool.identity, str(spool.directory.absolute())))
+    others = neighbours(store, directory, config.spool, clock) if entrance.alone else {}
+    table = open_table(others=others, alone=entrance.alone)
+    entrance.admit()
+    return table
 
 
 def _is_local(store: str) -> bool:

@@ -16,11 +16,13 @@ from tailrace.config.reload import starts_anew
 from tailrace.config.schema import Config, ConnectionConfig, SourceConfig, TailConfig
 from tailrace.daemon.configured import Configured, refused
 from tailrace.daemon.current import Current
-from tailrace.daemon.intake import Gate, SourceIntake
+from tailrace.daemon.gate import Gate
+from tailrace.daemon.intake import SourceIntake
 from tailrace.errors import ConfigError
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import OpenInfo
+from tailrace.rhythm import pause
 from tailrace.sources.source import Source
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
@@ -147,8 +149,7 @@ class Receiving:
                     info.format,
                     info.transport,
                 ):
-                    self._spool.append(EntryKind.CLOSE, number, REMOVED.encode())
-                    self._gate.touched()
+                    self._gate.append(EntryKind.CLOSE, number, REMOVED.encode())
                     del sessions[number]
 
     async def _start(self, name: str) -> None:
@@ -228,7 +229,7 @@ async def receive(
             await receiving.start_all()
             task_status.started(receiving)
             while True:
-                await trio.sleep(LOOK_SECONDS)
+                await pause(LOOK_SECONDS)
                 receiving.cut_slow()
     finally:
         configured.close()

@@ -38,6 +38,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         state=daemon.health.state,
         conditions=dict(daemon.health.conditions),
         failure=daemon.health.failure,
+        collector=daemon.config.collector.name,
         pid=os.getpid(),
         uptime_seconds=daemon.clock.monotonic() - daemon.started_at,
         killed_starts=daemon.starts.killed if daemon.starts else 0,

@@ -7,11 +7,10 @@ loop, a disk that does not answer and decoding that stands still give no signal,
 
 from __future__ import annotations
 
-import trio
-
 from tailrace.clock import Clock
 from tailrace.daemon.daemon import Daemon, DaemonProgress
 from tailrace.figures import State
+from tailrace.rhythm import pause
 from tailrace.service_manager.notify import Notifier
 
 LOOK_SECONDS = 1.0
@@ -41,10 +40,10 @@ class Supervision:
 
     async def run(self, daemon: Daemon) -> None:
         """Watch until cancelled."""
-        pause = min(LOOK_SECONDS, (self._notifier.watchdog_seconds or LOOK_SECONDS) / 4)
+        seconds = min(LOOK_SECONDS, (self._notifier.watchdog_seconds or LOOK_SECONDS) / 4)
         while self._notifier.present:
             self._look(daemon)
-            await trio.sleep(pause)
+            await pause(seconds)
 
     def _look(self, daemon: Daemon) -> None:
         state, progress = daemon.health.state, daemon.progress

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from tailrace.clock import Clock
+from tailrace.daemon.gate import Gate
 from tailrace.daemon.health import Health
-from tailrace.daemon.intake import Gate
 from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.state import encode
@@ -58,8 +58,7 @@ class Timekeeping:
             self._health.clear(Condition.CLOCK)
 
     def _say(self, ahead: int) -> None:
-        self._spool.append(EntryKind.CLOCK, 0, encode(ahead))
-        self._gate.touched()
+        self._gate.append(EntryKind.CLOCK, 0, encode(ahead))
 
     def _tell(self, what: str) -> None:
         message = (

@@ -17,6 +17,7 @@ from tailrace.importing.choosing import Choice
 from tailrace.importing.discover import LeftOut, Why
 from tailrace.importing.readings import Reading, finished, root
 from tailrace.model.spelling import spelled
+from tailrace.query.completeness import MISSING
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 
@@ -124,9 +125,9 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     listed = ", ".join(map(quote, sorted(wanted)))
     where = f"WHERE part.root(session) IN ({listed})"
     missing: dict[str, dict[str, int]] = {}
-    gaps = f"SELECT session, reason, sum(remaining)::BIGINT FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
+    gaps = f"SELECT session, reason, {MISSING} FROM gaps {where} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - quoted
     for session, reason, count in engine.rows(gaps):
-        missing.setdefault(session, {})[reason] = count or 0
+        missing.setdefault(session, {})[reason] = count
     rows = f"SELECT peer, format, source, session, events, unknown::TINYINT FROM sessions {where} ORDER BY opened, session"  # noqa: S608 - quoted
     return [
         SessionSummary(

@@ -20,13 +20,16 @@ def join(sockname: tuple[str, int] | tuple[str, int, int, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def bound(listen: str, kind: socket.SocketKind) -> socket.socket:
-    """Return a non-blocking socket of this kind, bound to an address. Raise OSError."""
+def bound(listen: str, kind: socket.SocketKind, *, shared: bool = False) -> socket.socket:
+    """Return a non-blocking socket of this kind, bound to an address, which it may share with sockets of other
+    processes. Raise OSError."""
     family, proto, address = _resolved(listen, kind)
     sock = socket.socket(family, kind, proto)
     try:
         if kind == socket.SOCK_STREAM:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
         sock.settimeout(0)
     except OSError:

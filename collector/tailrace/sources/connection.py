@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import trio
@@ -59,9 +59,10 @@ class Connection:
         self.sock = sock
         self.name = name
         self.whose = whose
-        self.scope = trio.CancelScope()
         self.number: int | None = None
         """The number of its session; None before the session begins."""
+        self.heard = 0.0
+        """When something came last (seconds of trio's clock)."""
         self.reason = "stop"
         """Why the connection ended."""
         self.ready = False
@@ -74,10 +75,6 @@ class Connection:
         self._unsent = b""
         self._later: Callable[[], None] | None = None
         """Arranges that `send_rest` is called soon; None while no replies are sent."""
-
-    def cut(self, reason: str) -> None:
-        self.reason = reason
-        self.scope.cancel()
 
     async def secure(self, context: ssl.SSLContext) -> None:
         """Switch to TLS. Raise OSError if the handshake fails; ssl.SSLError is one."""
@@ -109,14 +106,10 @@ class Connection:
             data = self._open(self.opening + data, ended)
         return data, ended
 
-    async def readable(self) -> None:
-        """Wait until something may have come."""
-        if not self.ready:
-            await trio.lowlevel.wait_readable(self.sock)
-
     async def next(self) -> tuple[bytes, str | None]:
         """Wait until something may have come, then receive it."""
-        await self.readable()
+        if not self.ready:
+            await trio.lowlevel.wait_readable(self.sock)
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
@@ -124,15 +117,9 @@ class Connection:
         self.ready = True
         self._back = (data, ended)
 
-    @contextmanager
-    def answering(self, later: Callable[[], None]) -> Iterator[None]:
-        """Send replies within this context. `later` is called when a part is left to send (see
-        `send_more`)."""
+    def answer(self, later: Callable[[], None]) -> None:
+        """Send replies from now on. `later` is called when a part is left to send (see `send_more`)."""
         self._later = later
-        try:
-            yield
-        finally:
-            self._later = None
 
     @property
     def hears(self) -> bool:
@@ -151,11 +138,13 @@ class Connection:
         return Outcome.SENT if self._push(sealed) else Outcome.GONE
 
     def close(self) -> None:
-        """Send TLS's goodbye, so that the end does not look like a cut, unless earlier bytes are
-        unsent."""
+        """Send no more replies. Send TLS's goodbye, so that the end does not look like a cut, unless earlier
+        bytes are unsent."""
+        self._later = None
         if not self._unsent:
             with suppress(OSError):
                 self.sock.send(self._channel.farewell(), socket.MSG_NOSIGNAL)
+        self._unsent = b""
 
     def _open(self, data: bytes, ended: str | None) -> bytes:
         """Return the first bytes once they are known to be no token's line."""

@@ -16,9 +16,11 @@ import errno
 import logging
 import resource
 import socket
-from collections import Counter
-from contextlib import AbstractContextManager, closing
+from collections import Counter, OrderedDict
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 import trio
@@ -26,12 +28,21 @@ import trio
 from tailrace.config.schema import ConnectionConfig
 from tailrace.security.guard import Guard
 from tailrace.sources.connection import SEND_BUFFER, Connection
-from tailrace.sources.greeting import GreetingRefusedError, greet
+from tailrace.sources.greeting import GreetingRefusedError, greet, greets
+from tailrace.sources.readiness import Readiness
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import RESERVE, Intake, Outcome, SourceFigures
 
 DRAIN_MAX = 8 * 2**20
 """Bytes taken from one connection after the daemon was told to stop."""
+
+TURN_BYTES = 2**20
+"""Bytes that are received before other tasks run: more than are decoded in a turn, since what is received is soon on
+disk."""
+
+TURN_RECEIPT = TURN_BYTES // 64
+"""Bytes that a receipt counts as at least, since it takes time however short it is."""
+
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 logger = logging.getLogger(__name__)
@@ -72,8 +83,8 @@ class Listener(Protocol):
 class ConnectionSource:
     """Accepts connections and hands on their bytes.
 
-    `run` only waits. `begin`, `open`, `take_in`, `drain` and `over` decide everything about a
-    connection with a session; the simulator calls them for its own connections."""
+    One task receives from all connections that have a session. `begin`, `open`, `take_in`, `drain` and `over` decide
+    everything about such a connection; the simulator calls them for its own connections."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""
@@ -82,15 +93,22 @@ class ConnectionSource:
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
         """Connections of each peer, with those that have no session yet."""
-        self._connections: dict[int, Connection] = {}
-        """Connections with a session, by the session's number."""
+        self._connections: OrderedDict[int, Connection] = OrderedDict()
+        """Connections with a session, by the session's number; the one that has been silent longest is first."""
+        self._readiness: Readiness | None = None
+        """The sockets of the connections with a session, while the source runs."""
+        self._intake: Intake | None = None
+        self._waiting: trio.CancelScope | None = None
+        """The time in which the task that receives waits for something to receive."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         self.begin(intake)
-        with self._listener.listening() as (sock, self.address):
+        with self._listener.listening() as (sock, self.address), closing(Readiness()) as readiness:
+            self._readiness, self._intake = readiness, intake
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._receive, readiness, intake)
                 task_status.started()
                 while True:
                     await trio.lowlevel.wait_readable(sock)
@@ -98,10 +116,14 @@ class ConnectionSource:
 
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
+        if self._waiting is not None:
+            self._waiting.cancel()  # it waits for as long as another configuration said
 
     def cut(self, number: int, reason: str) -> None:
-        if (connection := self._connections.get(number)) is not None:
-            connection.cut(reason)
+        connection = self._connections.get(number)
+        if connection is not None and self._intake is not None:
+            self._figures.refuse(reason)
+            self._end(connection, reason, self._intake)
 
     def hears(self, number: int) -> bool:
         connection = self._connections.get(number)
@@ -116,7 +138,11 @@ class ConnectionSource:
         self._figures.problems, self._figures.certificate_expires = guard.problems, guard.expires
         return self._figures
 
+    # Connections that come
+
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
+        """Accept one connection. The task that receives has its turn before the next: of connections that come and
+        go one after the other, those that are over must not count against the limits."""
         try:
             sock, address = listener.accept()
         except OSError as error:
@@ -135,10 +161,14 @@ class ConnectionSource:
             self._figures.refuse(refusal)
             sock.close()
             return
-        # Count here and not in the task, because a flood is accepted faster than tasks start.
+        # Count here and not in a task, because a flood is accepted faster than tasks start.
         self._figures.open += 1
         self._each[peer.whose] += 1
-        nursery.start_soon(self._serve, Connection(sock, *peer), intake)
+        connection = Connection(sock, *peer)
+        if greets(self._listener.guard):
+            nursery.start_soon(self._greet, connection, nursery, intake)
+        else:
+            self._serve(connection, nursery, intake)
 
     def _refusal(self, sock: socket.socket, peer: ConnectedPeer) -> Refusal | None:
         if not self._listener.allows(peer):
@@ -151,21 +181,8 @@ class ConnectionSource:
             return self._listener.crowd
         return None
 
-    async def _serve(self, connection: Connection, intake: Intake) -> None:
-        try:
-            with connection.sock, closing(connection):
-                async with trio.open_nursery() as nursery:
-                    with connection.answering(partial(nursery.start_soon, connection.send_rest)):
-                        await self._talk(connection, intake)
-                    nursery.cancel_scope.cancel()
-        finally:
-            self.over(connection, intake)
-            self._figures.open -= 1
-            self._each[connection.whose] -= 1
-            if not self._each[connection.whose]:
-                del self._each[connection.whose]
-
-    async def _talk(self, connection: Connection, intake: Intake) -> None:
+    async def _greet(self, connection: Connection, nursery: trio.Nursery, intake: Intake) -> None:
+        """Let a connection show what is demanded, and take in what came behind that."""
         listener = self._listener
         try:
             await greet(connection, listener.guard, listener.greeting_timeout)
@@ -173,28 +190,99 @@ class ConnectionSource:
             self._figures.refuse(refused.cause)
             logger.info("%s: refused %s: %s", self.address, connection.name, refused)
             return
-        self.open(connection, intake)
-        with connection.scope:
-            connection.reason = await self._receive(connection, intake)
-        if connection.scope.cancelled_caught:
-            self._figures.refuse(connection.reason)
+        else:
+            self._serve(connection, nursery, intake)
+        finally:
+            if connection.number is None:
+                self._close(connection)
+        await intake.room()
+        if connection.ready and connection.number in self._connections:
+            self._receive_from(connection, intake)
 
-    async def _receive(self, connection: Connection, intake: Intake) -> str:
-        """Take in bytes until the connection ends; return why it ended."""
-        while True:
-            with trio.move_on_after(self._config.idle_timeout) as idle:
-                try:
+    def _serve(self, connection: Connection, nursery: trio.Nursery, intake: Intake) -> None:
+        """Begin the session of a connection. The task that receives goes on."""
+        self.open(connection, intake)
+        connection.answer(partial(nursery.start_soon, self._send_rest, connection))
+        connection.heard = trio.current_time()
+        if self._readiness is not None and connection.number is not None:
+            self._readiness.add(connection.sock, connection.number)
+
+    async def _send_rest(self, connection: Connection) -> None:
+        with suppress(trio.ClosedResourceError):  # the connection is over
+            await connection.send_rest()
+
+    # Connections with a session
+
+    async def _receive(self, readiness: Readiness, intake: Intake) -> None:
+        """Take in what comes on all connections, until cancelled."""
+        connections = self._connections
+        try:
+            while True:
+                await self._wait(readiness)
+                found = list(readiness.found())
+                self._end_silent({*found}, intake)
+                taken = 0
+                for number in found:
                     await intake.room()
-                    await connection.readable()
-                except trio.Cancelled:
-                    if not idle.cancel_called and not connection.scope.cancel_called:
-                        self.drain(connection, intake)
-                    raise
-            if idle.cancelled_caught:
+                    if (connection := connections.get(number)) is not None:
+                        taken += max(self._receive_from(connection, intake), TURN_RECEIPT)
+                    if taken >= TURN_BYTES:
+                        taken = 0
+                        await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
+        except trio.Cancelled:
+            for connection in connections.values():
+                self.drain(connection, intake)
+            raise
+        finally:
+            for connection in list(connections.values()):
+                self._end(connection, connection.reason, intake)
+
+    async def _wait(self, readiness: Readiness) -> None:
+        """Return once a connection can be read, or has been silent too long."""
+        longest = next(iter(self._connections.values()), None)
+        begun = trio.current_time() if longest is None else longest.heard
+        with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
+            await readiness.wait()
+        self._waiting = None
+
+    def _end_silent(self, found: AbstractSet[int], intake: Intake) -> None:
+        """End the connections that have been silent too long: all but those `found` to have something now."""
+        since = trio.current_time() - self._config.idle_timeout
+        for connection in list(
+            takewhile(lambda each: each.heard <= since, self._connections.values())
+        ):
+            if connection.number not in found:
                 self._figures.refuse(Refusal.IDLE)
-                return Refusal.IDLE
-            if (ended := self.take_in(connection, intake)) is not None:
-                return ended
+                self._end(connection, Refusal.IDLE, intake)
+
+    def _receive_from(self, connection: Connection, intake: Intake) -> int:
+        """Take in what was received on a connection, and end it if no more will follow. Return how many bytes came."""
+        before = self._figures.bytes
+        ended = self.take_in(connection, intake)
+        if ended is not None:
+            self._end(connection, ended, intake)
+        elif connection.number is not None:
+            connection.heard = trio.current_time()
+            self._connections.move_to_end(connection.number)
+        return self._figures.bytes - before
+
+    def _end(self, connection: Connection, reason: str, intake: Intake) -> None:
+        """Close a connection, and end its session."""
+        connection.reason = reason
+        self._close(connection)
+        self.over(connection, intake)
+
+    def _close(self, connection: Connection) -> None:
+        if self._readiness is not None:
+            self._readiness.remove(connection.sock)
+        with connection.sock:
+            trio.lowlevel.notify_closing(connection.sock)  # somebody may wait to send the rest
+            connection.close()
+        self._figures.open -= 1
+        self._each[connection.whose] -= 1
+        if not self._each[connection.whose]:
+            del self._each[connection.whose]
 
     def begin(self, intake: Intake) -> None:
         """End the sessions of an earlier life, whose connections are gone."""

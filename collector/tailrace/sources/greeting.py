@@ -21,6 +21,11 @@ class GreetingRefusedError(Exception):
         self.cause = cause
 
 
+def greets(guard: Guard) -> bool:
+    """Return whether anything is demanded of a connection before it has a session."""
+    return guard.certificates is not None or guard.tokens is not None
+
+
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
     """Perform the handshake and check the token, as far as they are demanded. Raise
     GreetingRefusedError, also when this takes longer than `patience` seconds."""

@@ -84,13 +84,15 @@ class Listening:
         return sock
 
 
-def of_datagrams(listen: str, slot: Slot = NOWHERE, *, buffer: int = 0) -> Listening:
-    """Return an address for datagrams. A `buffer` is the size of the receive buffer to ask for, as
+def of_datagrams(
+    listen: str, slot: Slot = NOWHERE, *, buffer: int = 0, shared: bool = False
+) -> Listening:
+    """Return an address for datagrams, which other processes may have as well if it is `shared`. A `buffer` is the size of the receive buffer to ask for, as
     soon as there is a socket."""
     kind = socket.SOCK_DGRAM
 
     def make() -> socket.socket:
-        sock = bound(listen, kind)
+        sock = bound(listen, kind, shared=shared)
         if buffer:
             size_buffer(sock, buffer)
         return sock
@@ -111,10 +113,10 @@ def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 
 
-def of_connections(listen: str, slot: Slot = NOWHERE) -> Listening:
+def of_connections(listen: str, slot: Slot = NOWHERE, *, shared: bool = False) -> Listening:
     kind = socket.SOCK_STREAM
     return Listening(
-        lambda: _accepting(listen),
+        lambda: _accepting(listen, shared=shared),
         slot,
         lambda sock: has(sock, listen, kind) and accepts(sock),
     )
@@ -129,8 +131,8 @@ def accepts(sock: socket.socket) -> bool:
     return True
 
 
-def _accepting(listen: str) -> socket.socket:
-    sock = bound(listen, socket.SOCK_STREAM)
+def _accepting(listen: str, *, shared: bool) -> socket.socket:
+    sock = bound(listen, socket.SOCK_STREAM, shared=shared)
     try:
         sock.listen(BACKLOG)
     except OSError:

@@ -24,7 +24,7 @@ from tailrace.sources.listening import Listening, of_connections, of_datagrams
 
 Place = tuple[str, str, int, str]
 """Protocol, host, port and name. Port 0 is another port each time, so the source's name tells such
-places apart. A unix socket has its path as host."""
+places apart. An address that is shared has the name `shared`. A unix socket has its path as host."""
 
 
 def place_of(name: str, config: SourceConfig) -> Place:
@@ -34,14 +34,18 @@ def place_of(name: str, config: SourceConfig) -> Place:
     if isinstance(config, UnixConfig):
         return ("unix", parse_path(config.listen), 0, "")
     host, port = parse(config.listen)
-    return (str(config.__struct_config__.tag), host, port, "" if port else name)
+    if port:
+        name = "shared" if config.reuse_port else ""
+    return (str(config.__struct_config__.tag), host, port, name)
 
 
 def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening:
     """Return the address of a source, without opening it."""
     if isinstance(config, UdpConfig):
-        return of_datagrams(config.listen, slot, buffer=int(config.receive_buffer))
-    return of_connections(config.listen, slot)
+        return of_datagrams(
+            config.listen, slot, buffer=int(config.receive_buffer), shared=config.reuse_port
+        )
+    return of_connections(config.listen, slot, shared=config.reuse_port)
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
@@ -49,10 +53,11 @@ def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
     available.
 
     Other addresses are left out: the start of their source reports them. Unix sockets are left out
-    because they are files, and a start that is refused must change no file."""
+    because they are files, and a start that is refused must change no file. So are addresses that are
+    shared: a start that is refused must take no datagram from the collectors that run."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
-        if isinstance(source, UdpConfig | TcpConfig):
+        if isinstance(source, UdpConfig | TcpConfig) and not source.reuse_port:
             address = address_of(source)
             with suppress(OSError):
                 address.open()

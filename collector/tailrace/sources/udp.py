@@ -33,6 +33,7 @@ from tailrace.config.schema import UdpConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.datagram_records import readable
 from tailrace.ingest.payloads import FileLoss
+from tailrace.rhythm import pause
 from tailrace.security.networks import Networks
 from tailrace.sources.address import join
 from tailrace.sources.datagrams import DatagramSocket, chunks, system_socket
@@ -259,7 +260,7 @@ class UdpSource:
 
     async def _look_again(self, intake: Intake) -> None:
         while True:
-            await trio.sleep(LOOK_EVERY)
+            await pause(LOOK_EVERY)
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:

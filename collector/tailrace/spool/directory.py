@@ -41,8 +41,8 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
     positions count as damage. Raise StoreError if the beginning or the end of the log is lost, or if files
     of another spool are in the directory.
     """
-    disk.make_way(directory / SPARE_NAME)
     for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
+        disk.make_way(path)
         disk.unlink(path)
     mark = directory / "identity"
     marked = _read_identity(mark, disk)

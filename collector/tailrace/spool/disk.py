@@ -132,6 +132,11 @@ class Disk:
         with self.opened(path) as fd:
             return self.files.read(fd, size, offset)
 
+    def written(self, path: Path) -> list[tuple[int, int]]:
+        """Return the ranges (start, end), in order, outside of which every byte is zero. Raise OSError."""
+        with self.opened(path) as fd:
+            return self.files.written(fd)
+
     @contextlib.contextmanager
     def opened(self, path: Path) -> Iterator[int]:
         """Open a file to read it. Raise OSError."""

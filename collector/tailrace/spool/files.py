@@ -6,6 +6,7 @@ that loses unsynced data at a power cut. `disk` turns errors into what they mean
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -32,6 +33,10 @@ class FileSystem(Protocol):
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
         """Return up to `size` bytes, fewer where the file ends."""
+        ...
+
+    def written(self, fd: int) -> list[tuple[int, int]]:
+        """Return the ranges (start, end), in order, outside of which every byte is zero."""
         ...
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
@@ -101,6 +106,20 @@ class SystemFiles:
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
         return os.pread(fd, size, offset)
+
+    def written(self, fd: int) -> list[tuple[int, int]]:
+        # A file system that knows no holes says that all was written.
+        ranges, end, size = [], 0, os.fstat(fd).st_size
+        while end < size:
+            try:
+                start = os.lseek(fd, end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break  # nothing but a hole follows
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+            ranges.append((start, end))
+        return ranges
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         return os.pwrite(fd, data, offset)

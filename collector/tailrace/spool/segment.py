@@ -117,6 +117,12 @@ class Segment:
         """Return up to `size` bytes of the file from a position on, fewer where it ends."""
         return self.disk.read(self.path, size, self.offset(position))
 
+    def written(self) -> list[tuple[int, int]]:
+        """Return the ranges of positions, in order, outside of which every byte is zero."""
+        before = HEADER_SIZE - self.first
+        ranges = [(start - before, end - before) for start, end in self.disk.written(self.path)]
+        return [(max(start, self.first), end) for start, end in ranges if end > self.first]
+
     def scan(self, position: int, size: int, stop: int) -> Scan:
         """Scan entries between `position` and `stop` in about `size` bytes, in more if the first entry is longer."""
         size = min(max(size, HEAD_SIZE), stop - position)

@@ -1,4 +1,4 @@
-"""What a tail source hands on, put together again as the daemon would."""
+"""Put together again what a tail source hands on as the daemon would."""
 
 from __future__ import annotations
 

@@ -421,7 +421,7 @@ async def test_another_file_with_the_inode_of_one_that_is_gone_is_another(
 
 @pytest.fixture
 def born_again(followed, files, settle):
-    """A function that reads the files `a` and `b`. What is at their paths later was made later, and has the
+    """A function that reads the files `a` and `b`. The files at their paths later were made later, and has the
     same inodes."""
 
     async def read() -> None:

@@ -183,7 +183,7 @@ def test_a_link_within_the_roots_is_where_it_leads(beside):
 
 
 class Unread:
-    """What no stream's documents need."""
+    """Paths that no stream's documents need."""
 
     def __getattr__(self, name):
         raise AssertionError(name)

@@ -442,7 +442,7 @@ async def test_a_packed_copy_that_is_found_before_the_file_it_copies_waits_for_i
 async def test_a_copy_of_a_file_that_waits_for_an_earlier_one_waits_for_both(
     autojump_clock, follow, files, intake, settle, pause
 ):
-    """Of the earlier one in the copy's place too little was read to tell it from either."""
+    """Too little was read of the earlier file in the copy's place to tell it from either."""
     files.write("a.gz", packed(TEXT[:2]))
     follow()
     await trio.sleep(3)

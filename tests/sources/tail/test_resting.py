@@ -1,4 +1,4 @@
-"""What a source says of files that rest: told once, taken back by growth, known across restarts."""
+"""Test what a source says of files that rest: told once, taken back by growth, known across restarts."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_of_a_process_that_was_never_seen_only_the_silence_is_said(
 async def test_another_process_with_the_pid_in_the_path_is_not_taken_for_the_writer(
     autojump_clock, ovni, files, program, intake
 ):
-    """Of this host, of the same user, alive; but it does not have the file."""
+    """A process of this host and of the same user, alive, that does not have the file."""
     other = program()
     other.write(b"")
     pid = other.process.pid

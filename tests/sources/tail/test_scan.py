@@ -229,7 +229,7 @@ def test_a_directory_is_listed_again_when_it_has_changed(tmp_path, monkeypatch):
 
 
 def test_a_listing_made_within_a_tick_of_the_change_does_not_count(tmp_path, monkeypatch):
-    """What appeared in the same tick after the listing would never be found."""
+    """A file that appeared in the same tick after the listing would never be found."""
     listings = Listings(monkeypatch)
     searched = Searched(tmp_path)
     tree(tmp_path, "a")

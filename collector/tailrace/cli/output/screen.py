@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from tailrace.cli.output.amounts import spell_bytes, spell_seconds
+from tailrace.config.schema import MAIN
 from tailrace.overview import Overview, SourceOverview
 from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.grid import clip, layout
@@ -37,6 +38,10 @@ TREND_CELLS = 20
 BARS = " ▁▂▃▄▅▆▇█"
 
 
+Trends = dict[str, deque[float]]
+"""The newest rates of each source of a collector."""
+
+
 class Answered(NamedTuple):
     """An overview. `problem` is why there is no newer one; its rates are unknown then."""
 
@@ -44,33 +49,42 @@ class Answered(NamedTuple):
     problem: str = ""
 
 
-Show = Callable[[Answered], None]
+Show = Callable[[Sequence[Answered]], None]
+"""Shows the collectors of a store once."""
 
 
-def print_object(seen: Answered) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(seen.overview) + b"\n")
+def print_objects(seen: Sequence[Answered]) -> None:
+    for each in seen:
+        sys.stdout.buffer.write(msgspec.json.encode(each.overview) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def print_page(seen: Answered) -> None:
-    """Print a page and an empty line, cut to the width of a terminal."""
+def print_pages(seen: Sequence[Answered]) -> None:
+    """Print the pages, and an empty line after each, cut to the width of a terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    lines = [*page(seen, width=width, bold=False), ""]
-    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
+    for each in seen:
+        lines = [*page(each, width=width, bold=False), ""]
+        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
     sys.stdout.buffer.flush()
 
 
 @contextmanager
 def whole_screen() -> Iterator[Show]:
-    """Give a function that draws a page over the one before, on the terminal's second screen."""
+    """Give a function that draws pages over those before, on the terminal's second screen."""
     terminal = unguarded(sys.stdout)
-    trends: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=TREND_CELLS))
+    trends: defaultdict[str, Trends] = defaultdict(
+        lambda: defaultdict(lambda: deque(maxlen=TREND_CELLS))
+    )
 
-    def show(seen: Answered) -> None:
-        for source in seen.overview.sources:
-            trends[source.source].append(source.rows_per_second or 0.0)
+    def show(seen: Sequence[Answered]) -> None:
         width, height = shutil.get_terminal_size()
-        lines = page(seen, trends, width=width, bold=not os.environ.get("NO_COLOR"))
+        lines: list[str] = []
+        for each in seen:
+            trend = trends[each.overview.collector]
+            for source in each.overview.sources:
+                trend[source.source].append(source.rows_per_second or 0.0)
+            more = page(each, trend, width=width, bold=not os.environ.get("NO_COLOR"))
+            lines += ["", *more] if lines else more
         if len(lines) > height:
             hidden = counted(len(lines) - height + 1, "more line")
             lines = [*lines[: height - 1], f"{hidden}: enlarge the terminal"]
@@ -88,7 +102,7 @@ def whole_screen() -> Iterator[Show]:
 
 def page(
     seen: Answered,
-    trends: dict[str, deque[float]] | None = None,
+    trends: Trends | None = None,
     *,
     width: int | None,
     bold: bool,
@@ -108,7 +122,8 @@ def page(
 
 def _heading(seen: Overview) -> Iterator[str]:
     up = spell_seconds(seen.uptime_seconds)
-    yield f"{seen.state}: process {seen.pid}, up {up}, version {seen.version}, kernels {seen.kernels}, {seen.store}"
+    name = "" if seen.collector == MAIN else f"collector {seen.collector}, "
+    yield f"{seen.state}: {name}process {seen.pid}, up {up}, version {seen.version}, kernels {seen.kernels}, {seen.store}"
     commit = "no commit since the last answer"
     if seen.commit_seconds is not None:
         commit = f"a commit takes {spell_seconds(seen.commit_seconds)}"
@@ -128,9 +143,7 @@ def _problems(seen: Answered) -> Iterator[str]:
         yield f"{name}: {text}"
 
 
-def _cells(
-    source: SourceOverview, trends: dict[str, deque[float]] | None
-) -> tuple[str | None, ...]:
+def _cells(source: SourceOverview, trends: Trends | None) -> tuple[str | None, ...]:
     missing = f"{source.missing_events:,}"
     if not source.missing_is_known:
         missing += " or more"

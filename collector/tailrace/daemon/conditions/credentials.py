@@ -5,10 +5,9 @@ The last usable contents stay in use, so that somebody can mend the files before
 
 from __future__ import annotations
 
-import trio
-
 from tailrace.daemon.daemon import Daemon
 from tailrace.figures import Condition
+from tailrace.rhythm import pause
 from tailrace.security.guard import Guard
 
 LOOK_SECONDS = 1.0
@@ -23,4 +22,4 @@ async def run(daemon: Daemon, admin: Guard) -> None:
             daemon.health.degrade(Condition.CREDENTIALS, "; ".join(found))
         else:
             daemon.health.clear(Condition.CREDENTIALS)
-        await trio.sleep(LOOK_SECONDS)
+        await pause(LOOK_SECONDS)

@@ -6,11 +6,10 @@ import os
 import resource
 from collections.abc import Mapping
 
-import trio
-
 from tailrace.config.open_files import needed
 from tailrace.daemon.daemon import Daemon
 from tailrace.figures import AdminRefusal, Condition
+from tailrace.rhythm import pause
 from tailrace.sources.refusal import Refusal as SourceRefusal
 from tailrace.sources.source import RESERVE
 
@@ -40,7 +39,7 @@ async def run(daemon: Daemon) -> None:
     failed_at = float("-inf")
     lacking: list[str] = []
     while True:
-        await trio.sleep(LOOK_SECONDS)
+        await pause(LOOK_SECONDS)
         now, found = daemon.clock.monotonic(), failures(daemon)
         if new := [what for what, count in found.items() if count > known.get(what, 0)]:
             failed_at = now

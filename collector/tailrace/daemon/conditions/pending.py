@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import trio
-
 from tailrace.clock import Clock
 from tailrace.config.schema import Config, UdpConfig
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
+from tailrace.rhythm import pause
 
 LOOK_SECONDS = 0.5
 
@@ -34,7 +33,7 @@ async def run(ingest: Ingest, current: Current, health: Health, clock: Clock) ->
             health.degrade(Condition.PENDING, "; ".join(said))
         else:
             health.clear(Condition.PENDING)
-        await trio.sleep(LOOK_SECONDS)
+        await pause(LOOK_SECONDS)
 
 
 def _sentence(name: str, count: int, config: Config) -> str:

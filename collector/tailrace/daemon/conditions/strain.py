@@ -7,6 +7,7 @@ import trio
 from tailrace.daemon.health import Health
 from tailrace.figures import Condition
 from tailrace.ingest.budget import Budget
+from tailrace.rhythm import pause
 
 LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
 """Seconds between two looks, and seconds without evictions after which the condition ends."""
@@ -21,4 +22,4 @@ async def run(budget: Budget, health: Health) -> None:
             health.degrade(Condition.STATE, budget.said)
         elif trio.current_time() - since > CALM_SECONDS:
             health.clear(Condition.STATE)
-        await trio.sleep(LOOK_SECONDS)
+        await pause(LOOK_SECONDS)

@@ -29,6 +29,12 @@ from tailrace.spool.spool import Spool
 CHECKPOINT_EVERY = 100
 """Commits between checkpoints of the table's log: keeps a commit's cost flat."""
 
+PER_STATE = 4
+"""A checkpoint is not due before so many times the bytes are decoded that the sessions hold as state: those who have
+many streams would else write more state than events (ARCHITECTURE, D143)."""
+LITTLE_STATE = 2**20
+"""Bytes. A smaller state is saved as often as `checkpoint_bytes` says, since it costs little."""
+
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 
 logger = logging.getLogger(__name__)
@@ -202,9 +208,11 @@ class Committing:
 
     def _checkpoint_due(self) -> bool:
         spool = self._current.config.spool
+        state = self._ingest.budget.total
+        worth = min(PER_STATE * state, spool.max_size // 8) if state > LITTLE_STATE else 0
         return (
             self._clock.monotonic() - self._saved_at >= spool.checkpoint_interval
-            or self._ingest.position - self._saved_position >= spool.checkpoint_bytes
+            or self._ingest.position - self._saved_position >= max(spool.checkpoint_bytes, worth)
         )
 
     def _named_from(self) -> int:

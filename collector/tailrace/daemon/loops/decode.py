@@ -1,6 +1,6 @@
 """The loop that decodes: it takes synced entries of the spool through the ingest, one at a time.
 
-The loop shares the event loop with the receivers and gives way after every entry, which has at
+The loop shares the event loop with the receivers and gives way after a few short entries or a long one, which has at
 most `CHUNK_MAX` bytes (see there how long that takes). It pauses while a full batch waits for its commit;
 the spool absorbs new bytes meanwhile.
 """
@@ -16,8 +16,15 @@ from tailrace.daemon.replay import READ_BYTES, repeat
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Rejected
+from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.entry import Entry
 from tailrace.spool.spool import Spool
+
+TURN_BYTES = CHUNK_MAX // 4
+"""Bytes of entries after which other tasks run. To give way costs some 10 µs."""
+
+SHORT_ENTRY = TURN_BYTES // 32
+"""Bytes that an entry counts as at least, since it takes time however short it is."""
 
 LOOK_SECONDS = 0.02
 """How often `reached` looks at the position."""
@@ -41,7 +48,8 @@ class Decoding:
     """The loop that decodes.
 
     `more` is to be set when the spool was synced or a batch was taken. The table has the rows of entries below `committed`
-    already. The loop calls `replayed` once, when the ingest is there, before it decodes anything else."""
+    already. The loop calls `replayed` once, when the ingest is there, before it decodes anything else, and `turned`
+    before others have their turn."""
 
     def __init__(
         self,
@@ -55,6 +63,7 @@ class Decoding:
         replayed: Callable[[], None],
         ready: Callable[[], None],
         reject: Callable[[Rejected], None],
+        turned: Callable[[], None],
     ) -> None:
         self._spool = spool
         self._ingest = ingest
@@ -64,6 +73,7 @@ class Decoding:
         self._replayed: Callable[[], None] | None = replayed
         self._ready = ready
         self._reject = reject
+        self._turned = turned
         self._more = more
         self._idle = Flag()
 
@@ -92,19 +102,28 @@ class Decoding:
         while True:
             self._look()
             yield from self._work()
+            done = 0
             for entry in readable(self._spool, self._ingest, self._health, self._committed):
+                if done >= TURN_BYTES:
+                    self._turned()
+                    yield GIVE_WAY
+                    done = 0
+                done += max(entry.end - entry.position, SHORT_ENTRY)
                 if entry.end <= self._committed:
                     repeat(self._ingest, entry)
-                    yield GIVE_WAY
                     continue
                 self._look()
                 yield from self._work()
-                self._ingest.apply(entry)
-                if self._ingest.yielded.some:
-                    self._ready()
-                while self._ingest.rejected:
-                    self._reject(self._ingest.rejected.pop())
-                yield GIVE_WAY
+                self._take(entry)
+            self._turned()
+            yield GIVE_WAY
+
+    def _take(self, entry: Entry) -> None:
+        self._ingest.apply(entry)
+        if self._ingest.yielded.some:
+            self._ready()
+        while self._ingest.rejected:
+            self._reject(self._ingest.rejected.pop())
 
     def _look(self) -> None:
         """Call `replayed` once, when the ingest has reached the table's position."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from tailrace.daemon.loops.steps import Flag, Step, Steps, T, Wait
+from tailrace.rhythm import pause
 
 
 async def drive(steps: Steps[T]) -> T:
@@ -42,6 +43,8 @@ async def _take(step: Step) -> object:
         return await trio.to_thread.run_sync(step.call)
     if step.seconds <= 0:
         await trio.lowlevel.checkpoint()
+    elif step.together:
+        await pause(step.seconds)
     elif step.flag is None:
         await trio.sleep(step.seconds)
     else:

@@ -7,11 +7,12 @@ the table, and to the service manager's watchdog, which commits feed.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
 from tailrace.clock import Clock
-from tailrace.daemon.intake import Gate
+from tailrace.daemon.gate import Gate
 from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.figures import Durations, HeartbeatStatus
 from tailrace.ingest.payloads import Heartbeat
@@ -30,12 +31,20 @@ class _UnderWay(msgspec.Struct):
 
 
 class Heartbeats:
-    """The heartbeats of one life of the daemon, one every `interval` seconds."""
+    """The heartbeats of one life of the daemon, one every `interval` seconds. `describe` says what each of them has in
+    its row."""
 
     def __init__(
-        self, spool: Spool, gate: Gate, clock: Clock, interval: float, session: str
+        self,
+        spool: Spool,
+        gate: Gate,
+        clock: Clock,
+        interval: float,
+        session: str,
+        describe: Callable[[], dict[str, int | float | str]],
     ) -> None:
         self.interval = interval
+        self._describe = describe
         self._spool = spool
         self._gate = gate
         self._clock = clock
@@ -80,8 +89,8 @@ class Heartbeats:
             self._way = {"sync_seconds": beat.sync_seconds, "commit_seconds": seconds}
 
     def _beat(self) -> None:
-        beat = Heartbeat(session=self._session, number=self._made, about=self._way)
-        self._spool.append(EntryKind.HEARTBEAT, 0, encode(beat))
-        self._gate.touched()
+        about = {**self._way, "interval_seconds": self.interval, **self._describe()}
+        beat = Heartbeat(session=self._session, number=self._made, about=about)
+        self._gate.append(EntryKind.HEARTBEAT, 0, encode(beat))
         self._made += 1
         self._under_way.append(_UnderWay(self._spool.end, self._clock.monotonic()))

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.daemon.current import Current
+from tailrace.daemon.gate import Gate
 from tailrace.daemon.health import Health
-from tailrace.daemon.intake import Gate, draw
+from tailrace.daemon.intake import draw
 from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
 from tailrace.daemon.loops.commit import Committing, Frames, Rows
 from tailrace.daemon.loops.decode import Decoding
@@ -71,7 +72,7 @@ class Loops:
     their `run`. At the end `say_last`, and once the sources have ended, `finish`.
 
     `at_table` is called when the ingest is where the table stood, `cut` to be rid of a session's peer.
-    `watchdog_seconds` is how long somebody waits for the next commit."""
+    `watchdog_seconds` is how long somebody waits for the next commit, `describe` returns what heartbeats say."""
 
     def __init__(
         self,
@@ -86,12 +87,13 @@ class Loops:
         at_table: Callable[[], None] = lambda: None,
         watchdog_seconds: float | None = None,
         beats: bool = True,
+        describe: Callable[[], dict[str, int | float | str]] = dict,
         chance: Chance = Chance(),  # noqa: B008 - cannot be changed
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.left = 0
         """Position up to which earlier lives left the log."""
-        self.gate = Gate(self.spool)
+        self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
         decodable = Flag()
         self.syncing = Syncing(
             self.spool, self.gate, current, health, clock, decodable, self._synced
@@ -104,7 +106,7 @@ class Loops:
         )  # fmt: skip
         self.decoding = Decoding(
             self.spool, self.ingest, current, health, decodable, committed=opened.committed,
-            replayed=self._replayed, ready=self.committing.ready, reject=cut,
+            replayed=self._replayed, ready=self.committing.ready, reject=cut, turned=self.gate.decoded,
         )  # fmt: skip
         self.acknowledging = Acknowledging(self.spool, self.ingest, voices, self.gate.dirty)
         self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, figures)
@@ -113,7 +115,9 @@ class Loops:
         wanted = [s for s in (interval, watchdog_seconds and watchdog_seconds / 3) if s]
         if wanted and beats:
             session = draw(clock.wall_ns(), chance.entropy)
-            self.heartbeats = Heartbeats(self.spool, self.gate, clock, float(min(wanted)), session)
+            self.heartbeats = Heartbeats(
+                self.spool, self.gate, clock, float(min(wanted)), session, describe
+            )
         self._current = current
         self._clock = clock
         self._health = health
@@ -127,8 +131,7 @@ class Loops:
         self.left = self.spool.durable
         # First of all, so that no session ever has the number 0, which is the daemon's.
         self.timekeeping.begin(ahead)
-        self.spool.append(EntryKind.START, 0, __version__.encode())
-        self.gate.touched()
+        self.gate.append(EntryKind.START, 0, __version__.encode())
         return ahead
 
     def answer(self) -> Steps[None]:
@@ -142,17 +145,16 @@ class Loops:
     def tick(self) -> Steps[None]:
         """Append ticks to the spool while a window is open, and look after clock, limits and a full spool."""
         while True:
-            yield Wait(TICK_SECONDS)
+            yield Wait(TICK_SECONDS, together=True)
             self.timekeeping.look()
             if self.ingest.waiting or self.gate.closed:
-                self.spool.append(EntryKind.TICK, 0)
-                self.gate.touched()
+                self.gate.append(EntryKind.TICK, 0)
             message = uncounted(self.ingest, self._current.config.sources)
             self._health.follow(Condition.LEDGER, message)
             if self.gate.closed:
                 # Two checkpoints at different places let go of all before the older one.
                 self.committing.relieve()
-                self.gate.opened.pulse()
+            self.gate.opened.pulse()
 
     def say_last(self) -> Steps[None]:
         """Acknowledge what came in until now, while connections are still open.

@@ -21,7 +21,7 @@ class Flag:
 
     def __init__(self) -> None:
         self.is_set = False
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: dict[Callable[[], None], None] = {}
 
     def set(self) -> None:
         self.is_set = True
@@ -38,19 +38,21 @@ class Flag:
 
     def add(self, listener: Callable[[], None]) -> None:
         """Call the listener when the flag is set, at once if it is, until `remove`."""
-        self._listeners.append(listener)
+        self._listeners[listener] = None
         if self.is_set:
             listener()
 
     def remove(self, listener: Callable[[], None]) -> None:
-        self._listeners.remove(listener)
+        del self._listeners[listener]
 
 
 class Wait(NamedTuple):
-    """Go on after so many seconds, or earlier if the flag is set."""
+    """Go on after so many seconds, or earlier if the flag is set. With `together`, and without a flag, go on when
+    others do that look as often: after so many seconds at most."""
 
     seconds: float = math.inf
     flag: Flag | None = None
+    together: bool = False
 
 
 class Work(NamedTuple):

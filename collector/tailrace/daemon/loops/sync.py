@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from tailrace.clock import Clock
 from tailrace.daemon.current import Current
+from tailrace.daemon.gate import Gate
 from tailrace.daemon.health import Health
-from tailrace.daemon.intake import Gate
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
 from tailrace.errors import FullError
 from tailrace.figures import Condition
@@ -72,7 +72,7 @@ class Syncing:
         """Open or close the gate by the spool's size."""
         spool = self._spool
         self._gate.full = spool.full
-        if spool.full:
+        if spool.full or self._gate.crowded:
             self._health.degrade(
                 Condition.SPOOL,
                 spool.shortage

@@ -1,0 +1,66 @@
+"""When a checkpoint is due: seldom where sessions hold much state, since all of it is written each time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import trio
+
+from tailrace.daemon.loops import commit
+from tailrace.daemon.loops.commit import PER_STATE
+from tailrace.spool.checkpoint import Checkpoints
+from tests.daemon.virtual import CONFIG, configuration, opened, running
+from tests.ingest.log import heph_event
+
+OFTEN = '\n[spool]\ncheckpoint_interval = "1 h"\ncheckpoint_bytes = "16 KiB"\nmax_size = "1 GiB"\n'
+ROUNDS, NUMBERS = 40, 200
+
+
+@pytest.fixture
+def saved(monkeypatch):
+    """The positions of the checkpoints that are saved."""
+    positions = []
+    save = Checkpoints.save
+
+    def noted(self, position, state, *, since=None):
+        positions.append(position)
+        save(self, position, state, since=since)
+
+    monkeypatch.setattr(Checkpoints, "save", noted)
+    return positions
+
+
+async def receive(life, streams, look=lambda: None):
+    """Let each stream bring some events in each of some rounds, which are all committed; call `look` behind each."""
+    sock = await trio.open_tcp_stream(*life.address("tcp"))
+    for begin in range(0, ROUNDS * NUMBERS // streams, NUMBERS // streams):
+        numbers = range(begin, begin + NUMBERS // streams)
+        await sock.send_all(b"".join(heph_event(s, n) for n in numbers for s in range(streams)))
+        await life.committed()
+        look()
+    await sock.aclose()
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+async def test_those_who_hold_little_have_one_after_so_many_bytes(
+    autojump_clock, calls, tmp_path, saved, streams
+):
+    with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
+        async with running(life):
+            await receive(life, streams)
+            during = [*saved]
+    assert len(during) > 10
+
+
+async def test_many_streams_have_one_after_four_times_as_many_bytes_as_they_hold(
+    autojump_clock, calls, tmp_path, saved, monkeypatch
+):
+    monkeypatch.setattr(commit, "LITTLE_STATE", 0)
+    held = []
+    with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
+        async with running(life):
+            await receive(life, 4, lambda: held.append(life.daemon.ingest.budget.total))
+            during = [*saved]
+    assert 1 < len(during) < 5
+    assert all(behind - before >= PER_STATE * held[1] for before, behind in pairwise(during))
