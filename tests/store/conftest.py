@@ -54,7 +54,9 @@ def root(store):
     return store / "events"
 
 
-def _open(path, collector="one", *, options=None, config=None, clock=None, refills=lambda _: True):
+def _open(
+    path, collector="one", *, options=None, config=None, clock=None, refills=lambda _: True, **more
+):
     return Table.open(
         str(path),
         options=options or {},
@@ -62,6 +64,7 @@ def _open(path, collector="one", *, options=None, config=None, clock=None, refil
         config=config or StoreConfig(),
         clock=clock or SystemClock(),
         refills=refills,
+        **more,
     )
 
 

@@ -1,7 +1,7 @@
 """Just enough of S3 for the table: a bucket in memory, over HTTP, that can misbehave on purpose.
 
-Objects with ranges, conditional PUT, listing with `start-after`, delete one or many, uploads in parts. No
-signatures.
+Objects with ranges, conditional PUT, listing in pages and with `start-after`, delete one or many, uploads in
+parts. No signatures.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 import threading
+import time
+from datetime import UTC, datetime
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,22 +19,30 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 from urllib.request import urlopen
 from xml.sax.saxutils import escape, unescape
 
+from tailrace.clock import SystemClock
+
 CONTROL = "-misbehave"
+
+_CLOCK = SystemClock()
 
 
 class S3Server(ThreadingHTTPServer):
     """The bucket, and how it misbehaves: `drop` answers to the next PUTs of a version are withheld
-    (the client cannot know then that they were stored), `full` refuses every PUT."""
+    (the client cannot know then that they were stored), `full` refuses every PUT, and data files are
+    read after `delay` seconds."""
 
     daemon_threads = True
 
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.objects = {}
+    def __init__(self, handler=None, address=("127.0.0.1", 0), objects=None):
+        super().__init__(address, handler or Handler)
+        self.objects = {} if objects is None else objects
+        self.times = {}
+        """When each object was written, as far as this server knows (Unix ns)."""
         self.uploads = {}
         self.lock = threading.Lock()
         self.drop = 0
         self.full = False
+        self.delay = 0.0
 
 
 class RunningS3:
@@ -62,8 +72,8 @@ class RunningS3:
             "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
         }
 
-    def misbehave(self, *, drop=0, full=False):
-        query = urlencode({"drop": drop, "full": int(full)})
+    def misbehave(self, *, drop=0, full=False, delay=0.0):
+        query = urlencode({"drop": drop, "full": int(full), "delay": delay})
         with urlopen(f"{self.url}/{CONTROL}?{query}"):  # noqa: S310 - our own http address
             pass
 
@@ -100,6 +110,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.headers.get("If-None-Match") == "*" and self.key in server.objects:
                 self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
                 return
+            server.times[self.key] = _CLOCK.wall_ns()
             server.objects[self.key] = self.body
         if server.drop and self.key.endswith(".json"):
             server.drop -= 1
@@ -111,11 +122,20 @@ class Handler(BaseHTTPRequestHandler):
         if self.bucket == CONTROL:
             self.server.drop = int(self.query["drop"])
             self.server.full = bool(int(self.query["full"]))
+            self.server.delay = float(self.query["delay"])
             self._answer(200, b"")
         elif self.key:
-            self._object(self.server.objects.get(self.key))
+            if self.key.endswith(".parquet"):
+                time.sleep(self.server.delay)
+            self._object(self.objects_to_read().get(self.key))
         else:
             self._list()
+
+    def objects_to_read(self):
+        return self.server.objects
+
+    def objects_to_list(self):
+        return self.server.objects
 
     def do_HEAD(self):
         self.do_GET()
@@ -146,6 +166,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             parts = server.uploads[self.query["uploadId"]]
             data = b"".join(parts[number] for number in sorted(parts))
+            server.times[self.key] = _CLOCK.wall_ns()
             server.objects[self.key] = data
             result = "CompleteMultipartUploadResult"
             text = f"<{result}><ETag>{escape(_etag(data))}</ETag></{result}>"
@@ -168,27 +189,36 @@ class Handler(BaseHTTPRequestHandler):
 
     def _list(self):
         prefix = self.query.get("prefix", "")
-        after = self.query.get("start-after", "")
-        now = "2025-01-01T00:00:00.000Z"
-        contents, folders = [], set()
-        for key, data in sorted(self.server.objects.items()):
+        after = self.query.get("continuation-token") or self.query.get("start-after", "")
+        most = int(self.query.get("max-keys", 1000))
+        contents, folders, last = [], set(), ""
+        for key, data in sorted(self.objects_to_list().items()):
             if not key.startswith(prefix) or key <= after:
                 continue
+            if len(contents) == most:
+                break
             rest = key[len(prefix) :]
             if self.query.get("delimiter") == "/" and "/" in rest:
                 folders.add(prefix + rest.split("/")[0] + "/")
                 continue
+            seconds = self.server.times.get(key, 0) // 10**9
+            written = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.000Z"
             contents.append(
                 f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size>"
-                f"<LastModified>{now}</LastModified><ETag>{escape(_etag(data))}</ETag></Contents>"
+                f"<LastModified>{written}</LastModified><ETag>{escape(_etag(data))}</ETag></Contents>"
             )
+            last = key
+        else:
+            last = ""
         common = "".join(
             f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
             for folder in sorted(folders)
         )
+        further = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if last else ""
         text = (
             f"<ListBucketResult><Name>{self.bucket}</Name><Prefix>{escape(prefix)}</Prefix>"
-            f"<IsTruncated>false</IsTruncated>{''.join(contents)}{common}</ListBucketResult>"
+            f"<IsTruncated>{str(bool(last)).lower()}</IsTruncated>{further}{''.join(contents)}{common}"
+            "</ListBucketResult>"
         )
         self._answer(200, text.encode())
 

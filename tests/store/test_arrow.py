@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.kernels import active
 from tailrace.model.block import Integers
@@ -14,6 +14,7 @@ from tailrace.model.columns import COLUMNS, ROW, RUN, Batch, BlockRows, Part
 from tailrace.model.record import Kind, Record
 from tailrace.store import joining
 from tailrace.store.arrow import CODED, to_arrow, with_day
+from tests.forms import examples
 from tests.model.packing import packed
 
 TEXT = st.text(max_size=20)
@@ -36,7 +37,7 @@ RUNS = st.lists(
 )
 
 
-@settings(deadline=None)
+@examples(100)
 @given(RUNS)
 def test_every_value_comes_out_in_its_row_and_column(runs):
     batch = Batch()
@@ -71,7 +72,7 @@ def test_a_timestamp_is_the_rows_time_cut_to_microseconds(numbered):
     assert batch.column("time") == times
 
 
-@settings(deadline=None)
+@examples(100)
 @given(RUNS)
 def test_a_dictionary_has_the_values_of_its_rows_and_no_others(runs):
     batch = Batch()
@@ -137,7 +138,7 @@ RECORDS = st.lists(
 
 
 @pytest.mark.skipif(not active(), reason="kernels are off or not built")
-@settings(deadline=None)
+@examples(100)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 2), RECORDS), min_size=1, max_size=8),
     st.sampled_from([1, 4, 1024]),
@@ -157,6 +158,7 @@ def test_blocks_and_lists_become_the_same_rows(parts, large, enough):
     assert len(mixed) == len(lists)
     assert [mixed.column(c.name) for c in COLUMNS] == [lists.column(c.name) for c in COLUMNS]
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "LONG", large)
         patch.setattr(joining, "LARGE", large)
         patch.setattr(joining, "ENOUGH", enough)
         found, expected = to_arrow(mixed), to_arrow(lists)

@@ -89,15 +89,64 @@ def test_what_the_spool_has_comes_from_it_and_the_rest_is_named(written, open_ta
     assert [gap[3] for gap in _gaps(root)] == [ROWS]
 
 
-def test_rows_that_another_collector_wrote_are_never_taken_out(
-    written, open_table, numbered, root, seqs
+@pytest.fixture
+def written_by_two(written, open_table, numbered):
+    """The same table, with two versions of another collector and one of the first at its end."""
+    open_table("two").commit(numbered("t", 0, ROWS), 1)
+    open_table("two").commit(numbered("t", ROWS, ROWS), 2)
+    open_table().commit(numbered("s", COMMITS * ROWS, ROWS), COMMITS + 1)
+
+
+def test_rows_of_which_another_collectors_spool_is_not_known_are_never_taken_out(
+    written_by_two, open_table, root, seqs
 ):
-    other = open_table("two")
-    other.commit(numbered("t", 0, ROWS), 1)
     _data(root, COMMITS).unlink()
     table = open_table()
     assert table.recovery.versions == []
-    assert (seqs("s"), seqs("t")) == (_all_but(COMMITS), list(range(ROWS)))
+    assert seqs("s") == [n for n in range((COMMITS + 1) * ROWS) if n // ROWS != COMMITS - 1]
+    assert seqs("t") == list(range(2 * ROWS))
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_rows_of_another_collector_come_again_from_its_spool_if_it_has_them(
+    written_by_two, open_table, root, seqs, has
+):
+    """Its newest version is damaged; the versions below it stay, and so do the positions there."""
+    asked = []
+    _data(root, COMMITS + 2).unlink()
+    table = open_table(others={"two": lambda position: asked.append(position) or has})
+    assert asked == [1]
+    if has:
+        assert table.recovery.versions == [COMMITS + 3, COMMITS + 2]
+        assert (table.position(), open_table("two").position()) == (COMMITS, 1)
+        assert (seqs("s"), seqs("t")) == (_all_but(), list(range(ROWS)))
+    else:
+        assert table.recovery.versions == []
+        assert (table.position(), open_table("two").position()) == (COMMITS + 1, 2)
+        assert (seqs("t"), len(_gaps(root))) == (list(range(ROWS)), 1)
+
+
+def test_an_entry_that_nobody_can_read_may_be_any_collectors(
+    written_by_two, open_table, root, seqs
+):
+    """The journal lacks it, as after a power cut."""
+    Journal(root).path.unlink()
+    DeltaLog(root).path(COMMITS + 3).write_bytes(b"")
+    before = _listing(root)
+    with pytest.raises(StoreError, match="the journal has no copy"):
+        open_table(others={"two": _never})
+    assert _listing(root) == before
+    table = open_table(others={"two": lambda position: position == 2})
+    assert table.recovery.versions == [COMMITS + 3]
+    assert (seqs("s"), seqs("t")) == (_all_but(), list(range(2 * ROWS)))
+
+
+def test_whoever_is_not_alone_repairs_nothing(written, open_table, root):
+    _flip(_data(root, COMMITS))
+    before = _listing(root)
+    table = open_table(alone=False)
+    assert (table.recovery.reasons, table.position()) == ([], COMMITS)
+    assert _listing(root) == before
 
 
 def test_a_file_of_which_nothing_can_be_read_is_named_by_the_log(written, open_table, root):
@@ -248,7 +297,7 @@ def test_a_damaged_journal_costs_only_checksums(written, open_table, numbered, r
     chance = random.Random(3)
     path = Journal(root).path
     whole = path.read_bytes()
-    for cut in range(20):
+    for cut in range(8):
         data = bytearray(whole)
         at = chance.randrange(len(data))
         data[at : at + 50] = chance.randbytes(50) if cut % 2 else b""

@@ -12,7 +12,7 @@ import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pyarrow import parquet
 
 from tailrace.model.columns import COLUMNS, ROW, RUN, Batch, Row
@@ -21,6 +21,7 @@ from tailrace.store.arrow import CODED, to_arrow
 from tailrace.store.data_files import TEXT_MAX, write_rows
 from tailrace.store.log import row_count
 from tailrace.store.snapshot import TableSnapshot
+from tests.forms import examples
 
 DAY = 20_000
 NUMBERS = [column.name for column in COLUMNS if column.type in {"long", "timestamp"}]
@@ -119,7 +120,7 @@ def walled(time):
     return f"{epoch + cut if time >= 0 else epoch - cut:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-@settings(deadline=None)
+@examples(100)
 @given(rows=ROWS)
 def test_the_log_says_the_least_and_the_greatest_of_each_column(tmp_path_factory, rows):
     add = written(tmp_path_factory.mktemp("table"), rows)
@@ -141,10 +142,13 @@ import sys
 from pathlib import Path
 from tailrace.model.columns import Batch, Row
 from tailrace.store.arrow import to_arrow
+from tests.forms import examples
 from tailrace.store.data_files import write_rows
 
 row = dict.fromkeys(Row._fields) | {"stream": "1", "kind": "span", "time": 10**18, "offset": 0}
 batch = Batch()
+batch.extend(20_000, "test", "heph", "session", [[row[name]] * 20_000 for name in Row._fields], 1)
+row["kind"] = "gap"
 batch.extend(20_000, "test", "heph", "session", [[row[name]] for name in Row._fields], 1)
 [day_rows] = to_arrow(batch)
 print("2001-09-09" in write_rows(Path(sys.argv[1]), day_rows).stats, "pandas" in sys.modules)

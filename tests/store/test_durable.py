@@ -1,4 +1,4 @@
-"""What is synced, and in which order. Whether that is enough, `tests/faults` tries."""
+"""Test what is synced, and in which order. Whether that is enough, `tests/faults` tries."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tailrace.model.block import Integers, Texts, Words
 from tailrace.model.columns import ROW, Batch, BlockRows
 from tailrace.model.record import Kind, Record
 from tailrace.store.arrow import to_arrow
-from tailrace.store.joining import ENOUGH
+from tailrace.store.joining import ENOUGH, LARGE, LONG
 from tests.model.packing import packed
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
@@ -40,20 +40,55 @@ def batch_of(sessions, rows):
     return batch
 
 
-def test_many_small_parts_become_few_arrays():
-    [(_, rows)] = to_arrow(batch_of(400, 40))
-    assert rows.num_rows == 400 * 41
-    assert {rows.column(name).num_chunks for name in ("name", "start", "attributes")} == {
-        400 * 41 // ENOUGH
-    }
+def test_a_blocks_columns_are_in_the_order_of_rows():
+    made = block("0", 3)
+    rows = BlockRows(made, made.start, made.counter, made.id, made.end)
+    assert rows.columns() == tuple(map(rows.column, ROW))
 
 
-def test_large_parts_are_not_copied():
-    batch = batch_of(2, 2000)
+@pytest.mark.parametrize("valid", [range(0), range(40), range(3, 31), range(8, 24)])
+def test_rows_without_a_value_have_none_wherever_their_block_begins(valid):
+    batch = Batch()
+    for session in range(9):
+        records = [
+            Record(
+                at, 50, Kind.SPAN, "1", at if at in valid else None, at, "turn", None, None, None, at, at + 1,
+                None, None, None,
+            )
+            for at in range(40 + session)
+        ]  # fmt: skip
+        made = packed(records)
+        batch.extend(1, "s", "heph", str(session), BlockRows(made, made.start, made.counter), 1)
+    [(_, found)] = to_arrow(batch)
+    expected = [at if at in valid else None for size in range(40, 49) for at in range(size)]
+    assert found.column("substream").to_pylist() == expected
+    assert found.column("substream").num_chunks == 1
+
+
+@pytest.mark.parametrize(("sessions", "rows"), [(400, 40), (10, LARGE - 1)])
+def test_parts_become_few_arrays(sessions, rows):
+    [(_, found)] = to_arrow(batch_of(sessions, rows))
+    assert found.num_rows == sessions * (rows + 1)
+    most = -(-found.num_rows // ENOUGH)
+    for name in ("name", "start", "attributes"):
+        assert found.column(name).num_chunks <= most
+
+
+def test_large_blocks_are_not_copied():
+    batch = batch_of(2, LARGE)
     buffers = [part.rows.block.start.values for part in batch.parts if isinstance(part.rows, BlockRows)]  # fmt: skip
     [(_, rows)] = to_arrow(batch)
     taken = [chunk.buffers()[1].address for chunk in rows.column("start").chunks]
     assert [pa.py_buffer(each).address in taken for each in buffers] == [True, True]
+
+
+def test_a_long_list_is_not_joined():
+    batch = batch_of(2, 40)
+    own = [column * LONG for column in batch.parts[0].rows]
+    batch.extend(1, "s", "heph", "2", own, 1)
+    batch.extend(1, "s", "heph", "3", batch_of(1, 40).parts[1].rows, 1)
+    [(_, found)] = to_arrow(batch)
+    assert [len(chunk) for chunk in found.column("start").chunks] == [82, LONG, 40]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def _keep_killing(store, open_table, seqs, kills, seed):
 
 
 def test_every_acknowledged_row_is_stored_once_across_kills(store, root, open_table, seqs):
-    acknowledged = _keep_killing(store, open_table, seqs, kills=10, seed=1)
+    acknowledged = _keep_killing(store, open_table, seqs, kills=6, seed=1)
     assert min(acknowledged.values()) > 0
     assert DeltaLog(root).checkpoints()
 

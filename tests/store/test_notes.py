@@ -70,6 +70,29 @@ def test_a_damaged_file_is_named_and_hides_no_other(tmp_path):
     assert notes.list() == ListedNotes([one], [f"{'0' * 16}.json"])
 
 
+def test_a_note_under_another_name_is_none(tmp_path):
+    notes = NoteStore(str(tmp_path), {})
+    one = note()
+    notes.add(one)
+    other = f"{'0' * 16}.json"
+    (tmp_path / "notes" / f"{one.id}.json").rename(tmp_path / "notes" / other)
+    assert notes.list() == ListedNotes([], [other])
+
+
+def test_a_note_that_cannot_be_read_hides_no_other(everybodys):
+    """Somebody with another umask wrote one, and somebody made a directory."""
+    notes = NoteStore(str(everybodys), {})
+    one, private = note(), note()
+    notes.add(one)
+    notes.add(private)
+    (everybodys / "notes" / f"{private.id}.json").chmod(0o600)
+    directory = everybodys / "notes" / f"{'0' * 16}.json"
+    directory.mkdir()
+    with nobody():
+        listed = notes.list()
+    assert (listed.notes, set(listed.unreadable)) == ([one], {directory.name, f"{private.id}.json"})
+
+
 def test_many_writers_lose_no_note(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         made = [note(text=str(number)) for number in range(40)]

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
 import pytest
 from deltalake import DeltaTable
+from deltalake.table import TableOptimizer
 
+from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, LockedError, StoreError
-from tailrace.store import durable, schema, upkeep
+from tailrace.model.columns import Batch
+from tailrace.store import durable, schema, turn as turns, upkeep
+from tailrace.store.retention import DAY_NS
 from tailrace.store.snapshot import TableSnapshot
-from tailrace.store.turn import LEASE_NS, turn
+from tailrace.store.turn import LEASE_NS, UpkeepState, turn
 from tailrace.store.upkeep import HOUR_NS
 from tailrace.store.verify import verify
+from tailrace.units import Size
 
 URL = "s3://bucket/prefix"
 
@@ -130,6 +142,120 @@ def test_of_two_that_begin_at_the_same_moment_one_gets_the_turn(open_at_url, s3,
     both[1]._open = lambda: stale  # it looked before the other one had begun
     with both[0], pytest.raises(LockedError, match="at this moment"):
         both[1].__enter__()
+
+
+def test_an_upkeep_whose_answers_are_lost_has_the_turn_and_ends_it(open_at_url, s3, clock):
+    open_at_url()
+    for _ in range(2):  # the second is not kept waiting by the first
+        s3.misbehave(drop=1)
+        with turn(f"{URL}/events", s3.options, clock) as mine:
+            s3.misbehave(drop=1)
+            mine.write(UpkeepState(merged=7 * 10**6))
+            assert mine.read().merged == 7 * 10**6
+            s3.misbehave(drop=1)
+    assert not mine.is_taken()
+
+
+def test_a_turn_that_another_took_is_over_for_the_first(open_at_url, s3, clock):
+    open_at_url()
+    first = turn(f"{URL}/events", s3.options, clock).__enter__()
+    clock.now += LEASE_NS + 10**7
+    with turn(f"{URL}/events", s3.options, clock) as second:
+        newest = DeltaTable(f"{URL}/events", storage_options=s3.options)
+        second.check(newest)
+        with pytest.raises(LockedError, match="stood still"):
+            first.check(newest)
+        with pytest.raises(LockedError, match="stood still"):
+            first.write(UpkeepState())
+        first.__exit__()
+        assert second.is_taken()
+        second.check(DeltaTable(f"{URL}/events", storage_options=s3.options))
+    assert not second.is_taken()
+
+
+PAUSED = """
+import json, sys
+from deltalake.table import TableOptimizer
+from tailrace.clock import SystemClock
+from tailrace.config.schema import StoreConfig
+from tailrace.store import turn, upkeep
+
+url, options, lease = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+turn.LEASE_NS = lease
+real = TableOptimizer.compact
+
+def compact(optimizer, *arguments, **options):
+    print("merging", flush=True)
+    sys.stdin.readline()
+    done = real(optimizer, *arguments, **options)
+    print("merged", flush=True)
+    return done
+
+TableOptimizer.compact = compact
+upkeep.run(url, StoreConfig(path=url, options=options), clock=SystemClock(), everything=True)
+"""
+
+
+def test_an_upkeep_that_stood_still_within_a_merge_ends_before_it_does_anything_more(
+    open_at_url, numbered, seqs_at_url, s3, monkeypatch
+):
+    """The library alone would let both merges succeed, and every row would be there twice."""
+    table = open_at_url()
+    for number in range(5):
+        table.commit(numbered("s", 5 * number, 5), number + 1)
+    lease = 3 * 10**9
+    monkeypatch.setattr(turns, "LEASE_NS", lease)
+    command = [sys.executable, "-c", PAUSED, URL, json.dumps(s3.options), str(lease)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as paused:
+        assert paused.stdout.readline() == b"merging\n"
+        paused.send_signal(signal.SIGSTOP)
+        config = StoreConfig(path=URL, options=s3.options)
+        while True:
+            with suppress(LockedError):
+                done = upkeep.run(URL, config, clock=SystemClock(), everything=True)
+                break
+            time.sleep(0.1)
+        assert done.merged_files == 5
+        paused.stdin.write(b"go on\n")
+        paused.stdin.flush()
+        paused.send_signal(signal.SIGCONT)
+        assert paused.stdout.read() == b""
+        assert paused.wait() == -signal.SIGALRM
+    assert seqs_at_url() == list(range(25))
+
+
+def test_a_merge_whose_answer_is_lost_is_done_once(
+    open_at_url, numbered, seqs_at_url, s3, clock, monkeypatch
+):
+    table = open_at_url()
+    for number in range(5):
+        table.commit(numbered("s", 5 * number, 5), number + 1)
+    real = TableOptimizer.compact
+
+    def compact(optimizer, *arguments, **options):
+        s3.misbehave(drop=1)
+        return real(optimizer, *arguments, **options)
+
+    monkeypatch.setattr(TableOptimizer, "compact", compact)
+    config = StoreConfig(path=URL, options=s3.options)
+    report = upkeep.run(URL, config, clock=clock, everything=True)
+    assert seqs_at_url() == list(range(25))
+    assert len(TableSnapshot.open(URL, options=s3.options).file_uris()) == 1
+    assert report.skipped == []
+
+
+def test_old_days_are_deleted_in_the_bucket(open_at_url, numbered, s3, clock):
+    """The rows are of 2024, and today is later."""
+    table = open_at_url()
+    table.commit(numbered("s", 0, 5), 1)
+    newer = Batch()
+    newer.extend(clock.now // DAY_NS, "test", "heph", "later", numbered("s", 5, 5).parts[0].rows, 1)
+    table.commit(newer, 2)
+    config = StoreConfig(path=URL, options=s3.options, retention_size=Size(1))
+    report = upkeep.run(URL, config, clock=clock, everything=True)
+    assert report.deleted_days == ["2024-10-04"]
+    days = [file.day for file in TableSnapshot.open(URL, options=s3.options).files()]
+    assert days == [clock.now // DAY_NS]
 
 
 def test_an_older_table_is_upgraded_behind_a_url_too(open_at_url, numbered, seqs_at_url, s3):

@@ -33,7 +33,9 @@ def written(write_table):
 
 
 def _recover(root):
-    return recover(root, collector="one", refills=lambda position: True, clock=SystemClock())
+    return recover(
+        root, collector="one", refills=lambda position: True, others={}, clock=SystemClock()
+    )
 
 
 def _data(root, version):
@@ -291,7 +293,7 @@ def test_only_versions_that_may_be_unsynced_are_read(open_table, numbered, root)
     assert open_table().position() == 3
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_is_cut_off_the_newest_version_the_ones_below_stay_whole(
     written, open_table, root, seqs, tmp_path, data

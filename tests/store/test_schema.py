@@ -72,7 +72,7 @@ def test_an_upgrade_is_synced(older, open_table, root, monkeypatch):
 def test_an_upgrade_that_was_not_on_disk_when_the_power_went_is_done_again(
     older, open_table, root, seqs
 ):
-    """What is left of its version: nothing, an empty file, a part, zeros."""
+    """The rest of its version: nothing, an empty file, a part, zeros."""
     open_table().upgrade()
     path = DeltaLog(root).path(DeltaLog(root).versions()[-1])
     whole = path.read_bytes()

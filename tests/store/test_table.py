@@ -10,10 +10,11 @@ from deltalake import DeltaTable, Field, write_deltalake
 from tailrace.clock import SystemClock
 from tailrace.errors import FencedError, StoreError, SyncError
 from tailrace.model.columns import COLUMNS, Batch
-from tailrace.store import schema
+from tailrace.store import schema, table as table_module
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.log import DeltaLog
 from tailrace.store.snapshot import TableSnapshot
+from tailrace.store.table import Table
 
 
 def test_a_new_table_has_the_columns_and_the_properties_that_keep_it_safe(open_table, root):
@@ -158,6 +159,28 @@ def test_an_older_instance_is_fenced_that_learns_of_the_newer_ones_commit_by_its
         older.commit(numbered("s", 5, 5), 10)
     newer.commit(numbered("s", 10, 5), 15)
     assert seqs() == list(range(15))
+
+
+def test_a_table_that_others_write_is_opened_anew_and_if_that_fails_later(
+    open_table, numbered, monkeypatch, seqs
+):
+    monkeypatch.setattr(table_module, "RENEW_DUE", 6)
+    one, two = open_table("one"), open_table("two")
+    asked, real = [], Table._ask
+
+    def ask(table):
+        asked.append(table._collector)
+        if len(asked) == 1:
+            raise StoreError("not now")
+        return real(table)
+
+    monkeypatch.setattr(Table, "_ask", ask)
+    for number in range(8):
+        one.commit(numbered("a", 5 * number, 5), number + 1)
+        two.commit(numbered("b", 5 * number, 5), number + 1)
+    assert {"one", "two"} == set(asked)
+    assert 3 <= len(asked) <= 8
+    assert (seqs("a"), seqs("b")) == (list(range(40)), list(range(40)))
 
 
 def test_a_commit_beside_another_collectors_is_no_reason_to_be_fenced(

@@ -13,7 +13,7 @@ from tailrace.store import durable, layout, upkeep
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import DeltaLog
 from tailrace.store.snapshot import TableSnapshot
-from tailrace.store.turn import LOCK_NAME, STATE_NAME
+from tailrace.store.turn import LOCK_NAME, STATE_NAME, turn
 from tailrace.store.upkeep import DAY_NS, HOUR_NS, UpkeepReport
 from tailrace.units import Duration, Size
 from tests import program
@@ -210,7 +210,7 @@ def test_only_one_upkeep_at_a_time(fill, keep_up, store):
 
 def test_a_merge_that_met_another_writer_is_left_to_the_next_run(fill, root, clock, seqs):
     fill(5)
-    work = upkeep._Upkeep(str(root), {}, clock)
+    work = upkeep._Upkeep(str(root), {}, clock, turn(str(root), {}, clock))
 
     def merge_too_late(table):
         other = DeltaTable(str(root))

@@ -1,4 +1,4 @@
-"""What upkeep does when, decided from a list of files and a time."""
+"""Test what upkeep does when, decided from a list of files and a time."""
 
 from __future__ import annotations
 

@@ -53,27 +53,36 @@ class Collector:
         environ=None,
         before=None,
         executable=False,
+        store=None,
+        name="main",
     ):
-        self.store = directory / "store"
+        self.store = store or directory / "store"
+        self.name = name
         self.config = directory / "tailrace.toml"
         self.output = directory / "serve.log"
-        self.config.write_text(f'[admin]\nlisten = "127.0.0.1:0"\n{more}\n{sources}')
+        head = f'[collector]\nname = "{name}"\n[admin]\nlisten = "127.0.0.1:0"\n'
+        self.config.write_text(f"{head}{more}\n{sources}")
         self.environ = environ or {}
-        self.descriptors = ()
+        self.handed = None
+        """Descriptors that a service manager hands its process; see `tests.program`."""
         self.before = before
-        """What its process does before it becomes the daemon."""
+        """Code that its process runs before it becomes the daemon."""
         self.executable = executable
         """Whether its process is a true executable; see `tests.program`."""
         self.process = None
         self.ports = {}
 
+    @property
+    def own(self):
+        """Its own directory, in a store that it may share."""
+        return self.store if self.name == "main" else self.store / "collectors" / self.name
+
     def start(self, *, wait=True):
-        (self.store / "ports.json").unlink(missing_ok=True)
+        (self.own / "ports.json").unlink(missing_ok=True)
         with self.output.open("ab") as output:
             self.process = program.start(
                 self.command(), stdout=output, stderr=output, env=os.environ | self.environ,
-                pass_fds=self.descriptors, preexec_fn=self.before,
-                executable=self.executable,
+                preexec_fn=self.before, executable=self.executable, handed=self.handed,
             )  # fmt: skip
         if wait:
             self.wait_ready()
@@ -88,16 +97,16 @@ class Collector:
                 raise AssertionError(
                     f"the daemon ended with {self.process.returncode}:\n{self.log()}"
                 )
-            return (self.store / "ports.json").exists()
+            return (self.own / "ports.json").exists()
 
         until(look, f"the daemon to listen; its log:\n{self.log()}")
-        self.ports = json.loads((self.store / "ports.json").read_text())
+        self.ports = json.loads((self.own / "ports.json").read_text())
 
     def address(self, source):
         host, _, port = self.ports["sources"][source].rpartition(":")
         return host, int(port)
 
-    def get(self, path, seconds=10):
+    def get(self, path, seconds=60):
         """Status code and body of an admin page, within some seconds."""
         try:
             with urllib.request.urlopen(
@@ -123,9 +132,9 @@ class Collector:
         return self.process is not None and self.process.poll() is None
 
     def check_balance(self):
-        """What came is what was decoded, what was counted is here or missing, to the byte and to the
+        """All that came was decoded, all that was counted is here or missing, to the byte and to the
         event; the reasons of the gaps sum up to what is missing; the metrics are those of the contract
-        and keep its laws. Of a daemon that answers."""
+        and keep its laws. The status of a daemon that answers."""
         if not self.running or not self.ports:
             return
         try:
@@ -168,7 +177,7 @@ class Collector:
         while not (now := spool())["end"] == now["durable"] == now["committed"]:
             assert now["committed"] >= reached
             reached = now["committed"]
-            until(lambda least=reached: spool()["committed"] > least, "the next commit")
+            until(lambda least=reached: spool()["committed"] > least, "the next commit", pause=0.1)
 
     def kill(self):
         self.process.kill()
@@ -189,12 +198,13 @@ class Collector:
     def log(self):
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
-    def rows(self, columns=None):
-        """The table's rows as a list of dicts."""
+    def rows(self, columns=None, **values):
+        """The table's rows that have these values, as a list of dicts."""
         from deltalake import DeltaTable
 
         table = DeltaTable(str(self.store / "events"))
-        return table.to_pyarrow_table(columns=columns).to_pylist()
+        filters = [(name, "=", value) for name, value in values.items()] or None
+        return table.to_pyarrow_table(columns=columns, filters=filters).to_pylist()
 
     def cli(self, *arguments, **options):
         """Run a command of the CLI on this store."""
@@ -208,10 +218,12 @@ class Collector:
         )
 
 
-def until(condition, what, seconds=60.0, pause=0.02):
-    """Wait for a condition; fail saying what was waited for."""
-    deadline = time.monotonic() + seconds
+def until(condition, what, seconds=60.0, pause=0.05):
+    """Wait for a condition; fail saying what was waited for. To look costs CPU, mostly of a daemon that is
+    asked: pauses are a quarter of the time waited so far, and `pause` at the most."""
+    begun = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begun
+        if waited > seconds:
             raise AssertionError(f"waited {seconds} s for {what}")
-        time.sleep(pause)
+        time.sleep(min(max(waited / 4, 0.005), pause))

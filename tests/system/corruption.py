@@ -69,7 +69,7 @@ def _unreadable(path, _chance, _others):
 
 
 def _another(path, chance, others):
-    """What another file of its kind holds, or its own in part."""
+    """The content of another file of its kind, or its own in part."""
     if others:
         shutil.copyfile(chance.choice(others), path)
     else:

@@ -1,30 +1,16 @@
 """A stand-in for systemd: it starts a collector as systemd would, hears what that says, and keeps its
-sockets while nobody runs. What it does is what sd_notify(3) and sd_listen_fds(3) say, and no more;
+sockets while nobody runs. It does what sd_notify(3) and sd_listen_fds(3) say, and no more;
 the unit under a real systemd is tested in tests/deploy."""
 
 from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import time
 from pathlib import Path
 
 from tests.system.collector import Collector, until
-
-AS_SYSTEMD_HANDS_THEM = """
-import fcntl, os, sys
-given = [int(number) for number in os.environ.pop("GIVEN").split()]
-apart = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in given]
-for fd in given:
-    os.close(fd)
-for number, fd in enumerate(apart, 3):
-    os.dup2(fd, number)
-os.environ["LISTEN_PID"] = str(os.getpid())
-os.environ["WATCHDOG_PID"] = str(os.getpid())
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
 
 
 class Manager:
@@ -45,7 +31,7 @@ class Manager:
         if watchdog_seconds:
             environ["WATCHDOG_USEC"] = str(round(watchdog_seconds * 1e6))
         self._variables = environ
-        self.collector = _Service(directory, environ=dict(environ), **options)
+        self.collector = Collector(directory, environ=dict(environ), **options)
 
     @property
     def store(self):
@@ -62,9 +48,8 @@ class Manager:
         once it has said so."""
         kept = [(name, sock) for name, socks in self.store.items() for sock in socks]
         names, socks = [name for name, _ in kept], [sock for _, sock in kept]
-        self.collector.descriptors = tuple(sock.fileno() for sock in socks)
+        self.collector.handed = tuple(sock.fileno() for sock in socks)
         self.collector.environ = self._variables | {
-            "GIVEN": " ".join(map(str, self.collector.descriptors)),
             "LISTEN_FDS": str(len(socks)),
             "LISTEN_FDNAMES": ":".join(names),
         }
@@ -130,11 +115,6 @@ class Manager:
                 else:  # BARRIER=1
                     os.close(fd)
             self.messages.append(message)
-
-
-class _Service(Collector):
-    def command(self):
-        return [sys.executable, "-c", AS_SYSTEMD_HANDS_THEM, *super().command()[1:]]
 
 
 def threads(pid):

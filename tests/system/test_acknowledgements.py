@@ -1,4 +1,4 @@
-"""What clients are told is durable, over every transport, by a real daemon."""
+"""Clients are told only of what is durable, over every transport, by a real daemon."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.system.test_noise import resident
 
 MIB = 2**20
 MEMORY = 300 * MIB
-"""What the daemon may take, whatever comes."""
+"""The memory that the daemon may take, whatever comes."""
 honest_streams = count(10**6)
 """One for each honest peer, which nobody else uses."""
 
@@ -121,7 +121,7 @@ class Honest:
         return seen, missing
 
     def ask(self, sql, *values):
-        """Of its own stream."""
+        """The rows of its own stream."""
         with contextlib.closing(Engine(str(self.collector.store))) as engine:
             return list(engine.rows(f"{sql} AND stream = ?", [*values, str(self.stream)]))
 

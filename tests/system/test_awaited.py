@@ -1,4 +1,4 @@
-"""What a daemon still waits for: whoever reads its store is told, and nothing is called complete."""
+"""Test what a daemon still waits for: whoever reads its store is told, and nothing is called complete."""
 
 from __future__ import annotations
 

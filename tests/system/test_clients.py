@@ -66,7 +66,7 @@ class Program:
         self.process.stdin.flush()
 
     def end(self):
-        """What it says: events of each stream, whether they were delivered, how many it discarded."""
+        """Return what it says: events of each stream, whether they were delivered, how many it discarded."""
         output, _ = self.process.communicate(timeout=60)
         assert self.process.returncode == 0
         *emitted, delivered, discarded = output.split()
@@ -121,7 +121,7 @@ def table(collector):
     events are missing, by session."""
     stored = defaultdict(lambda: defaultdict(list))
     missing = defaultdict(int)
-    for row in collector.rows():
+    for row in collector.rows(["session", "stream", "seq", "kind", "name", "attributes"]):
         if row["kind"] == "span":
             stored[row["name"]][int(row["stream"])].append(row["seq"])
         elif row["kind"] in {"gap", "heal"}:
@@ -144,19 +144,20 @@ def check_whole(collector, programs):
 
 
 def test_a_daemon_that_is_killed_again_and_again_has_all_events_once(collector, start):
-    killed_and_started(collector, start, seed=1, times=3)
+    killed_and_started(collector, start, seed=1, times=3, clients=2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_it_is_so_for_many_more_kills(collector, start, seed):
-    killed_and_started(collector, start, seed, times=6)
+    killed_and_started(collector, start, seed, times=6, clients=4)
 
 
-def killed_and_started(collector, start, seed, times):
+def killed_and_started(collector, start, seed, times, clients):
+    """`clients` is how many there are on each transport."""
     rng = random.Random(seed)
     collector.start()
-    programs = [start(t, f"{t}{number}") for t in TRANSPORTS for number in range(4)]
+    programs = [start(t, f"{t}{number}") for t in TRANSPORTS for number in range(clients)]
     for _ in range(times):
         time.sleep(rng.uniform(0.3, 1.5))
         collector.kill()
@@ -210,7 +211,7 @@ def test_a_stopped_daemon_has_delivered_nothing_until_it_goes_on(collector, plac
     collector.start()
     assert patient.close(30)
     collector.stop()
-    stored = [row["seq"] for row in collector.rows() if row["kind"] == "span"]
+    stored = [row["seq"] for row in collector.rows(["seq", "kind"]) if row["kind"] == "span"]
     assert sorted(stored) == list(range(100))
     assert not any(patient.discarded.values())
 
@@ -316,7 +317,7 @@ print(0, 1000, True, 0)
 def test_a_network_that_is_bad_in_both_directions_and_a_daemon_that_is_killed_deliver_no_lost_event(
     collector, place, buffer_bytes, monkeypatch
 ):
-    """Answers get lost and overtake one another, too. What is not stored is discarded and counted."""
+    """Answers get lost and overtake one another, too. Events that are not stored are discarded and counted."""
     monkeypatch.setattr(_datagrams, "LOCAL_DATAGRAM_BYTES", _datagrams.DATAGRAM_BYTES)
     collector.start()
     host, _, port = place["udp"].rpartition(":")
@@ -337,7 +338,7 @@ def test_a_network_that_is_bad_in_both_directions_and_a_daemon_that_is_killed_de
         answers.append((20_000, emitter.close(30)))
     collector.settle()
     collector.stop()
-    assert all(relay.lost)
+    assert relay.lost[0]  # and one in ten answers, of which a slow machine sends few
     stored = set(table(collector)[0]["x"][1])
     for count, delivered in answers:
         assert not delivered or stored >= set(range(count))

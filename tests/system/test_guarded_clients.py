@@ -70,7 +70,7 @@ def source(collector, name):
 
 
 def stored(collector, name):
-    """Of the source's events in the table: their numbers, in order."""
+    """Return the numbers of the source's events in the table, in order."""
     rows = collector.rows(["source", "kind", "seq"])
     return sorted(r["seq"] for r in rows if (r["source"], r["kind"]) == (name, "span"))
 

@@ -34,7 +34,9 @@ def test_each_life_counts_its_heartbeats_without_a_gap_across_a_kill_and_a_stop(
     assert {row["kind"] for row in rows} == {"session", "instant"}
     closed = [json.loads(row["attributes"]) for row in rows if row["name"] == "close"]
     assert sorted(about["closed"] for about in closed) == ["collector restart", "stop"]
-    ways = [json.loads(row["attributes"]) for row in rows if row["attributes"] and row["seq"]]
+    said = [json.loads(row["attributes"]) for row in rows if row["kind"] == "instant"]
+    assert {(about["collector"], about["state"]) for about in said} == {("main", "ok")}
+    ways = [about for about in said if "sync_seconds" in about]
     assert ways
     assert all(0 < way["sync_seconds"] <= way["commit_seconds"] for way in ways)
 

@@ -160,7 +160,7 @@ def test_a_start_that_is_refused_memory_ends_with_one_message(tmp_path):
     """As under `ulimit -v`, where memory is refused and nobody is killed.
 
     Libraries in C++ end the process where they are: Arrow aborts, or uses the memory that it did not get.
-    That is no worse than a kill."""
+    It is no worse than a kill."""
     collector = Collector(tmp_path, sources=TCP, executable=True).start()
     addresses = of_process(collector.process.pid, "VmPeak")
     collector.stop()

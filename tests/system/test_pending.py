@@ -36,7 +36,7 @@ def checkpoint_after(collector):
     decoded = collector.status()["spool"]["decoded"]
 
     def found():
-        # What else is committed makes the next checkpoint due.
+        # Other commits make the next checkpoint due.
         return any(int(path.stem) >= decoded for path in checkpoints(collector))
 
     until(found, "a checkpoint")

@@ -113,7 +113,7 @@ def test_sources_come_and_go_and_others_do_not_notice(collector_of):
     with stays, goes, other:
         for name in ("stays", "goes", "other"):
             seen(collector, name, 1)
-        # What the kernel has when the signal comes was sent while the source was there.
+        # The kernel's bytes when the signal comes were sent while the source was there.
         goes.sendall(heph_event(1, 1))
         other.sendall(heph_event(1, 1))
         before = collector.address("other")
@@ -247,11 +247,14 @@ BY_NAME = {
     "level": '"warning"',
     "format": '"jets"',
     "dialect": '"jets"',
+    "name": '"other"',
+    "id": '"7.0"',
+    "node": '"other"',
 }
 
 
 def test_each_key_does_at_a_reload_what_the_reference_says(collector_of, tmp_path):
-    """Of sections: it is taken over, or refused. Of sources: connections stay, or are closed."""
+    """Changes of sections: taken over, or refused. Changes of sources: connections stay, or are closed."""
     socket_ = f"{tmp_path}/s"
     base = {
         "udp": 'type = "udp"\nformat = "heph"\nlisten = "127.0.0.1:0"\n',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-import time
+import threading
 
 import pytest
 import trio
@@ -30,23 +30,30 @@ PIECE = 1000
 
 @pytest.fixture
 def slow_decoding(monkeypatch):
-    """Let an entry take 3 ms to decode, however fast the machine is and whatever decodes."""
+    """Let an entry take 20 ms to decode, however fast the machine is and whatever decodes. Return an event;
+    once it is set, decoding takes the time that it takes."""
     apply = Ingest.apply
+    over = threading.Event()
 
     def slowly(ingest, entry):
-        time.sleep(0.003)
+        over.wait(0.02)
         return apply(ingest, entry)
 
     monkeypatch.setattr(Ingest, "apply", slowly)
+    return over
 
 
 def _send_old(collector):
-    """Send OLD events over TCP, and wait until they are counted."""
+    """Send OLD events over TCP, and wait for each piece until it is counted: an entry holds no more than a piece then,
+    however busy the machine is."""
+
+    def seen(events):
+        return collector.status()["sources"]["tcp"]["seen_events"] == events
+
     with socket.create_connection(collector.address("tcp")) as sock:
         for begin in range(0, OLD, PIECE):
             sock.sendall(b"".join(heph_event(1, n) for n in range(begin, begin + PIECE)))
-            time.sleep(0.001)
-        until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == OLD, "the stream")
+            until(lambda end=begin + PIECE: seen(end), "a piece of the stream")
 
 
 def _killed(collectors, more):
@@ -57,13 +64,14 @@ def _killed(collectors, more):
 
 
 def _spans(collector):
-    rows = [row for row in collector.rows() if row["kind"] == "span"]
+    rows = [row for row in collector.rows(["source", "seq", "kind"]) if row["kind"] == "span"]
     return sorted((row["source"], row["seq"]) for row in rows)
 
 
-@pytest.mark.usefixtures("slow_decoding")
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "uncommitted"])
-def test_a_killed_daemon_receives_while_it_decodes_what_it_had(collectors, committed):
+def test_a_killed_daemon_receives_while_it_decodes_what_it_had(
+    collectors, committed, slow_decoding
+):
     """Whether the table has the rows of the old entries or lacks them, all events are stored once,
     and a datagram peer goes on with the session that it had."""
     collector = _killed(collectors, KEEP if committed else KEEP + NEVER)
@@ -99,6 +107,7 @@ def test_a_killed_daemon_receives_while_it_decodes_what_it_had(collectors, commi
                 await taken_in(lambda: found and sources["udp"].figures().bytes)
                 await taken_in(lambda: sources["tcp"].figures().bytes)
                 found["taken in by"] = daemon.ingest.position
+                slow_decoding.set()
                 stop.set()
 
         trio.run(main)
@@ -177,8 +186,9 @@ def test_a_daemon_has_its_sockets_while_it_is_still_being_loaded(collectors, tmp
     assert _spans(collector) == sorted((kind, n) for kind in ("udp", "tcp") for n in range(50))
 
 
-@pytest.mark.usefixtures("slow_decoding")
-def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(collectors, tmp_path):
+def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(
+    collectors, tmp_path, slow_decoding
+):
     """Its former session has been ended at the end of the log, which is not decoded that far yet."""
     path = tmp_path / "file.heph"
     path.write_bytes(b"".join(heph_event(3, n) for n in range(10)))
@@ -205,6 +215,7 @@ def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(col
             async def beside(receiving):
                 await receiving.replace(again.config, put=lambda: daemon.current.put(again))
                 behind.append(left - daemon.ingest.position)
+                slow_decoding.set()
                 await taken_in(lambda: daemon.sources["files"].figures().bytes)
                 await taken_in(lambda: daemon.ingest.position == daemon.spool.end)
                 stop.set()

@@ -1,4 +1,4 @@
-"""What a service manager is told and keeps, by the real daemon and a stand-in for systemd."""
+"""Test what a service manager is told and keeps, by the real daemon and a stand-in for systemd."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_a_thread_that_hangs_starves_the_watchdog(managers, hangs):
         manager.wait_alive()
         sock.send(heph_event(1, 50))
         until(lambda: udp(collector)["expected_events"] == 51, "the events")
-    # While no thread reads, they wait in the socket, which the manager keeps. What a thread has read may not
-    # have come to a disk: then all are known to be missing.
+    # While no thread reads, they wait in the socket, which the manager keeps. Bytes that a thread has read
+    # may not have come to a disk: then all are known to be missing.
     assert udp(collector)["missing_events"] in ({0} if hangs == "every thread" else {0, 50})
 
 

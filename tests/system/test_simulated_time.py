@@ -55,7 +55,7 @@ def design(address, over):
 
 
 def series(collector):
-    """Of each source with a session, the values of its session's metrics."""
+    """Return for each source with a session the values of its session's metrics."""
     scrape = Scrape(collector.metrics())
     scrape.check_families(collector.status()["sources"])
     told = {}
@@ -103,7 +103,7 @@ def test_the_speed_of_a_simulator_and_of_a_design_is_told(collector):
             told[f"tailrace_session_{at}_timestamp_seconds"] for at in ("last_event", "advanced")
         )
         assert came >= went_on > 0
-    # What is over is not told of any more.
+    # Nothing is told any more of what is over.
     until(lambda: series(collector) == {}, "the sessions to be over")
 
 

@@ -1,4 +1,4 @@
-"""What the kernel drops for want of room is counted exactly, by the kernel and by the ledger."""
+"""Datagrams that the kernel drops for want of room are counted exactly, by the kernel and by the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier versions were fed before they were stopped or killed, and what comes after that.
+"""The input that earlier versions were fed before they were stopped or killed, and what comes after that.
 
 Bytes of each source in three parts: `before` was decoded, committed and in a saved state; `after` was
 on disk in the spool at least; `rest` comes once another version is there. No time, no chance: the

@@ -2,7 +2,7 @@
 
     PYTHONPATH=OTHER/collector:THIS python -m tests.upgrade.make OUT.tar.xz stopped|killed
 
-OTHER is a clone at the commit of that version, THIS the one with this file. What is in the archive:
+OTHER is a clone at the commit of that version, THIS the one with this file. The archive holds:
 `store/` as the daemon left it, `files/` what its tail sources followed. Killed means: with a saved
 state, rows committed after it, and entries in the spool that no commit has.
 """
@@ -30,7 +30,8 @@ listen = "127.0.0.1:0"
 commit_interval = "1500 ms"
 [spool]
 segment_size = "1 MiB"
-checkpoint_interval = "{checkpoint}"
+checkpoint_interval = "1 h"
+checkpoint_bytes = "{checkpoint}"
 [sources.udp]
 type = "udp"
 format = "heph"
@@ -107,7 +108,8 @@ def leave(directory: Path, *, killed: bool) -> None:
     """Run the version in PYTHONPATH on `directory/store` and leave it as it is left. A file `killed`
     says that it was killed."""
     store, files = directory / "store", directory / "files"
-    config = CONFIG.format(checkpoint="4 s" if killed else "1 h")
+    # With what comes before there is a saved state, and with what comes after that no other.
+    config = CONFIG.format(checkpoint="24 KiB" if killed else "1 GiB")
     for name, data in DOCUMENTS.items():
         _append(files / name, data)
     for name, parts in FILES.items():

@@ -1,8 +1,8 @@
-"""What is on disk, described from the code: to be compared with what it was when the version was set.
+"""Describe from the code what is on disk, to be compared with what it was when the version was set.
 
     python -m tests.upgrade.shapes
 
-writes tests/vectors/upgrade/schema.txt and state.txt anew. That is the last thing to do after a change
+writes tests/vectors/upgrade/schema.txt and state.txt anew. Do that last after a change
 of either: first its version rises, unless it has risen since the last release, and it has a step from
 the version before (ARCHITECTURE.md, "Versions on disk").
 """

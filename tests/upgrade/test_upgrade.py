@@ -1,7 +1,7 @@
 """Stores of earlier versions, stopped in order or killed in their work, as a later version finds them.
 
 The later version is `later`. Until there are stores of releases, the earlier ones are made by today's
-code and have the shape that `later.before` gives them. What they were fed is known to the byte (`feeding`), so that the table is held against that and not
+code and have the shape that `later.before` gives them. Their input is known to the byte (`feeding`), so that the table is held against that and not
 against what any version made of it. See tests/vectors/upgrade/README.md.
 """
 
@@ -55,6 +55,9 @@ COLUMNS = (
     "substream", "seq", "kind", "name", "category", "id", "parent", "start", "end", "attributes",
     "offset",
 )  # fmt: skip
+
+
+LOCKS = {"lock", "log.lock", "start.lock", "writers.lock"}
 
 
 @pytest.fixture(scope="module")
@@ -277,5 +280,5 @@ def contents(directory):
     return {
         path: path.read_bytes()
         for path in directory.rglob("*")
-        if path.is_file() and path.name not in {"lock", "log.lock", "next.segment"}
+        if path.is_file() and path.name not in {*LOCKS, "next.segment"}
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -15,6 +16,28 @@ if TYPE_CHECKING:
     from tailrace.query.filters import Selection
     from tailrace.query.limits import Limits
     from tailrace.query.live import Live
+
+
+class NamedRun(NamedTuple):
+    """A store, None for that of the configuration, and the sessions of a run in it, none for all."""
+
+    store: str | None
+    sessions: tuple[str, ...]
+
+
+def named_run(path: str) -> NamedRun:
+    """Return what a path names: a store (directory or URL), or the run of a certificate. Raise StoreError."""
+    if "://" in path or not Path(path).is_file():
+        return NamedRun(path, ())
+    from tailrace.job import certificate as jobs
+    from tailrace.run import certificate as certificates
+
+    certificate = (
+        jobs.read(Path(path)) if jobs.is_job(Path(path)) else certificates.read(Path(path))
+    )
+    return NamedRun(
+        certificate.store, tuple(sorted({each.session for each in certificate.streams}))
+    )
 
 
 def open_store(

@@ -10,9 +10,11 @@ import msgspec
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
 from tailrace.config.load import store_path
+from tailrace.errors import LockedError
 from tailrace.rollups.sidecar import Sidecars
 from tailrace.rollups.tending import tend
 from tailrace.store import upkeep
+from tailrace.store.layout import is_local
 from tailrace.units import counted
 
 
@@ -30,6 +32,11 @@ from tailrace.units import counted
     is_flag=True,
     help="Delete days by their age even though the table has no rows for a long time before now: no collector ran then.",
 )
+@click.option(
+    "--if-free",
+    is_flag=True,
+    help="Do nothing, and do not fail, if another upkeep is at work.",
+)
 @json_option("Print one JSON object with the same facts.")
 def command(
     config: Path | None,
@@ -37,28 +44,39 @@ def command(
     *,
     everything: bool,
     clock_is_right: bool,
+    if_free: bool,
     as_json: bool,
 ) -> None:
     """Merge small files, delete days beyond the retention, and remove files that nobody needs.
 
     The daemon runs this by itself. It is safe beside the daemon and beside readers. A damaged file is
     never merged: it is set aside, and gaps name its rows. Roll-ups are made of large files that lack
-    them: sums in `STORE/rollups`, for `tailrace view`, which anybody may delete at any time.
+    them: sums in `STORE/rollups`, for `tailrace view`, which anybody may delete at any time. One upkeep
+    at a time works on a store, however many collectors share it.
 
-    With --json: `deleted_days`, why further days were `held` although the clock says that they are too
+    With --json: `busy`, the reason if nothing was done, `deleted_days`, why further days were `held` although the clock says that they are too
     old, how many files were merged (`merged_files`), into how many (`made_files`), and removed
     (`vacuumed_files`), the steps that were `skipped`, each with its reason, a sentence for each `damaged`
     file that was set aside, and `seconds`."""
     loaded = load_config(config, store)
     path = store_path(loaded.config)
-    report = upkeep.run(
-        path,
-        loaded.config.store,
-        clock=SystemClock(),
-        everything=everything,
-        clock_is_right=clock_is_right,
-    )
-    made_sidecars = sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path)))
+    try:
+        report = upkeep.run(
+            path,
+            loaded.config.store,
+            clock=SystemClock(),
+            everything=everything,
+            clock_is_right=clock_is_right,
+        )
+    except LockedError as error:
+        if not if_free:
+            raise
+        busy = upkeep.UpkeepReport(busy=str(error))
+        click.echo(msgspec.json.encode(busy) if as_json else busy.busy)
+        return
+    made_sidecars = 0
+    if is_local(path):  # a viewer makes those of a store at a URL, where it runs
+        made_sidecars = sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path)))
     if as_json:
         click.echo(msgspec.json.encode(report))
         return

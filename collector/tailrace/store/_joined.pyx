@@ -32,18 +32,43 @@ cdef class _Valid:
         self.view[row >> 3] &= ~(1 << (row & 7))
         self.all = False
 
+    cdef void clear_all(self, Py_ssize_t begin, Py_ssize_t stop) noexcept:
+        """Clear the bits of these rows, most of them a byte at a time."""
+        while begin < stop and begin & 7:
+            self.clear(begin)
+            begin += 1
+        if stop - begin >= 8:
+            memset(&self.view[begin >> 3], 0, (stop - begin) >> 3)
+            self.all = False
+            begin += (stop - begin) & ~7
+        while begin < stop:
+            self.clear(begin)
+            begin += 1
+
     cdef int take(self, part, Py_ssize_t begin, Py_ssize_t rows) except -1:
         """Take what a part of a block says of its rows; None says that none has a value."""
         cdef const unsigned char[::1] bits
+        cdef unsigned char *to
         cdef Py_ssize_t i
-        if part is not None and part.valid is None:
+        cdef int shift = begin & 7
+        if part is None:
+            self.clear_all(begin, begin + rows)
             return 0
-        if part is not None:
-            bits = part.valid
-            if bits.shape[0] * 8 < rows:
-                raise ValueError(f"{bits.shape[0]} bytes do not hold {rows} bits")
-        for i in range(rows):
-            if part is None or not bits[i >> 3] >> (i & 7) & 1:
+        if part.valid is None or not rows:
+            return 0
+        bits = part.valid
+        if bits.shape[0] * 8 < rows:
+            raise ValueError(f"{bits.shape[0]} bytes do not hold {rows} bits")
+        to = &self.view[begin >> 3]
+        for i in range(rows >> 3):  # all bits of these rows are still set
+            if bits[i] == 0xFF:
+                continue
+            self.all = False
+            to[i] &= (bits[i] << shift) | ((1 << shift) - 1)
+            if shift:
+                to[i + 1] &= (bits[i] >> (8 - shift)) | (0xFF << shift)
+        for i in range(rows & ~7, rows):
+            if not bits[i >> 3] >> (i & 7) & 1:
                 self.clear(begin + i)
         return 0
 

@@ -135,10 +135,11 @@ def _listed(field: pa.Field, rows: ListRows) -> Array:
 def _coded(field: pa.Field, parts: list[Rows | Joined]) -> pa.ChunkedArray:
     """Return a column of words, coded by one dictionary for all parts."""
     codes: dict[str, int] = {}
+    tables: dict[int, array[int]] = {}
     indices = [
         _codes_of_list(field, part, codes)
         if isinstance(part, list)
-        else _codes_of_block(field, part, codes)
+        else _codes_of_block(field, part, codes, tables)
         for part in parts
     ]
     dictionary = pa.array(Array(list(codes), _ARRO_STRING))
@@ -156,15 +157,21 @@ def _codes_of_list(field: pa.Field, rows: ListRows, codes: dict[str, int]) -> pa
     return table.take(coded.indices)
 
 
-def _codes_of_block(field: pa.Field, rows: BlockRows | Joined, codes: dict[str, int]) -> pa.Array:  # fmt: skip
+def _codes_of_block(
+    field: pa.Field, rows: BlockRows | Joined, codes: dict[str, int], tables: dict[int, array[int]]
+) -> pa.Array:
+    """Return a block's codes in the dictionary `codes`, to which its new words are added. `tables` has, for each list of
+    texts that blocks share, the codes that are known so far, -1 for the other ones."""
     words, count = rows.column(field.name), rows.rows
     if words is None:
         return _nulls(count, pa.int32())
     if not isinstance(words, Words):
         raise TypeError(f"the block has no words in column {field.name!r}")
-    table = array("i", bytes(4 * words.known))
+    table, texts = tables.setdefault(id(words.texts), array("i")), words.texts
+    table.frombytes(b"\xff" * (4 * max(0, words.known - len(table))))
     for code in present(words.codes, count, words.known, words.valid):
-        table[code] = codes.setdefault(words.texts[code], len(codes))
+        if table[code] < 0:
+            table[code] = codes.setdefault(texts[code], len(codes))
     valid = None if words.valid is None else pa.py_buffer(words.valid)
     buffers = [valid, pa.py_buffer(recoded(words.codes, count, table))]
     return pa.Array.from_buffers(pa.int32(), count, buffers)
@@ -173,8 +180,19 @@ def _codes_of_block(field: pa.Field, rows: BlockRows | Joined, codes: dict[str, 
 def _run_column(runs: list[RowRun], name: str) -> pa.DictionaryArray:
     codes: dict[str, int] = {}
     numbers = [codes.setdefault(getattr(run, name), len(codes)) for run in runs]
-    indices = _repeated(numbers, [run.rows for run in runs], pa.int32())
+    counts = [run.rows for run in runs]
+    indices = _zeros(sum(counts)) if len(codes) == 1 else _repeated(numbers, counts, pa.int32())
     return pa.DictionaryArray.from_arrays(indices, pa.array(Array(list(codes), _ARRO_STRING)))
+
+
+def _zeros(count: int) -> pa.Array:
+    """Return the codes of a column with one value. All such columns share their memory."""
+    return _zeros_of(1 << count.bit_length()).slice(0, count)
+
+
+@cache
+def _zeros_of(count: int) -> pa.Array:
+    return _repeated([0], [count], pa.int32())
 
 
 def _repeated(numbers: list[int], counts: list[int], type_: pa.DataType) -> pa.Array:

@@ -24,6 +24,7 @@ from pyarrow import parquet
 from tailrace.errors import SyncError
 from tailrace.store import durable, layout
 from tailrace.store.arrow import CODED, NAMES, DayRows
+from tailrace.store.few_first import few_first
 from tailrace.store.log import Add
 from tailrace.store.refusal import refusal
 
@@ -55,7 +56,8 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
     directory = root / f"day={layout.date_of(day)}"
     path = directory / f"part-{uuid4()}.parquet"
     _make_directory(directory)
-    data, metadata = _encode(rows)
+    rows, few = few_first(rows)
+    data, metadata = _encode(rows, few)
     try:
         _write(path, data)
         _sync(path)
@@ -113,17 +115,16 @@ def _write(path: Path, data: pa.Buffer) -> None:
             view = view[file.write(view) :]
 
 
-def _encode(rows: pa.Table) -> tuple[pa.Buffer, parquet.FileMetaData]:
-    """Return the bytes of a file, and what its footer says.
+def _encode(rows: pa.Table, few: int) -> tuple[pa.Buffer, parquet.FileMetaData]:
+    """Return the bytes of a file, and what its footer says. The first `few` rows are a row group of their own.
 
     They are made in memory: pyarrow's own files turn a full disk into an error that does not say so."""
     numbers = [each.name for each in rows.schema if each.type not in (pa.string(), NAMES)]
     stream = pa.BufferOutputStream()
     footers: list[parquet.FileMetaData] = []
-    parquet.write_table(
-        rows,
+    with parquet.ParquetWriter(
         stream,
-        row_group_size=max(rows.num_rows, 1),
+        rows.schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=sorted(CODED),
@@ -131,7 +132,10 @@ def _encode(rows: pa.Table) -> tuple[pa.Buffer, parquet.FileMetaData]:
         write_statistics=numbers,
         store_schema=False,
         metadata_collector=footers,
-    )
+    ) as writer:
+        for group in (rows.slice(0, few), rows.slice(few)):
+            if group.num_rows:
+                writer.write_table(group, row_group_size=group.num_rows)
     return stream.getvalue(), footers[0]
 
 
@@ -140,7 +144,7 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    group = metadata.row_group(0)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for number, name in enumerate(rows.schema.names):
         if name not in layout.STATED:
             continue
@@ -150,9 +154,13 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
             values = column.chunk(0).dictionary.to_pylist()
             bounds = (min(values), max(values)) if values else None
         else:
-            stated = group.column(number).statistics
             # As stored: pyarrow would import pandas for times if it is installed, 45 MB.
-            bounds = (stated.min_raw, stated.max_raw) if stated.has_min_max else None
+            stated = [
+                each for group in groups if (each := group.column(number).statistics).has_min_max
+            ]
+            bounds = (
+                (min(s.min_raw for s in stated), max(s.max_raw for s in stated)) if stated else None
+            )
         if bounds and name == "wall":
             bounds = (_spelled(bounds[0]), _spelled(bounds[1]))
         if bounds and all(isinstance(each, int) or len(each) <= TEXT_MAX for each in bounds):

@@ -8,13 +8,13 @@ The library never syncs, so every sync of the table happens by these rules:
    synced theirs. Only then may anything be acknowledged.
 3. `checkpoint` syncs a checkpoint before it deletes the log files that the checkpoint replaces.
 4. The files that a merge wrote are synced before the files they replace may be deleted (`upkeep`).
-5. A start validates the newest versions and repairs damage (`recovery`) with the help of the
-   `journal`.
+5. A start that is alone in the store (`entrance`) validates the newest versions and repairs damage (`recovery`)
+   with the help of the `journal`.
 
 An object store keeps what it has accepted; nothing here is called for one.
 
 A failed sync is a SyncError and final: the kernel may have dropped the pages and would report success
-the next time. Two collectors and an upkeep may write at the same time. Each of them syncs all lower
+the next time. Several collectors and an upkeep may write at the same time. Each of them syncs all lower
 versions before it acknowledges its own, so a hole can only be above every acknowledged version.
 """
 
@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from deltalake import DeltaTable, PostCommitHookProperties
 
+from tailrace.config.load import COLLECTORS
 from tailrace.errors import SyncError
 from tailrace.store.journal import Journal
 from tailrace.store.lock import DirectoryLock
@@ -35,7 +37,7 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 """Rule 1: pass it to every operation on the table."""
 
 UNSYNCED_MAX = 16
-"""How many of the newest versions may not be synced yet: one of each writer, and at most two of an upkeep
+"""How many of the newest versions may not be synced yet, at least: one of each writer, and at most two of an upkeep
 (it syncs after each of its steps; a vacuum is two versions). A start doubts as many."""
 
 LOG_VERSIONS_KEPT = 800
@@ -81,8 +83,15 @@ def sync_newest(root: Path) -> int:
     """Follow rule 2 for all versions that may be unsynced; return the newest one. Raise SyncError."""
     versions = DeltaLog(root).versions()
     newest = versions[-1] if versions else -1
-    sync(root, max(newest - UNSYNCED_MAX, -1), newest)
+    sync(root, max(newest - unsynced_max(root), -1), newest)
     return newest
+
+
+def unsynced_max(root: Path) -> int:
+    """Return how many of the newest versions may not be synced yet, for as many collectors as the store has."""
+    with suppress(OSError):
+        return max(UNSYNCED_MAX, 3 + len([*(root.parent / COLLECTORS).iterdir()]))
+    return UNSYNCED_MAX
 
 
 def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:

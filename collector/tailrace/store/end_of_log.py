@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from deltalake import DeltaTable
@@ -12,7 +12,7 @@ from tailrace.away import move_away
 from tailrace.errors import StoreError
 from tailrace.store import schema
 from tailrace.store.aside import ENGINE, Damaged
-from tailrace.store.durable import UNSYNCED_MAX
+from tailrace.store.durable import unsynced_max
 from tailrace.store.examine import damage
 from tailrace.store.journal import Journal, Notes
 from tailrace.store.log import Action, DeltaLog
@@ -21,6 +21,9 @@ from tailrace.store.snapshot import DataFile
 
 Refills = Callable[[int | None], bool]
 """Return whether the spool still has all rows from a position on; None stands for its beginning."""
+
+Others = Mapping[str, Refills]
+"""The same of the spools of all other collectors of the store, by collector."""
 
 
 class EndRepair(NamedTuple):
@@ -34,11 +37,18 @@ class EndRepair(NamedTuple):
 class EndOfLog:
     """The versions of a table above its newest checkpoint."""
 
-    def __init__(self, log: DeltaLog, journal: Journal, collector: str, refills: Refills) -> None:
+    def __init__(
+        self,
+        log: DeltaLog,
+        journal: Journal,
+        collector: str,
+        refills: Refills,
+        others: Others,
+    ) -> None:
         self._log = log
         self._journal = journal
         self._collector = collector
-        self._refills = refills
+        self._refills = {**others, collector: refills}
 
     def repair(self, above: list[int], base: int, notes: Notes) -> EndRepair:
         """Take out what is damaged in the versions `above` the checkpoint `base`, where the rows come again.
@@ -49,8 +59,9 @@ class EndOfLog:
         removed: set[str] = set()
         out: int | None = None
         deeper = False
+        doubted = unsynced_max(self._log.root)
         for version in sorted({*actions, *broken}, reverse=True):
-            if version in actions and version > above[-1] - UNSYNCED_MAX:
+            if version in actions and version > above[-1] - doubted:
                 found = self._damaged_files(actions[version], removed, notes)
             else:
                 found = []
@@ -119,30 +130,31 @@ class EndOfLog:
     ) -> bool:
         """Return whether no row is lost when `bad` and all versions above it are taken out.
 
-        Our rows come again from our spool, and files that were merged away must still be there. Versions of
-        other collectors stay, since nobody here knows what their spools have."""
+        The rows come again from the spools of those who wrote them, and files that were merged away must still
+        be there. An entry that cannot be read may be anybody's."""
         if any(version < bad for version in broken):
             return False
-        ours = {self._collector, f"{self._collector}/spool"}
         taken = [actions[version] for version in actions if version >= bad]
         above = [action for those in taken for action in those]
-        names = {action.txn.app_id for action in above if action.txn}
-        if any(name not in ours and not name.startswith("tailrace/") for name in names):
-            return False
         added = {action.add.path for action in above if action.add}
         merges = [those for those in taken if not any(map(_is_ours, those))]
         removed = {action.remove.path for those in merges for action in those if action.remove}
         if not all((self._log.root / path).is_file() for path in removed - added):
             return False
-        return self._refills(self._position_below(bad))
+        writers = {self._collector} | _writers(above)
+        if any(version >= bad for version in broken):
+            writers |= self._refills.keys()
+        return writers <= self._refills.keys() and all(
+            self._refills[writer](self._position_below(bad, writer)) for writer in sorted(writers)
+        )
 
-    def _position_below(self, version: int) -> int | None:
+    def _position_below(self, version: int, collector: str) -> int | None:
         if version == 0:
             return None
         try:
             table = DeltaTable(str(self._log.root), version=version - 1)
             schema.check_writable(table)
-            return table.transaction_version(f"{self._collector}/spool")
+            return table.transaction_version(f"{collector}/spool")
         except (DeltaError, OSError) as error:
             raise refusal(error, str(self._log.root), "open the table") from error
 
@@ -164,6 +176,12 @@ class EndOfLog:
         for version in reversed(versions):
             move_away(self._log.path(version))
         return reasons
+
+
+def _writers(actions: Iterable[Action]) -> set[str]:
+    """Return the collectors that wrote any of these."""
+    names = {action.txn.app_id for action in actions if action.txn}
+    return {name.removesuffix("/spool") for name in names if not name.startswith("tailrace/")}
 
 
 def _is_ours(action: Action) -> bool:

@@ -78,6 +78,8 @@ class Journal:
         self.path = root / NAME
         self._root = root
         self._log = DeltaLog(root)
+        self._seen = 0, 0  # the file's inode, and how far `_noted` knows it
+        self._noted: set[int] = set()
 
     def read(self) -> Notes:
         """Return the content of all whole lines; a missing journal is empty. Raise OSError."""
@@ -99,6 +101,18 @@ class Journal:
         them. Raise OSError."""
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
+
+    def note_rest(self, versions: range) -> None:
+        """Add the entries and files of those versions that nobody has noted yet, and leave out files that hold the rows
+        of other files. Raise OSError.
+
+        Several collectors call this for the same versions; each version gets one line."""
+        with DirectoryLock(self._root.parent, name=LOCK, wait=True):
+            self._look_on()
+            rest = [version for version in versions if version not in self._noted]
+            if lines := [line for each in rest if (line := self._line(each, merges=False))]:
+                self._append_locked(lines)
+            self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
         """Add how many rows of each group a file has, unless there are too many groups. Raise OSError."""
@@ -153,23 +167,40 @@ class Journal:
         whole = [line for line in parsed if line]
         return whole, len(parsed) - len(whole)
 
+    def _look_on(self) -> None:
+        """Learn which versions others have noted since the last look."""
+        try:
+            with self.path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                same = self._seen[0] == found.st_ino and self._seen[1] <= found.st_size
+                file.seek(self._seen[1] if same else 0)
+                lines = file.read().split(b"\n")
+                self._seen = found.st_ino, file.tell() - len(lines[-1])
+        except OSError:
+            return  # missing, or something else is in its place
+        whole = [line for text in lines if (line := _parse(text))]
+        self._noted |= {line.version for line in whole if line.entry and line.version is not None}
+
     def _append(self, lines: list[JournalLine]) -> None:
         """Append lines; they are on disk when this returns."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
-            make_way(self.path)
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._append_locked(lines)
+
+    def _append_locked(self, lines: list[JournalLine]) -> None:
+        make_way(self.path)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            end = os.fstat(fd).st_size
+            torn = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
+            data = (b"\n" if torn else b"") + b"".join(map(_format, lines))
             try:
-                end = os.fstat(fd).st_size
-                torn = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
-                data = (b"\n" if torn else b"") + b"".join(map(_format, lines))
-                try:
-                    _write(fd, data, end)
-                except OSError:
-                    os.ftruncate(fd, end)
-                    raise
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+                _write(fd, data, end)
+            except OSError:
+                os.ftruncate(fd, end)
+                raise
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def _rewrite(self, change: Callable[[JournalLine], JournalLine]) -> None:
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):

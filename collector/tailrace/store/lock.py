@@ -21,10 +21,10 @@ PATIENCE_SECONDS = 0.2
 """How long to retry a taken lock: another process's `is_held` takes it for a moment."""
 
 
-def is_held(directory: Path) -> bool:
-    """Return whether a process holds the directory's lock; true when that cannot be told."""
+def is_held(directory: Path, name: str = NAME) -> bool:
+    """Return whether a process holds a directory's lock; true when that cannot be told."""
     try:
-        fd = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError:
@@ -36,6 +36,15 @@ def is_held(directory: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def opened(path: Path) -> int:
+    """Return a descriptor of a lock's file, which is made if it is missing. Raise StoreError."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        advice = ": it is not a file; remove it" if is_obstacle(path) else ""
+        raise StoreError(f"{path}: cannot be opened: {error.strerror}{advice}") from error
 
 
 class DirectoryLock:
@@ -50,11 +59,7 @@ class DirectoryLock:
         self._fd = -1
 
     def __enter__(self) -> Self:
-        try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            advice = ": it is not a file; remove it" if is_obstacle(self.path) else ""
-            raise StoreError(f"{self.path}: cannot be opened: {error.strerror}{advice}") from error
+        fd = opened(self.path)
         try:
             self._take(fd)
         except BlockingIOError as error:

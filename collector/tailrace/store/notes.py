@@ -52,7 +52,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedNotes(NamedTuple):
-    """The notes by their times, and the names of files that are no notes."""
+    """The notes by their times, and the names of files that are no notes or cannot be read."""
 
     notes: list[Note]
     unreadable: list[str]
@@ -78,15 +78,18 @@ class NoteStore:
         found: list[Note] = []
         unreadable: list[str] = []
         for name in sorted(filter(_FILE.fullmatch, self._place.names()))[:NOTES_MAX]:
-            data = self._place.read(name)
-            if data is None:
-                continue  # it was removed just now
             try:
+                data = self._place.read(name)
+                if data is None:
+                    continue  # it was removed just now
                 note = msgspec.json.decode(data, type=Note)
-            except msgspec.DecodeError:
+            except (StoreError, msgspec.DecodeError):
                 unreadable.append(name)
-            else:
+                continue
+            if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
+            else:
+                unreadable.append(name)  # nobody could remove it by its id
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
         )

@@ -6,8 +6,8 @@ look alike. So recovery changes nothing before it knows what can be restored, fr
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
 2. A *checkpoint* that is not whole is removed, if older ones and log entries replace it.
 3. A version with an entry that nothing restores, or with a damaged file, is taken out with all versions
-   above it, **if the spool still has their rows**: the entries become `N.json.bad`, the collector's
-   position goes back with them, and the rows are decoded from the spool again.
+   above it, **if the spools of all that wrote them still have their rows**: the entries become `N.json.bad`,
+   the collectors' positions go back with them, and each decodes its rows from its spool again.
 4. Otherwise a damaged *file* is set aside and its rows become gaps (`aside`): all other rows stay.
    For an entry that nothing restores, a StoreError says what to do, and nothing is changed.
 
@@ -31,7 +31,7 @@ from tailrace.errors import StoreError, SyncError
 from tailrace.store import layout, schema
 from tailrace.store.aside import Damaged, set_aside
 from tailrace.store.durable import LOG_LOCK, fsync
-from tailrace.store.end_of_log import EndOfLog, Refills
+from tailrace.store.end_of_log import EndOfLog, Others, Refills
 from tailrace.store.examine import damage, place_damage
 from tailrace.store.journal import Journal, Notes, checksum
 from tailrace.store.lock import DirectoryLock
@@ -58,27 +58,30 @@ class TableRecovery(msgspec.Struct):
     reasons: list[str] = []
 
 
-def recover(root: Path, *, collector: str, refills: Refills, clock: Clock) -> TableRecovery:
+def recover(
+    root: Path, *, collector: str, refills: Refills, others: Others, clock: Clock
+) -> TableRecovery:
     """Validate and repair the table in `root`, which need not exist, for the collector of this name.
 
-    Raise StoreError, with nothing changed, when the damage cannot be repaired."""
+    No other collector may write to it (see `entrance`). Raise StoreError, with nothing changed, when the damage cannot be repaired."""
     log = DeltaLog(root)
     if not os.path.lexists(root):
         return TableRecovery()
     with DirectoryLock(root.parent, name=LOG_LOCK, wait=True):
         try:
-            return _Repair(log, collector, refills, clock).run()
+            return _Repair(
+                log, EndOfLog(log, Journal(root), collector, refills, others), clock
+            ).run()
         except OSError as error:
             raise refusal(error, str(root), "validate the table") from error
 
 
 class _Repair:
-    def __init__(self, log: DeltaLog, collector: str, refills: Refills, clock: Clock) -> None:
+    def __init__(self, log: DeltaLog, end: EndOfLog, clock: Clock) -> None:
         self.log = log
         self.done = TableRecovery()
         self._journal = Journal(log.root)
-        self._collector = collector
-        self._refills = refills
+        self._end = end
         self._clock = clock
 
     def run(self) -> TableRecovery:
@@ -95,8 +98,7 @@ class _Repair:
         if base < 0 and versions[0] != 0:
             raise self._lost(f"has no log entry below version {versions[0]} and no checkpoint")
         above = [version for version in versions if version > base]
-        end = EndOfLog(self.log, self._journal, self._collector, self._refills)
-        taken = end.repair(above, base, notes)
+        taken = self._end.repair(above, base, notes)
         self.done.versions += reversed(taken.versions)
         self.done.reasons += taken.reasons
         self._set_aside(taken.damaged)

@@ -1,4 +1,4 @@
-"""Find out, from a store's directories, which collector runs on it and whether the last one finished."""
+"""Find out, from directories on this host, which collectors run on a store, and whether the others finished."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.away import make_way
+from tailrace.config.load import COLLECTORS
+from tailrace.config.schema import MAIN
+from tailrace.store.lock import NAME
 
 UNFINISHED = "unfinished"
 """Name of a file that exists while a collector may have received something that the table lacks."""
@@ -20,18 +23,37 @@ class RunningCollector(NamedTuple):
     pid: int
     addresses: dict[str, str]
     """The addresses of its sources, by name, and of `admin`; empty when the collector does not say."""
+    name: str = MAIN
+
+
+def directories(shared: Path) -> dict[str, Path]:
+    """Return the directory of each collector below a directory that they share, by name; `main` has `shared` itself.
+
+    Raise OSError where this process may not look."""
+    found = {MAIN: shared}
+    with suppress(FileNotFoundError, NotADirectoryError):
+        parts = sorted((shared / COLLECTORS).iterdir())
+        found |= {path.name: path for path in parts if path.is_dir()}
+    return found
+
+
+def quarantines(shared: Path) -> list[Path]:
+    """Return the directories of unreadable bytes of all collectors. Raise OSError where this process may not look."""
+    return [directory / "quarantine" for directory in directories(shared).values()]
 
 
 def find(
-    data: Path, directories: Iterable[Path], root: Path = Path("/")
+    data: Path, directories: Iterable[Path], root: Path = Path("/"), name: str = MAIN
 ) -> RunningCollector | None:
-    """Return the collector that holds the lock of one of these directories; None if none does.
+    """Return the collector of this name, which holds the lock of one of these directories; None if none does.
 
     `data` is the directory of its `ports.json`; `root` contains the /proc to read. A collector in another
     container or on another host is not seen; `is_finished` tells whether it finished."""
-    held = (_holder(directory / "lock", root) for directory in directories)
+    held = (_holder(directory / NAME, root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
-    return None if pid is None else RunningCollector(pid, _addresses(data / "ports.json", pid))
+    return (
+        None if pid is None else RunningCollector(pid, _addresses(data / "ports.json", pid), name)
+    )
 
 
 def begin(data: Path) -> None:

@@ -19,8 +19,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
@@ -33,15 +34,14 @@ from tailrace.errors import FencedError, LockedError, StoreError, SyncError
 from tailrace.model.columns import Batch
 from tailrace.store import data_files, durable, layout, schema
 from tailrace.store.arrow import DayRows, to_arrow, with_day
-from tailrace.store.end_of_log import Refills
-from tailrace.store.local_versions import LocalVersions
+from tailrace.store.end_of_log import Others, Refills
+from tailrace.store.local_versions import CHECKPOINT_DUE, LocalVersions
 from tailrace.store.log import Add
 from tailrace.store.recovery import TableRecovery, recover
 from tailrace.store.refusal import is_conflict, refusal
 
-CHECKPOINT_DUE = 100
-"""`open` makes a checkpoint when the last one is this many versions back; otherwise collectors that live
-for a few commits only would never shorten the log."""
+RENEW_DUE = 200
+"""A commit opens the table anew when it was opened this many versions ago, which others may have written."""
 
 CONFLICT_TRIES = 5
 CONFLICT_DELAY = 0.05
@@ -73,6 +73,8 @@ class Table:
         self._clock = clock
         self._local = LocalVersions(Path(root)) if layout.is_local(root) else None
         self._table: DeltaTable
+        self._opened_at = 0
+        """The version at which the table was opened last."""
         self._position: int | None = None
         self._epoch = 0
         self._fence: int | None = None  # the epoch that the table must hold until we write ours
@@ -89,25 +91,32 @@ class Table:
         config: StoreConfig,
         clock: Clock,
         refills: Refills,
+        others: Others = MappingProxyType({}),
+        alone: bool = True,
     ) -> Self:
-        """Open or make the table in the store `path`, a directory or URL; repair it if it is local.
+        """Open or make the table in the store `path`, a directory or URL; repair it if it is local and we are
+        `alone` in the store.
 
         `collector` names us in the table, for good. `refills` says whether the spool still has the rows from a
-        position on. Raise StoreError for a table that cannot be used, FullError when there is no room to make
+        position on, `others` say the same of other collectors' spools. Raise StoreError for a table that cannot be used, FullError when there is no room to make
         it, or SyncError."""
         self = cls(layout.table_root(path), options, collector, clock)
         try:
             if self._local is not None:
                 root = self._local.root
                 root.parent.mkdir(parents=True, exist_ok=True)
-                self.recovery = recover(root, collector=collector, refills=refills, clock=clock)
+                if alone:
+                    self.recovery = recover(
+                        root, collector=collector, refills=refills, others=others, clock=clock
+                    )
             self._open_or_create(config)
         except (DeltaError, OSError) as error:
             raise refusal(error, self.root, "open the table") from error
         self._table, self._position, self._fence = self._ask()
+        self._opened_at = self._table.version()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
         if self._local is not None and self._local.since_checkpoint() >= CHECKPOINT_DUE:
-            self.checkpoint()
+            self.checkpoint()  # collectors that live for a few commits only would never shorten the log
         return self
 
     def position(self) -> int | None:
@@ -147,26 +156,33 @@ class Table:
             if self._local is not None:
                 self._local.sync(version)
             self._position, self._fence = position, self._epoch
+            if version - self._opened_at >= RENEW_DUE:
+                with suppress(StoreError):  # the commit is stored; the next one is only slower
+                    self._renew()
             now = self._clock.monotonic()
             return Committed(version, len(batch), now - begun, now - written)
 
     def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
         """Shorten the log to `keep` versions; return whether that was done. Call this every 100 commits.
 
-        If it was not done (no room, or another process is at it), commits only become slower: try again
-        later. Raise SyncError or FencedError."""
+        If it was not done (no room, another process is at it, or another collector has just done it), commits only
+        become slower: try again later. Raise SyncError or FencedError."""
+        done = True
         try:
             with self._refusing_after_sync_error():
                 if self._local is None:
                     self._table.create_checkpoint()
                     self._table.cleanup_metadata()
+                elif self._local.shortened_by_another():
+                    done = False
                 else:
                     self._local.sync(self._table.version())
                     durable.checkpoint(self._table, self._local.root, keep=keep)
+                    self._local.checkpointed(self._table.version())
                 self._renew()
         except (DeltaError, OSError, LockedError, StoreError):
             return False
-        return True
+        return done
 
     @property
     def schema_version(self) -> int:
@@ -269,6 +285,7 @@ class Table:
         if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
             raise self._fenced(found)
         self._table, self._unsure = table, False
+        self._opened_at = table.version()
         return (found, epoch) == (position, self._epoch)
 
     def _renew(self) -> None:
@@ -277,7 +294,7 @@ class Table:
         table, found, epoch = self._ask()
         if (found, epoch) != (self._position, self._fence):
             raise self._fenced(found)
-        self._table = table
+        self._table, self._opened_at = table, table.version()
 
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
         """Return the table at its newest version, our position in it and its epoch. Raise StoreError.

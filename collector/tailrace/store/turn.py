@@ -6,11 +6,17 @@ both succeed, and then every row is in the table twice. For the same reason no o
 
 On a local disk a turn is a lock, which the kernel ends with the process, and a small file beside it.
 At a URL both are transactions in the table (ids `tailrace/...`): there the turn of a process that died
-ends after `LEASE_NS`, and a process that was stopped for longer than that must not continue.
+ends after `LEASE_NS`. A process that stands still for half of that is ended by an alarm, before it runs another
+instruction: the library commits a merge to whatever the table is by then, so nothing else would keep a process that
+wakes within a merge from storing rows twice. A machine that was frozen as a whole, with its timers, may still do so.
 """
 
 from __future__ import annotations
 
+import random
+import signal
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -22,7 +28,7 @@ from tailrace.clock import Clock
 from tailrace.errors import LockedError
 from tailrace.store import layout
 from tailrace.store.durable import NO_HOOKS
-from tailrace.store.lock import DirectoryLock
+from tailrace.store.lock import DirectoryLock, is_held
 from tailrace.store.refusal import is_conflict, refusal
 from tailrace.store.schema import SCHEMA
 
@@ -33,7 +39,10 @@ LEASE_NS = 2 * 3600 * 10**9
 """Many times the duration of an upkeep, and more than the clocks of two hosts may differ."""
 
 HOLDER = "tailrace/upkeep"
-"""Id of a transaction whose version is the time when the turn began (Unix ms); 0 when it has ended."""
+"""Id of a transaction whose version is the time when the turn began (Unix ns, the lowest 20 bits drawn by chance, so that
+each turn has its own); 0 when it has ended."""
+
+TRIES = 5
 
 
 class UpkeepState(msgspec.Struct):
@@ -53,6 +62,14 @@ class Turn(Protocol):
 
     def __exit__(self, *exc_info: object) -> None: ...
 
+    def is_taken(self) -> bool:
+        """Return whether an upkeep has the turn now."""
+        ...
+
+    def check(self, table: DeltaTable) -> None:
+        """Raise LockedError if another upkeep has the turn by now."""
+        ...
+
     def read(self) -> UpkeepState: ...
 
     def write(self, state: UpkeepState) -> None: ...
@@ -69,6 +86,7 @@ class LocalTurn:
     """The turn of a store in a local directory."""
 
     def __init__(self, store: Path) -> None:
+        self._store = store
         self._file = store / STATE_NAME
         self._lock = DirectoryLock(store, name=LOCK_NAME)
 
@@ -78,6 +96,12 @@ class LocalTurn:
 
     def __exit__(self, *exc_info: object) -> None:
         self._lock.__exit__(*exc_info)
+
+    def is_taken(self) -> bool:
+        return is_held(self._store, LOCK_NAME)
+
+    def check(self, _: DeltaTable) -> None:
+        """Do nothing: the kernel keeps the lock until the process ends."""
 
     def read(self) -> UpkeepState:
         """Return the state; a missing or damaged state is an empty one, so that all steps are due."""
@@ -97,30 +121,58 @@ class LocalTurn:
 
 
 class RemoteTurn:
-    """The turn of a table at a URL."""
+    """The turn of a table at a URL. `draw` returns the bits that tell it from others."""
 
-    def __init__(self, root: str, options: dict[str, str], clock: Clock) -> None:
+    def __init__(
+        self,
+        root: str,
+        options: dict[str, str],
+        clock: Clock,
+        draw: Callable[[int], int] = random.getrandbits,
+    ) -> None:
         self._root = root
         self._options = options
         self._clock = clock
+        self._mine = clock.wall_ns() >> 20 << 20 | draw(20)
 
     def __enter__(self) -> Self:
+        signal.setitimer(signal.ITIMER_REAL, LEASE_NS / 2e9)  # SIGALRM ends the process
+        try:
+            self._take()
+        except BaseException:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        try:
+            with suppress(LockedError):
+                self._try_note({HOLDER: 0})
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _take(self) -> None:
         table = self._open()
-        since = (table.transaction_version(HOLDER) or 0) * 10**6
-        if since and abs(self._clock.wall_ns() - since) < LEASE_NS:
+        if since := self._taken_since(table):
             raise LockedError(
                 f"{self._root}: another upkeep has been at work since {since // 10**9} (Unix seconds)"
             )
         try:
-            self._note(table, {HOLDER: self._clock.wall_ns() // 10**6})
+            self._note(table, {HOLDER: self._mine})
         except Exception as error:
-            if is_conflict(error):
+            if not is_conflict(error):
+                raise refusal(error, self._root, "begin an upkeep") from error
+            if self._holder(self._open()) != self._mine:  # else the answer was lost
                 raise LockedError(f"{self._root}: another upkeep began at this moment") from error
-            raise refusal(error, self._root, "begin an upkeep") from error
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._try_note({HOLDER: 0})
+    def is_taken(self) -> bool:
+        return self._taken_since(self._open()) > 0
+
+    def check(self, table: DeltaTable) -> None:
+        if self._holder(table) != self._mine:
+            raise LockedError(
+                f"{self._root}: another upkeep has taken the turn, since this one stood still"
+            )
 
     def read(self) -> UpkeepState:
         table = self._open()
@@ -131,21 +183,36 @@ class RemoteTurn:
         return UpkeepState(**seen)
 
     def write(self, state: UpkeepState) -> None:
+        times = msgspec.structs.asdict(state).items()
         self._try_note(
-            {
-                f"tailrace/{name}": time // 10**6
-                for name, time in msgspec.structs.asdict(state).items()
-            }
+            {HOLDER: self._mine} | {f"tailrace/{name}": time // 10**6 for name, time in times}
         )
+
+    def _taken_since(self, table: DeltaTable) -> int:
+        """Return when the upkeep began that has the turn (Unix ns); 0 if none has it."""
+        since = self._holder(table)
+        return since if abs(self._clock.wall_ns() - since) < LEASE_NS else 0
+
+    def _holder(self, table: DeltaTable) -> int:
+        return table.transaction_version(HOLDER) or 0
 
     def _open(self) -> DeltaTable:
         return layout.open_table(self._root, self._options)
 
     def _try_note(self, transactions: dict[str, int]) -> None:
-        try:
-            self._note(self._open(), transactions)
-        except Exception as error:
-            raise refusal(error, self._root, "note what was done") from error
+        """Write transactions while the turn is ours. An error may be that of a lost answer: the table decides."""
+        for attempt in range(1, TRIES + 1):
+            table = self._open()
+            if all(table.transaction_version(id_) == value for id_, value in transactions.items()):
+                return
+            self.check(table)
+            try:
+                self._note(table, transactions)
+            except Exception as error:
+                if attempt == TRIES or not is_conflict(error):
+                    raise refusal(error, self._root, "note what was done") from error
+                continue
+            return
 
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
         """Write a version without rows. The library refuses it if one of the ids changed since `table`."""

@@ -45,7 +45,7 @@ from tailrace.store.losses import counts_of
 from tailrace.store.refusal import is_conflict, line, refusal
 from tailrace.store.retention import DAY_NS, Jump, retention
 from tailrace.store.snapshot import DataFile, data_files
-from tailrace.store.turn import UpkeepState, turn
+from tailrace.store.turn import Turn, UpkeepState, turn
 
 FIRST_SIZE = 4 * 2**20
 """Size of a file after the first merge: tens of raw files, and still cheap to merge again."""
@@ -92,9 +92,11 @@ class Plan(NamedTuple):
 
 
 class UpkeepReport(msgspec.Struct):
-    """The work that was done. `skipped` are the steps left to the next run, with the reason; `held` is why days that
-    are too old by the clock are not deleted; `damaged` is a sentence for each file that was set aside."""
+    """The work of one upkeep. `busy` says that another upkeep was at work, so nothing was done. `skipped` has the steps
+    left to the next run, with the reason. `held` says why days that are too old by the clock are not deleted. `damaged`
+    has a sentence for each file that was set aside."""
 
+    busy: str = ""
     deleted_days: list[str] = []
     held: str = ""
     vacuumed_files: int = 0
@@ -141,14 +143,15 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether the store `path` calls for an upkeep, and the jump that protects old days.
+    """Return whether the store `path` needs an upkeep and none is at work, and the jump that protects old days.
 
     Change nothing and take no turn. Raise StoreError when the table cannot be read."""
     root = layout.table_root(path)
     files = data_files(layout.open_table(root, config.options))
-    state = turn(root, config.options, clock).read()
-    now = clock.wall_ns()
-    return calls(files, state, config, now), decide(files, state, config, now).held
+    whose = turn(root, config.options, clock)
+    state, now = whose.read(), clock.wall_ns()
+    due = calls(files, state, config, now) and not whose.is_taken()
+    return due, decide(files, state, config, now).held
 
 
 def _small(files: Sequence[DataFile]) -> Counter[int]:
@@ -172,12 +175,12 @@ def run(
     """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time. With
     `clock_is_right`, believe the clock until now, and note that.
 
-    Raise LockedError when another upkeep is at work, StoreError or FullError for a step that could
+    Raise LockedError when another upkeep is at work or took the turn meanwhile, StoreError or FullError for a step that could
     not be done (earlier steps stand), or SyncError."""
     begun = clock.monotonic()
     root = layout.table_root(path)
     with turn(root, config.options, clock) as mine:
-        work = _Upkeep(root, config.options, clock)
+        work = _Upkeep(root, config.options, clock, mine)
         state = mine.read()
         if clock_is_right:
             state.trusted = clock.wall_ns()
@@ -208,11 +211,12 @@ def run(
 class _Upkeep:
     """The steps of an upkeep. Each returns whether it was done; otherwise it is left to the next run."""
 
-    def __init__(self, root: str, options: dict[str, str], clock: Clock) -> None:
+    def __init__(self, root: str, options: dict[str, str], clock: Clock, mine: Turn) -> None:
         self.report = UpkeepReport()
         self._root = root
         self._options = options
         self._clock = clock
+        self._turn = mine
         self._local = Path(root) if layout.is_local(root) else None
 
     def sync_newest(self) -> None:
@@ -296,6 +300,7 @@ class _Upkeep:
         """Do `step` on the newest version and sync what it wrote; return whether it was done."""
         for last in (False, True):
             table = layout.open_table(self._root, self._options)
+            self._turn.check(table)
             before = table.version()
             try:
                 step(table)

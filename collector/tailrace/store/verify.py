@@ -20,6 +20,7 @@ from tailrace.store.journal import Journal, Notes, checksum
 from tailrace.store.log import DeltaLog
 from tailrace.store.quarantine import SUFFIX
 from tailrace.store.refusal import line, refusal
+from tailrace.store.running import quarantines
 from tailrace.store.schema import check_readable
 from tailrace.store.snapshot import DataFile, TableSnapshot
 
@@ -124,7 +125,8 @@ class _LocalStore:
 
     def _quarantine(self) -> Iterator[FileDamage]:
         """Yield the quarantine files whose bytes are not all whole frames, as with a damaged length."""
-        for path in sorted(self._root.parent.glob(f"quarantine/*{SUFFIX}")):
+        places = quarantines(self._root.parent)
+        for path in (path for place in places for path in sorted(place.glob(f"*{SUFFIX}"))):
             data = path.read_bytes() if path.is_file() else b""
             whole = sum(len(frame(*each)) for each in frames(data))
             if whole != len(data) or not data:

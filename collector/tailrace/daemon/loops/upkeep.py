@@ -21,6 +21,7 @@ import trio
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
+from tailrace.rhythm import pause
 from tailrace.store.upkeep import UpkeepReport, look
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ LOOK_COMMITS = 30
 LOOK_SECONDS = 3600.0
 """Seconds between two looks at a table that gets fewer commits, but any."""
 WAKE_SECONDS = 5.0
+
+COMMAND = (sys.executable, "-m", "tailrace", "upkeep", "--json", "--if-free")
 
 
 async def run(daemon: Daemon) -> None:
@@ -43,7 +46,7 @@ async def run(daemon: Daemon) -> None:
         commits, looked = daemon.loops.committing.commits, trio.current_time()
         new = 0
         while new < LOOK_COMMITS and not (new and trio.current_time() - looked >= LOOK_SECONDS):
-            await trio.sleep(WAKE_SECONDS)
+            await pause(WAKE_SECONDS)
             new = daemon.loops.committing.commits - commits
 
 
@@ -65,7 +68,7 @@ async def once(daemon: Daemon) -> None:
     """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds."""
     try:
         result = await trio.run_process(
-            [sys.executable, "-m", "tailrace", "upkeep", "--json", "--store", daemon.disk.store],
+            [*COMMAND, "--store", daemon.disk.store],
             env=environment(daemon.config.store, os.environ),
             check=False,
             capture_stdout=True,
@@ -83,19 +86,21 @@ async def once(daemon: Daemon) -> None:
         daemon.health.degrade(
             Condition.UPKEEP, output[-1] if output else f"exit {result.returncode}"
         )
-    else:
+        return
+    report = _report(result.stdout)
+    if not report.busy:
         daemon.figures.upkeeps["done"] += 1
         daemon.health.clear(Condition.UPKEEP)
-        _tell_damage(daemon, result.stdout)
+    if report.damaged:
+        daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
 
 
-def _tell_damage(daemon: Daemon, output: bytes) -> None:
-    """Report the files that an upkeep set aside; its output may begin with warnings."""
+def _report(output: bytes) -> UpkeepReport:
+    """Return what an upkeep says of itself; its output may begin with warnings."""
     lines = output.strip().splitlines()
     with suppress(msgspec.DecodeError):
-        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
-        if report.damaged:
-            daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
+        return msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
+    return UpkeepReport()
 
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,101 @@
+"""`tailrace collectors`: list the collectors of a store, and how each is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.clock import SystemClock
+from tailrace.config.load import store_path
+
+if TYPE_CHECKING:
+    from tailrace.query.collectors import CollectorHistory
+
+COLUMNS = (
+    "collector", "host", "since", "last heartbeat", "age", "not committed", "spool", "missing", "health",
+)  # fmt: skip
+NUMBERS = ("age", "not committed", "spool", "missing")
+
+
+@click.command()
+@config_option
+@store_option
+@json_option("Print one JSON object for each collector.")
+def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
+    """List the collectors that ever wrote to the store, and how each is, by their heartbeats in the table.
+
+    It works for stores in object stores, too, whichever hosts the collectors run on. `since` is when its last life
+    began; times are UTC. `not committed` are bytes that it had received and the table lacked, `spool` the size of its
+    spool, and `missing` the events that its ledger lacks, all as the last heartbeat says. `health` is `ok` or
+    `degraded`, with the conditions, while heartbeats come; `silent since` a time once three of them are overdue, whatever the
+    last one said; `stopped` after a stop in order; `killed` if it ended otherwise, as far as
+    the lock of a local store tells; `unknown` if its clock is ahead of this host's. A collector without
+    heartbeats (`heartbeat.interval`), or before the first one, is not listed."""
+    loaded = load_config(config, store)
+
+    from tailrace.query.collectors import collectors, gone
+    from tailrace.query.engine import Engine
+
+    path = store_path(loaded.config)
+    engine = Engine(path, loaded.config.store.options)
+    try:
+        ended = set() if "://" in path else gone(Path(path))
+        found = collectors(engine, SystemClock().wall_ns(), ended)
+    finally:
+        engine.close()
+    for line in _objects(found) if as_json else _lines(found):
+        sys.stdout.buffer.write(line + b"\n")
+
+
+def _objects(found: list[CollectorHistory]) -> Iterator[bytes]:
+    import msgspec
+
+    yield from map(msgspec.json.encode, found)
+
+
+def _lines(found: list[CollectorHistory]) -> Iterator[bytes]:
+    from tailrace.query.answer import AnswerColumn, Shape
+    from tailrace.query.grid import layout
+
+    types = ["BIGINT" if name in NUMBERS else "VARCHAR" for name in COLUMNS]
+    columns = [
+        AnswerColumn(i, *each, Shape.TEXT)
+        for i, each in enumerate(zip(COLUMNS, types, strict=True))
+    ]
+    for line in layout(columns, [[_cells(each) for each in found]]):
+        yield line.encode()
+
+
+def _cells(each: CollectorHistory) -> tuple[str | None, ...]:
+    from tailrace.cli.output.amounts import spell_bytes, spell_seconds
+
+    def size(amount: int | None) -> str | None:
+        return None if amount is None else spell_bytes(amount)
+
+    health = each.health
+    if each.silent_since is not None:
+        health = f"silent since {_time(each.silent_since)}"
+    elif each.conditions:
+        health = f"{health}: {each.conditions}"
+    return (
+        each.name,
+        each.host or None,
+        _time(each.since),
+        _time(each.heartbeat),
+        spell_seconds(max(each.age_seconds, 0.0)),
+        size(each.uncommitted_bytes),
+        size(each.spool_bytes),
+        None if each.missing_events is None else f"{each.missing_events:,}",
+        health,
+    )
+
+
+def _time(nanoseconds: int) -> str:
+    from datetime import UTC, datetime
+
+    return f"{datetime.fromtimestamp(nanoseconds / 1e9, UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,32 @@
+"""Which collectors have a directory in a store, and whether they finished."""
+
+from __future__ import annotations
+
+from tailrace.store import running
+
+
+def test_main_has_the_whole_and_each_other_one_a_part(tmp_path):
+    assert running.directories(tmp_path) == {"main": tmp_path}
+    for name in ("b", "a"):
+        (tmp_path / "collectors" / name).mkdir(parents=True)
+    (tmp_path / "collectors" / "no directory").touch()
+    assert running.directories(tmp_path) == {
+        "main": tmp_path,
+        "a": tmp_path / "collectors" / "a",
+        "b": tmp_path / "collectors" / "b",
+    }
+
+
+def test_a_store_whose_place_for_collectors_is_a_file_has_none(tmp_path):
+    (tmp_path / "collectors").touch()
+    assert running.directories(tmp_path) == {"main": tmp_path}
+
+
+def test_each_collector_finishes_for_itself(tmp_path):
+    part = tmp_path / "collectors" / "a"
+    part.mkdir(parents=True)
+    for directory in (tmp_path, part):
+        running.begin(directory)
+    running.finish(tmp_path)
+    assert running.is_finished(tmp_path)
+    assert not running.is_finished(part)
