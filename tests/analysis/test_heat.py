@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.analysis.heat import heat_map
 from tailrace.query.window import Window
+from tests.forms import examples
 from tests.query.memory import Views
 from tests.query.tables import clocked, row
 
@@ -57,7 +58,7 @@ def test_a_span_without_a_wall_time_is_in_no_cell(views):
     assert cells(heat_map(views, Window(), None, 10)) == {(0, 3): 1}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 70), st.sampled_from("ab")), max_size=20),
     st.integers(EPOCH, EPOCH + 60) | st.none(),

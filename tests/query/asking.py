@@ -1,4 +1,4 @@
-"""What a store's table answers, to tests that have one on disk."""
+"""Ask a store's table, to tests that have one on disk."""
 
 from __future__ import annotations
 

@@ -17,9 +17,13 @@ class Views:
         self.connection.execute(f"CREATE TABLE stored ({columns})")
         self.connection.execute("CREATE SCHEMA part")
         self._catalog = Catalog()
+        self._held = None
 
     def hold(self, rows):
-        """Replace the rows."""
+        """Replace the rows, unless it has the same already."""
+        if rows == self._held:
+            return
+        self._held = [dict(row) for row in rows]
         self.connection.execute("DELETE FROM stored")
         if rows:
             marks = ", ".join("?" * len(SCHEMA))

@@ -23,7 +23,7 @@ SCHEMA = pa.schema([pa.field(c.name, _TYPES[c.type], c.nullable) for c in COLUMN
 
 
 def row(kind="span", **values):
-    """A row; `attributes` may be a dict. What is not given is null or some default."""
+    """A row; `attributes` may be a dict. A column that is not given is null or has a default."""
     if isinstance(values.get("attributes"), dict):
         values["attributes"] = json.dumps(values["attributes"])
     given = {"day": DAY, "source": "sim", "format": "heph", "session": "a", "stream": "1"}
@@ -73,14 +73,15 @@ def commit(store, rows, *, options=None):
     )
 
 
-def commit_many(store, count, **values):
-    """A version with `count` rows that differ in `seq` only: 0, 1, 2 ..."""
+def commit_many(store, count, *, different=None, **values):
+    """A version with `count` rows that differ in `seq` only: 0, 1, 2 ... and in the columns that are `different`."""
     same = row(**values)
-    columns = [pa.repeat(pa.scalar(same[f.name], f.type), count) for f in SCHEMA]
-    columns[SCHEMA.names.index("seq")] = pa.array(range(count), pa.int64())
+    columns = {f.name: pa.repeat(pa.scalar(same[f.name], f.type), count) for f in SCHEMA}
+    for name, each in ({"seq": range(count)} | (different or {})).items():
+        columns[name] = pa.array(each, SCHEMA.field(name).type)
     write_deltalake(
         table_root(str(store)),
-        pa.Table.from_arrays(columns, schema=SCHEMA),
+        pa.table(columns, schema=SCHEMA),
         mode="append",
         post_commithook_properties=NO_HOOKS,
     )

@@ -1,4 +1,4 @@
-"""What the views make of a session that its client announced."""
+"""Test what the views make of a session that its client announced."""
 
 from __future__ import annotations
 

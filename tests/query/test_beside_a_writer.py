@@ -11,7 +11,7 @@ from tests.query.tables import dicts, make
 from tests.query.writer import ROWS
 
 WRITER = Path(__file__).with_name("writer.py")
-COMMITS = 60
+COMMITS = 36
 
 
 def test_every_answer_is_of_one_version_and_none_fails(tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from tests.forms import examples
 from tests.query.memory import Views
 from tests.query.tables import SECOND, clocked, row
 
@@ -49,7 +50,7 @@ def numbers(name, attributes):
     return found or [(name, None)]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.none() | st.just("load"), ATTRIBUTES), min_size=1, max_size=12))
 def test_a_counter_has_a_row_for_each_number_that_it_gave(views, counters):
     rows = [

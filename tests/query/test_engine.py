@@ -24,6 +24,7 @@ from tests.query.tables import (
     ask,
     clocked,
     commit,
+    commit_many,
     compact,
     dicts,
     gap,
@@ -163,18 +164,25 @@ def test_days_are_told_apart_by_their_directories(tmp_path):
 
 
 def test_a_hundred_thousand_rows_in_many_files_are_all_there(tmp_path):
-    rows = [
-        row(seq=i, name=f"n{i % 7}", start=i, end=i + i % 3, offset=90 * i, stream=str(i % 5))
-        for i in range(100_000)
-    ]
-    make(tmp_path, *(rows[i : i + 12_500] for i in range(0, len(rows), 12_500)))
+    make(tmp_path)
+    for first in range(0, 100_000, 12_500):
+        numbers = range(first, first + 12_500)
+        different = {
+            "seq": numbers,
+            "name": [f"n{i % 7}" for i in numbers],
+            "start": numbers,
+            "end": [i + i % 3 for i in numbers],
+            "offset": [90 * i for i in numbers],
+            "stream": [str(i % 5) for i in numbers],
+        }
+        commit_many(tmp_path, len(numbers), different=different)
     engine = Engine(str(tmp_path))
     answer = engine.ask('SELECT seq, name FROM spans ORDER BY "offset"')
     seen = []
     while page := answer.next_page():
         assert len(page) <= PAGE_ROWS
         seen += page
-    assert seen == [(r["seq"], r["name"]) for r in rows]
+    assert seen == [(i, f"n{i % 7}") for i in range(100_000)]
     (total,) = dicts(engine.ask("SELECT sum(ticks) AS ticks, count(*) AS spans FROM spans"))
     assert total == {"ticks": sum(i % 3 for i in range(100_000)), "spans": 100_000}
 
@@ -210,9 +218,9 @@ def test_what_takes_too_long_is_ended(tmp_path):
 def test_what_takes_too_long_is_ended_when_a_snapshot_is_looked_through_as_well(
     tmp_path, monkeypatch
 ):
-    """A large table is looked through for sessions that were read again."""
+    """A large table is looked through for rows of few kinds."""
     engine = Engine(make(tmp_path, [row()]), limits=Limits(seconds=0.2))
-    monkeypatch.setattr(catalog, "REPLACING", f"({ENDLESS})")
+    monkeypatch.setitem(catalog.KEPT, catalog.FEW_ROWS, f"FROM ({ENDLESS})")
     with pytest.raises(QueryError, match="time"):
         engine.ask("FROM events")
 
@@ -257,9 +265,18 @@ def test_a_limit_of_memory_is_kept_without_files_in_the_working_directory(tmp_pa
     monkeypatch.chdir(tmp_path / "here")
     limits = Limits(memory=Size.parse("60 MB"), threads=1)
     engine = Engine(str(tmp_path / "store"), limits=limits)
-    sql = "SELECT i, hash(i)::VARCHAR AS h FROM range(3000000) AS t(i) ORDER BY h"
+    sql = "SELECT i, hash(i)::VARCHAR AS h FROM range(1500000) AS t(i) ORDER BY h"
     assert engine.ask(sql).next_page()  # it is larger than that: spilled to disk
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_no_more_is_spilled_to_disk_than_may_be(tmp_path):
+    limits = Limits(memory=Size.parse("100 MB"), threads=1, spill=Size.parse("20 MB"))
+    engine = Engine(make(tmp_path, [row()]), limits=limits)
+    sql = "SELECT i, printf('%0100d', i) AS t FROM range(1500000) AS t(i) ORDER BY hash(i)"
+    with pytest.raises(QueryError, match="max_temp_directory_size"):
+        engine.ask(sql)
+    assert len(dicts(engine.ask("FROM events"))) == 1
 
 
 def test_another_thread_can_end_a_statement(tmp_path):

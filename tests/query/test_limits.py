@@ -58,8 +58,8 @@ def rooms(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("sql", SLOW)
 def test_what_takes_too_long_is_ended_whatever_it_does(store, rooms, sql):
-    held = tailrace.open(store, limits=Limits(seconds=1.5, threads=1))
-    with held as opened, pytest.raises(QueryError, match=r"longer than its limit of 1500 ms"):
+    held = tailrace.open(store, limits=Limits(seconds=0.5, threads=1))
+    with held as opened, pytest.raises(QueryError, match=r"longer than its limit of 500 ms"):
         opened.sql(sql).arrow()
     assert tailrace.open(store).events().count() == 2
 
@@ -81,9 +81,8 @@ def test_what_needs_too_much_is_ended_before_it_has_it(store, rooms, sql):
         with pytest.raises(QueryError, match=r"(?i)memory"):
             list(opened.sql(sql))
         assert len(list(opened.events())) == 2
-    most = max(
-        before, (MEMORY + 200 * 2**20) // 1024
-    )  # what the engine takes by itself is not much
+    # The engine takes some by itself, and a process that is forked has what its parent had.
+    most = max(before, (MEMORY + 400 * 2**20) // 1024)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= most
 
 

@@ -1,4 +1,4 @@
-"""What a collector awaits, asked beside a snapshot: commits that come in between make no answer too good."""
+"""Test what a collector awaits, asked beside a snapshot: commits that come in between make no answer too good."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tailrace.query.completeness import completeness
 from tailrace.query.engine import Engine
 from tailrace.query.live import OVERTAKEN, TRIES, AwaitedEvents, Live, beside
-from tests.query.tables import commit, make, row
+from tests.query.tables import commit, gap, make, row
 
 HOLE = Live(awaited=(AwaitedEvents("sim", "heph", "a", "1", 3),))
 
@@ -49,3 +49,11 @@ def test_a_quiet_table_is_asked_about_once(store):
     asked = []
     assert beside(Engine(store), lambda: asked.append(1) or HOLE) is HOLE
     assert asked == [1]
+
+
+def test_whatever_producers_claim_the_answer_says_what_is_missing(tmp_path):
+    """Sums that no column holds are those of its greatest number."""
+    most = 2**63 - 1
+    gaps = [gap(most, 1, stream=str(n), offset=n) for n in range(3)]
+    engine = Engine(make(tmp_path / "store", [row(seq=0), *gaps]))
+    assert completeness(engine).missing == {"network": most}

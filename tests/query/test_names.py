@@ -265,7 +265,7 @@ def look_up(groups, ages, given_, at, key):
     return None
 
 
-# What becomes of the question
+# The question
 
 
 def test_what_is_not_known_is_still_asked_for(views):

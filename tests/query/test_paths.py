@@ -69,7 +69,7 @@ def store(tmp_path_factory):
 
 
 def tells(text, store, tmp_path):
-    """What of the host stands in a text."""
+    """Return what a text says of the host."""
     places = {store, "secret-project", "secret-store", str(tmp_path), sys.prefix, "tailrace-query-"}
     return [place for place in (*places, "/root", "/home", "/usr", "/tmp") if place in text]  # noqa: S108
 

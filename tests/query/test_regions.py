@@ -7,13 +7,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 
+from tailrace.analysis.statistics import statistics
+from tailrace.query.completeness import completeness
 from tailrace.query.engine import Engine
 from tailrace.query.regions import regions_of
 from tailrace.query.statistics import Bounds
+from tailrace.query.window import Window
+from tests.forms import examples
 from tests.query.opened import opened_in
-from tests.query.tables import DAY, SECOND, clocked, make, row
+from tests.query.tables import DAY, SECOND, clocked, gap, make, row, session
 
 FILES = 12
 
@@ -34,7 +38,7 @@ def store(tmp_path_factory):
 def files_opened(store, sql, parameters=()):
     """The answer, and how many files were opened for it once its views had been prepared.
 
-    The first file has a row without a time, which might get one from its clock."""
+    The first file has a row without a time, which is of no event and gets none."""
     engine = Engine(store)
     engine.count("FROM events UNION ALL BY NAME FROM spans")
     with opened_in(Path(store) / "events" / f"day={DAY}") as names:
@@ -48,8 +52,8 @@ def files_opened(store, sql, parameters=()):
     [
         ("SELECT count(*) FROM spans WHERE start BETWEEN 41 AND 48", (), 8, 1),
         ("SELECT count(*) FROM spans WHERE start >= ? AND start < ?", (38, 42), 4, 2),
-        ("SELECT count(*) FROM spans AS s WHERE s.time > $t AND s.name IS NULL", {"t": 1115}, 4, 2),
-        ("SELECT count(*) FROM spans WHERE 1110 <= time", (), 10, 2),
+        ("SELECT count(*) FROM spans AS s WHERE s.time > $t AND s.name IS NULL", {"t": 1115}, 4, 1),
+        ("SELECT count(*) FROM spans WHERE 1110 <= time", (), 10, 1),
         ("SELECT count(*) FROM events WHERE stream = '1' AND kind = 'span'", (), 40, 4),
         ("SELECT count(*) FROM spans WHERE seq IN (5, 115)", (), 2, FILES),
         ("SELECT count(*) FROM spans WHERE (seq = 5 OR seq = 14) AND starts_with(source, 's')", (), 2, 2),
@@ -65,6 +69,25 @@ def test_a_narrow_question_opens_the_files_that_may_have_its_rows(
     rows, names = files_opened(store, sql, parameters)
     assert rows == [(count,)]
     assert names in ({opened} if opened < FILES else {FILES, FILES + 1})
+
+
+@pytest.mark.parametrize(
+    ("gaps", "few"), [([], True), ([gap(3, 5, session="worded")], True), ([gap(3, 5)], False)]
+)
+def test_what_a_narrow_answer_lacks_is_found_in_few_files(tmp_path, gaps, few):
+    """Events are looked through only for sessions with gaps of which no word says when they were open."""
+    words = [session("open", session="worded", opened=1000), *gaps]
+    spans = [[row(start=f, end=f + 1, time=1000 + 10 * f, offset=f)] for f in range(FILES)]
+    engine = Engine(make(tmp_path, words, *spans))
+    engine.count("FROM gaps")
+    window = Window(since=1029, until=1031)
+    with opened_in(tmp_path / "events" / f"day={DAY}") as names:
+        found = completeness(engine, window.scope)
+        figures = statistics(engine, window, self_time=False)
+    assert (sum(found.missing.values()), found.selected) == (3 * len(gaps), True)
+    assert [each.ended for each in figures] == [1]
+    # The database opens one more to learn the columns, and the first one of all whenever it binds a view.
+    assert len(names) <= 3 if few else len(names) == FILES + 1
 
 
 def test_what_narrows_nothing_is_found(store):
@@ -97,6 +120,23 @@ def test_a_begin_is_superseded_by_a_span_in_a_file_that_is_left_out(tmp_path):
     assert list(engine.rows("SELECT open FROM spans WHERE start < 50")) == [(False,)]
 
 
+@pytest.mark.parametrize("column", ["start", "time"])
+def test_narrow_questions_one_after_another_find_the_open_spans_of_each(tmp_path, column):
+    """Only begins of the regions that were asked for are compared with spans."""
+
+    def begin(number):
+        return row("begin", start=number, time=number, stream="1", offset=number)
+
+    starts = range(0, 200, 10)
+    ended = [row(start=at, end=at + 1, time=at, stream="1", offset=at) for at in starts[::2]]
+    engine = Engine(make(tmp_path, [begin(at) for at in starts], ended[:5], ended[5:]))
+    for least in (0, 45, 0, 130, *range(0, 190, 7)):
+        asked = f"SELECT start, open FROM spans WHERE {column} BETWEEN {least} AND {least + 30} ORDER BY ALL"  # noqa: S608 - numbers
+        found = list(engine.rows(asked))
+        assert found == [(at, at % 20 == 10) for at in starts if least <= at <= least + 30]
+    assert list(engine.rows("SELECT count(*) FILTER (open), count(*) FROM spans")) == [(10, 20)]
+
+
 def test_a_row_that_gets_its_time_from_its_clock_is_never_left_out(tmp_path):
     store = make(
         tmp_path,
@@ -104,6 +144,29 @@ def test_a_row_that_gets_its_time_from_its_clock_is_never_left_out(tmp_path):
         [clocked(epoch=1000, ticks_per_second=SECOND)],
     )
     assert list(Engine(store).rows("SELECT start FROM spans WHERE time = 1005")) == [(5,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT name AS kind FROM spans WHERE kind = 'step 60'", [("step 60",)]),
+        ('SELECT count(*) FROM (SELECT value AS "end" FROM counters WHERE "end" = 7)', [(1,)]),
+    ],
+)
+def test_a_name_of_the_statements_own_is_no_column_of_the_files(tmp_path, sql, expected):
+    """`spans` has no `kind`, so the word means what the statement calls so."""
+    spans = [[row(seq=n, start=n, name=f"step {n}")] for n in (10, 60, 70)]
+    counter = row("counter", seq=80, start=80, name="c", attributes={"value": 7})
+    store = make(tmp_path, [counter], *spans)
+    assert list(Engine(store).rows(sql)) == expected
+
+
+@pytest.mark.parametrize("prefix", ["a", "a\U0010ffff", "\ud7ff", "\U0010ffff", ""])
+def test_a_text_of_the_greatest_characters_begins_with_its_prefix(tmp_path, prefix):
+    streams = [f"{prefix}\U0010ffff\U0010ffffz", f"{prefix}\U0010ffff", "b"]
+    store = make(tmp_path, *([row(seq=n, stream=each)] for n, each in enumerate(streams)))
+    rows = Engine(store).rows("SELECT count(*) FROM spans WHERE starts_with(stream, ?)", [prefix])
+    assert list(rows) == [(sum(each.startswith(prefix) for each in streams),)]
 
 
 VALUES = st.none() | st.integers(-3, 3)
@@ -128,10 +191,10 @@ CONDITIONS = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(9, suppress_health_check=list(HealthCheck))
 @given(
     commits=st.lists(st.lists(ROWS, min_size=1, max_size=4), min_size=1, max_size=5),
-    conditions=st.lists(CONDITIONS, min_size=1, max_size=6), clock=st.booleans(),
+    conditions=st.lists(CONDITIONS, min_size=6, max_size=12), clock=st.booleans(),
 )  # fmt: skip
 def test_no_row_is_left_out(commits, conditions, clock):
     clocks = [[clocked(epoch=2, ticks_per_second=SECOND)]] if clock else []

@@ -1,4 +1,4 @@
-"""What the views make of the table: times, spans, gaps, sessions, streams."""
+"""Test what the views make of the table: times, spans, gaps, sessions, streams."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tailrace.ingest.record_rows import wall_times
 from tailrace.query.engine import Engine
 from tailrace.query.views import VIEWS
 from tailrace.store.lock import DirectoryLock
+from tests.forms import examples
 from tests.ingest.log import Log, heph_epoch, heph_event, run
 from tests.query.memory import Views
 from tests.query.tables import (
@@ -92,7 +93,7 @@ def test_a_later_word_about_the_clock_replaces_an_earlier_one(views):
     assert event["time"] == 7 + 2_000_000
 
 
-@settings(deadline=None)
+@examples(100)
 @given(
     st.lists(INT64 | st.none(), min_size=1, max_size=20),
     INT64,
@@ -359,6 +360,16 @@ def test_an_unknown_amount_is_a_gap_and_no_number(views):
     assert session_ == {"missing": 2, "unknown": True}
 
 
+def test_an_amount_of_none_is_known(views):
+    """Pieces of a line that cannot be read, which go on after a piece that was counted."""
+    rows = [row(seq=0), gap(1, reason="malformed"), gap(0, reason="malformed", missing=0, offset=1)]
+    gaps = views.of(rows, 'SELECT "count", remaining FROM all_gaps ORDER BY "offset"')
+    assert [tuple(each.values()) for each in gaps] == [(1, 1), (0, 0)]
+    assert views.of(rows, "SELECT remaining FROM gaps") == [{"remaining": 1}]
+    (session_,) = views.of(rows, "SELECT missing, unknown FROM sessions")
+    assert session_ == {"missing": 1, "unknown": False}
+
+
 def test_a_gap_says_how_it_is_known(views):
     rows = [
         row("gap", name="truncated", attributes={"count": 0, "detail": "stale_tail"}),
@@ -423,7 +434,7 @@ def test_a_session_is_all_that_was_said_of_it(views):
     assert first == {
         "source": "sim", "format": "heph", "session": "a", "opened": 50, "closed": "eof",
         "closed_at": 99, "continues": None, "peer": "10.0.0.1:5", "transport": "tcp", "run": None,
-        "clock": "clk", "ticks_per_second": 1e9, "epoch": 1, "clock_offset": None,
+        "rank": None, "node": None, "job": None, "clock": "clk", "ticks_per_second": 1e9, "epoch": 1, "clock_offset": None,
         "totals": '{"begin":4}', "rows": 8,
         "events": 1, "missing": 3, "unknown": False, "state": "ended",
     }  # fmt: skip

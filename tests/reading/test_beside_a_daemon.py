@@ -22,8 +22,13 @@ def test_every_snapshot_is_a_beginning_of_what_was_sent_and_nothing_is_missing(c
             emitter.event("sent", number=number)
             if number % 1000 == 0:
                 emitter.flush(10)
+                looked.wait(
+                    10
+                )  # so that there are several beginnings, however slow this machine is
+                looked.clear()
         emitter.close(10)
 
+    looked = threading.Event()
     thread = threading.Thread(target=send)
     thread.start()
     heights = [0]
@@ -37,6 +42,7 @@ def test_every_snapshot_is_a_beginning_of_what_was_sent_and_nothing_is_missing(c
             assert seqs.to_list() == list(range(len(seqs)))
             heights.append(len(seqs))
             assert heights[-1] >= heights[-2]
+            looked.set()
         thread.join()
         assert store.events(stream=7, name="sent").count() == EVENTS
     assert len(set(heights)) > 3

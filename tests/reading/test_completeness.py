@@ -1,4 +1,4 @@
-"""What is missing of an answer: of exactly those rows where that can be told, of more where not."""
+"""Test what is missing of an answer: of exactly those rows where that can be told, of more where not."""
 
 from __future__ import annotations
 

@@ -21,6 +21,9 @@ FIGURES = {
 }
 """The figures to compare, by the words that users know them by: attributes of `SpanStatistics`."""
 
+UNKNOWN = "unknown"
+"""The word for a change of which a run that has the group lacks the figure."""
+
 
 class FigureChange(NamedTuple):
     """A group in both runs, of which either may lack it. Figures are None where nothing has ended."""
@@ -53,12 +56,12 @@ class FigureChange(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Return the change in words: a percentage, `new`, `gone`, or `unknown`."""
+        """Return the change in words: a percentage, `new`, `gone`, or `UNKNOWN`."""
         if self.before is None:
             return "new"
         if self.after is None:
             return "gone"
-        return "unknown" if self.growth is None else f"{self.growth:+.1%}"
+        return UNKNOWN if self.growth is None else f"{self.growth:+.1%}"
 
 
 def changes(

@@ -18,6 +18,9 @@ from tailrace.analysis.innermost import LaneSpan, shares
 from tailrace.query.engine import Engine
 from tailrace.query.window import Window
 
+_LAST = 2**63 - 2
+"""The last time behind which there is another one."""
+
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 Group = tuple[str | None, ...]
@@ -50,8 +53,9 @@ _MEASURED = f"""
 SELECT s.*, c.ticks_per_second,
   CASE WHEN CASE WHEN open THEN {_HAS_RATE} ELSE duration IS NOT NULL END THEN 'ns' ELSE 'ticks' END AS unit,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
-FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
+FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
+"""Spans that meet a condition, which stands beside the view's name, so that it chooses files (`query.regions`)."""
 
 
 def statistics(
@@ -67,7 +71,7 @@ def statistics(
     rows = window.rows
     sql = (
         f"SELECT {keys}unit, count(length), count(*) FILTER (open), sum(length)::HUGEINT, min(length),"  # noqa: S608 - our own words
-        f" {percentiles}, max(length) FROM ({_MEASURED}) WHERE {rows.sql} GROUP BY {places}"
+        f" {percentiles}, max(length) FROM ({_MEASURED.format(rows=rows.sql)}) GROUP BY {places}"
     )
     found = list(engine.rows(sql, rows.values))
     selves = _selves(engine, window, by) if self_time else {}
@@ -100,18 +104,21 @@ def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[Group | None, str, flo
 def _in_lanes(engine: Engine, window: Window, by: Sequence[Key]) -> Iterator[Any]:
     """Yield the ended spans of the window, and the spans behind the window that its last spans may contain,
     lane by lane in the order of their starts."""
-    inside, reached = window.rows, window._replace(until=None).rows
-    horizon, values = "", inside.values + reached.values
-    if window.until is not None:
-        horizon = (
-            " AND time <= (SELECT max(greatest(time, time::HUGEINT + duration)) FROM spans"  # noqa: S608 - our own words
-            f" WHERE {inside.sql} AND NOT open)"
-        )
-        values += inside.values
+    inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
         f'SELECT source, session, stream, substream, start, "end", {inside.sql}, ticks_per_second, unit{keys}'  # noqa: S608 - our own words
-        f" FROM ({_MEASURED}) WHERE NOT open AND {reached.sql}{horizon}"
+        f" FROM ({_MEASURED.format(rows=reached.sql)}) WHERE NOT open"
         ' ORDER BY source, session, stream, substream, start, "end" DESC, depth, "offset"'
     )
-    return engine.rows(sql, values)
+    return engine.rows(sql, inside.values + reached.values)
+
+
+def _horizon(engine: Engine, window: Window) -> int | None:
+    """Return the time behind which no span lies that one of the window may contain; None without a bound."""
+    if window.until is None:
+        return None
+    rows = window.rows
+    sql = f"SELECT max(greatest(time, time::HUGEINT + duration)) FROM spans WHERE {rows.sql} AND NOT open"  # noqa: S608 - our own words
+    ((last,),) = engine.rows(sql, rows.values)
+    return window.until if last is None else min(int(last), _LAST) + 1

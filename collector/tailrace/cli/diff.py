@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from tailrace.analysis.difference import FIGURES, FigureChange, changes, exceeding
+from tailrace.analysis.difference import FIGURES, UNKNOWN, FigureChange, changes, exceeding
 from tailrace.cli import ExitCode
 from tailrace.cli.options import (
     GAPS,
@@ -16,10 +16,11 @@ from tailrace.cli.options import (
     complete_option,
     config_option,
     json_option,
+    labels,
     load_config,
 )
 from tailrace.cli.stats import by_option
-from tailrace.cli.store import open_store
+from tailrace.cli.store import named_run, open_store
 from tailrace.errors import QueryError, UnknownError
 from tailrace.terminal import printable
 from tailrace.units import counted
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tailrace.analysis.statistics import SpanStatistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Completeness
+    from tailrace.query.filters import RunLabel
 
 
 class Run(NamedTuple):
@@ -53,6 +55,20 @@ class Run(NamedTuple):
 @click.option("--until-a", type=Moment(), help="Take only spans of A that begin before this time.")
 @click.option("--since-b", type=Moment(), help="Take only spans of B that begin then or later.")
 @click.option("--until-b", type=Moment(), help="Take only spans of B that begin before this time.")
+@click.option(
+    "--label-a",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=labels,
+    help="Take only sessions of A with this label.",
+)
+@click.option(
+    "--label-b",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=labels,
+    help="Take only sessions of B with this label.",
+)
 @by_option
 @click.option(
     "--figure",
@@ -86,6 +102,8 @@ def command(
     until_a: int | None,
     since_b: int | None,
     until_b: int | None,
+    label_a: tuple[RunLabel, ...],
+    label_b: tuple[RunLabel, ...],
     words: tuple[str, ...],
     figure: str,
     names: tuple[str, ...],
@@ -98,6 +116,7 @@ def command(
 
     A and B are each a store (directory or URL) or the certificate of a run; both may be the same store with
     different sessions or times. A group that only one run has is `new` or `gone`, and exceeds no threshold.
+    Standard error names a group that exceeds none because its spans are still open in one run (`unknown`).
     The last lines say what is missing from A and from B. An incomplete run can hide what grew: demand
     completeness with --complete-only. With --threshold, no group to compare is an error."""
     from tailrace.analysis.grouping import parse
@@ -105,14 +124,34 @@ def command(
     by = parse(words)
     own = figure == "self"
     runs = [
-        _read(config, a, by, (sources, session_a, since_a, until_a), own=own, demand=complete_only),
-        _read(config, b, by, (sources, session_b, since_b, until_b), own=own, demand=complete_only),
+        _read(
+            config,
+            a,
+            by,
+            (sources, session_a, since_a, until_a, label_a),
+            own=own,
+            demand=complete_only,
+        ),
+        _read(
+            config,
+            b,
+            by,
+            (sources, session_b, since_b, until_b, label_b),
+            own=own,
+            demand=complete_only,
+        ),
     ]
     found = _named(changes(runs[0].statistics, runs[1].statistics, figure), names)
     if threshold is not None and not any(each.growth is not None for each in found):
         raise QueryError(f"no group has a {figure} in both {a} and {b}, so nothing was compared")
     over = [] if threshold is None else exceeding(found, threshold)
     _print(runs, found, [key.word for key in by], figure, as_json=as_json)
+    for each in found if threshold is not None else ():
+        if each.word == UNKNOWN:
+            text = (
+                f"{figure} of {_of(each)} was not compared: in one run, none of its spans has ended"
+            )
+            click.echo(printable(f"tailrace: {text}"), err=True)
     for each in over:
         click.echo(printable(f"tailrace: {figure} of {_of(each)} grew by {each.word}"), err=True)
     if over:
@@ -123,7 +162,7 @@ def _read(
     config: Path | None,
     path: str,
     by: Sequence[Key],
-    chosen: tuple[tuple[str, ...], tuple[str, ...], int | None, int | None],
+    chosen: tuple[tuple[str, ...], tuple[str, ...], int | None, int | None, tuple[RunLabel, ...]],
     *,
     own: bool,
     demand: bool,
@@ -133,15 +172,13 @@ def _read(
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
     from tailrace.reading.question import Filters
-    from tailrace.run import certificate as certificates
 
-    sources, sessions, since, until = chosen
-    store = path
-    if "://" not in path and Path(path).is_file():
-        certificate = certificates.read(Path(path))
-        store = certificate.store
-        sessions = sessions or tuple(sorted({each.session for each in certificate.streams}))
-    window = Filters(sources or None, sessions or None, None, since, until).window
+    sources, sessions, since, until, labelled = chosen
+    store, of_run = named_run(path)
+    sessions = sessions or of_run
+    window = Filters(
+        sources or None, sessions or None, None, since, until, labels=labelled or None
+    ).window
     engine, live = open_store(load_config(config, store), window.selection)
     whole = completeness(engine, window.scope, live)
     if demand:

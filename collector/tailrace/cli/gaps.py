@@ -12,7 +12,9 @@ import click
 
 from tailrace.cli.options import (
     config_option,
+    job_options,
     json_option,
+    label_option,
     load_config,
     session_option,
     source_option,
@@ -23,7 +25,7 @@ from tailrace.units import counted
 
 if TYPE_CHECKING:
     from tailrace.query.answer import Page
-    from tailrace.query.filters import Selection
+    from tailrace.query.filters import JobFilter, RunLabel, Selection
     from tailrace.query.live import Live
 
 COLUMNS = (
@@ -42,6 +44,8 @@ AWAITED = "awaited"
 @json_option("Print one JSON object for each gap, with all columns.")
 @source_option
 @session_option
+@label_option
+@job_options
 @click.option("--all", "everything", is_flag=True, help="Also show gaps that were healed.")
 def command(
     config: Path | None,
@@ -50,6 +54,8 @@ def command(
     as_json: bool,
     source: str | None,
     session: str | None,
+    labels: tuple[RunLabel, ...],
+    job: JobFilter,
     everything: bool,
 ) -> None:
     """List what is missing: one line for each gap, without the events that arrived later.
@@ -67,7 +73,7 @@ def command(
     from tailrace.query.filters import Selection
     from tailrace.query.views import GAPS
 
-    selection = Selection.of_options(source, session)
+    selection = Selection.of_options(source, session, labels, job)
     engine, live = open_store(loaded, selection)
     view = "all_gaps" if everything else "gaps"
     condition = selection.condition

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -15,6 +16,7 @@ from tailrace.chosen import choose
 from tailrace.cli import report
 from tailrace.config.load import Loaded
 from tailrace.errors import ConfigError, QueryError
+from tailrace.query.filters import JobFilter, RunLabel
 from tailrace.units import Duration, Size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +35,76 @@ store_option = click.option(
 source_option = click.option("--source", metavar="NAME", help="Show only this source.")
 session_option = click.option(
     "--session", metavar="ID", help="Show only sessions whose id begins with this."
+)
+
+
+def labels(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> tuple[RunLabel, ...]:
+    """Return the labels that an option was given, as KEY=VALUE."""
+    return tuple(map(_label, given))
+
+
+def _label(text: str) -> RunLabel:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.BadParameter(f"{text!r} is not a label, as in revision=4a5b6c")
+    return RunLabel(key, value)
+
+
+label_option = click.option(
+    "--label",
+    "labels",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=labels,
+    help="Take only sessions of runs with this label; repeatable: a session must have all.",
+)
+
+
+def job_options(command: F) -> F:
+    """Add --rank, --node and --job, which a command receives as `job`."""
+
+    @wraps(command)
+    def with_job(
+        *arguments: object,
+        ranks: tuple[int, ...],
+        nodes: tuple[str, ...],
+        jobs: tuple[str, ...],
+        **options: object,
+    ) -> object:
+        job = JobFilter(ranks or None, nodes or None, jobs or None)
+        return command(*arguments, job=job, **options)
+
+    found: Any = with_job
+    for option in reversed(_JOB):
+        found = option(found)
+    return cast("F", found)
+
+
+_JOB = (
+    click.option(
+        "--rank",
+        "ranks",
+        metavar="N",
+        type=click.IntRange(min=0),
+        multiple=True,
+        help="Take only sessions of this rank of a job; repeatable.",
+    ),
+    click.option(
+        "--node",
+        "nodes",
+        metavar="NAME",
+        multiple=True,
+        help="Take only sessions of jobs that ran on this node; repeatable.",
+    ),
+    click.option(
+        "--job",
+        "jobs",
+        metavar="ID",
+        multiple=True,
+        help="Take only sessions of this job; an id without a step takes all steps; repeatable.",
+    ),
 )
 
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
@@ -124,11 +196,14 @@ _WINDOW = (
         " a zone), or Unix nanoseconds.",
     ),
     click.option("--until", type=Moment(), help="Take only what begins before this time."),
+    label_option,
 )
 
 
 def window_options(command: F) -> F:
-    """Add the options that select rows: --source, --session, --stream, --since and --until."""
+    """Add the options that select rows: --source, --session, --stream, --since, --until, --label, and those of
+    `job_options`."""
+    command = job_options(command)
     for option in reversed(_WINDOW):
         command = option(command)
     return command

@@ -62,7 +62,7 @@ def command(
 ) -> None:
     """Run a statement in DuckDB's SQL; "-" reads it from standard input.
 
-    The views are events, spans, counters, gaps, sessions and streams; `DESCRIBE spans` lists the columns of one.
+    The views are events, spans, counters, gaps, sessions, streams, labels and nesting; `DESCRIBE spans` lists the columns of one.
     All views show the table as it was when the command began. If anything is missing from the table, or
     from the source, or is still awaited, standard error says so, whatever the statement asks.
 

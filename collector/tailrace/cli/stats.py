@@ -21,6 +21,7 @@ from tailrace.units import counted
 
 if TYPE_CHECKING:
     from tailrace.analysis.statistics import SpanStatistics
+    from tailrace.query.filters import JobFilter, RunLabel
 
 by_option = click.option(
     "--by",
@@ -56,6 +57,8 @@ def command(
     streams: tuple[str, ...],
     since: int | None,
     until: int | None,
+    labels: tuple[RunLabel, ...],
+    job: JobFilter,
     words: tuple[str, ...],
     *,
     as_json: bool,
@@ -78,7 +81,15 @@ def command(
     from tailrace.reading.question import Filters
 
     by = parse(words)
-    window = Filters(sources or None, sessions or None, streams or None, since, until).window
+    window = Filters(
+        sources or None,
+        sessions or None,
+        streams or None,
+        since,
+        until,
+        labels=labels or None,
+        job=job,
+    ).window
     engine, live = open_store(loaded, window.selection)
     whole = completeness(engine, window.scope, live)
     if complete_only:

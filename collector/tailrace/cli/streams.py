@@ -12,7 +12,9 @@ from tailrace.cli.options import (
     GAPS,
     complete_option,
     config_option,
+    job_options,
     json_option,
+    label_option,
     load_config,
     session_option,
     source_option,
@@ -24,6 +26,7 @@ from tailrace.units import counted
 if TYPE_CHECKING:
     from tailrace.query.answer import Page
     from tailrace.query.completeness import Completeness
+    from tailrace.query.filters import JobFilter, RunLabel
 
 # Shares are rounded down, so that only a complete stream shows 100 %.
 TABLE = """
@@ -43,6 +46,8 @@ FROM streams
 @json_option("Print one JSON object for each stream, with all columns.")
 @source_option
 @session_option
+@label_option
+@job_options
 @complete_option
 def command(
     config: Path | None,
@@ -51,6 +56,8 @@ def command(
     as_json: bool,
     source: str | None,
     session: str | None,
+    labels: tuple[RunLabel, ...],
+    job: JobFilter,
     complete_only: bool,
 ) -> None:
     """List the streams, and how complete each is.
@@ -68,7 +75,7 @@ def command(
     from tailrace.query.filters import Selection
     from tailrace.query.views import STREAMS
 
-    selection = Selection.of_options(source, session)
+    selection = Selection.of_options(source, session, labels, job)
     engine, live = open_store(loaded, selection)
     whole = completeness(engine, Scope.of(selection), live)
     if complete_only:

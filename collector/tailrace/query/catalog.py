@@ -10,20 +10,24 @@ lists the catalog gets all views.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NamedTuple, Protocol
 
 import duckdb
 
-from tailrace.model.columns import COLUMNS, Column
+from tailrace.model.columns import COLUMNS, FEW_KINDS, Column
 from tailrace.query.names import GIVEN, NAMES
-from tailrace.query.parts import HIDE, KEPT, PARTS, REPLACING, SHOWN, SHOWN_EXCEPT_HIDDEN
+from tailrace.query.parts import FOUND, HIDE, KEPT, OPEN, PARTS, SHOWN, SHOWN_EXCEPT_HIDDEN
 from tailrace.query.rows import RowFacts, row_views
+from tailrace.query.statistics import Bounds, Region, started_in
 from tailrace.query.views import TYPES, VIEWS
 
 _BASE = "part.shown"
 """The view of `stored` that all others are made from."""
+
+FEW_ROWS = "part.kept_few"
+"""The table of `KEPT` that all others of it are made from."""
 
 _HEAD = re.compile(r"^CREATE (MACRO|VIEW) ([\w.]+)", re.MULTILINE)
 _INNER = re.compile(r"\bpart\.\w+|\ball_gaps\b")
@@ -33,38 +37,34 @@ _LISTING = frozenset({"describe", "information_schema", "show"})
 _LISTING_PREFIXES = ("duckdb_", "pg_", "pragma", "sqlite_")
 """Words, and beginnings of words, of statements that list what there is."""
 
-_KINDS = {
-    "part.kept_sessions": ("session",),
-    "part.kept_names": ("name",),
-    "part.kept_findings": ("gap", "heal"),
-    "part.kept_begins": ("begin",),
-    "part.kept_open": ("begin",),
-    "part.kept_ends": ("end",),
-}
-"""The kinds of rows in each of the tables in `KEPT`."""
-
-_OF_BEGINS = frozenset({"part.kept_open", "part.kept_ends"})
-"""The tables that are empty without begins."""
-
-_ALSO = {
+_MADE_OF = {
     "part.known": "part.kept_names",
-    "part.kept_open": "part.kept_begins",
-    "part.kept_ends": "part.kept_begins",
+    **dict.fromkeys((table for table in KEPT if table != FEW_ROWS), FEW_ROWS),
 }
 """Tables, and the tables that must be filled before them."""
 
+_FEW_REGIONS: list[Region] = [{"kind": Bounds(kind, kind)} for kind in FEW_KINDS]
+_BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
+_STARTS = f"SELECT count(*), count(start), min(start), max(start) FROM {_BEGINS}"  # noqa: S608 - our own words
 _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL)"
+
+REGIONS_KEPT = 8
+"""Narrow questions that are answered without a look at all begins of a snapshot."""
+
+Pick = Callable[[list[Region] | None], None]
+"""Lets `stored` read only files that may have rows of these regions; None for all files."""
+
+
+def _pick_all(_: list[Region] | None) -> None:
+    """Let `stored` read all that there is."""
 
 
 class Stated(Protocol):
     """The known facts of a snapshot before its files are read."""
 
-    def may_hold(self, kind: str) -> bool:
-        """Return whether there may be rows of a kind."""
-
     @property
-    def timed(self) -> bool:
-        """Return whether it is known that each row has a time."""
+    def untimed(self) -> int | None:
+        """Return how many rows have no time; None where that is unknown."""
 
 
 class Definition(NamedTuple):
@@ -85,11 +85,17 @@ class Catalog:
         self._stated: Stated | None = None
         self._filled: set[str] = set()
         self._timed_known = False
+        self._begun_in: list[str] = []
 
     @property
     def whole(self) -> bool:
         """Return whether the database has all views."""
         return self._defined.keys() >= _definitions(self._facts).keys()
+
+    @property
+    def timed(self) -> bool:
+        """Return whether it is known that each row has its time, if it can have one."""
+        return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
         """Note that `stored` has changed, so that tables of its rows must be filled again."""
@@ -97,76 +103,100 @@ class Catalog:
         self._filled.clear()
         self._facts = RowFacts()
         self._timed_known = False
+        self._begun_in = []
 
-    def prepare(self, connection: duckdb.DuckDBPyConnection, statement: str) -> None:
-        """Define what a statement names, and read what its views are based on. Raise DuckDB's errors."""
-        self._prepare(connection, _named_in(statement))
+    def prepare(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: str,
+        pick: Pick = _pick_all,
+        regions: list[Region] | None = None,
+    ) -> None:
+        """Define what a statement names, and read what its views are based on. Raise DuckDB's errors.
 
-    def prepare_all(self, connection: duckdb.DuckDBPyConnection) -> None:
+        The statement reads only rows of these regions."""
+        self._prepare(connection, _named_in(statement), pick, regions)
+
+    def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
         """Define all views. Raise DuckDB's errors."""
-        self._prepare(connection, _GENERAL)
+        self._prepare(connection, _GENERAL, pick, None)
 
-    def _prepare(self, connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    def _prepare(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        names: Iterable[str],
+        pick: Pick,
+        regions: list[Region] | None,
+    ) -> None:
         needed = _closure(names, _GENERAL)
-        tables = [table for table in KEPT if table in needed]
-        if not tables and _BASE not in needed:
+        if FEW_ROWS not in needed and _BASE not in needed:
             return self._define(connection, needed)
-        for table in ("part.kept_sessions", *tables):
-            if table not in self._filled:
-                self._fill(connection, table)
-                self._filled.add(table)
+        if FEW_ROWS not in self._filled:
+            pick(_FEW_REGIONS)
+            self._fill_few(connection)
+            pick(None)
         if not needed.isdisjoint(("part.timed_rows", "part.timed_spans")) and not self._timed_known:
             self._look_for_times(connection)
-            self._timed_known = True
         definitions = _definitions(self._facts)
-        return self._define(
-            connection, _closure((n for n in names if n in definitions), definitions)
-        )
+        needed = _closure((n for n in names if n in definitions or n in KEPT), definitions)
+        if _OPEN in needed:
+            self._fill_open(connection, pick, regions)
+        for table in KEPT:
+            if table in needed and table not in self._filled:
+                self._fill(connection, table)
+        return self._define(connection, needed)
 
-    def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Read the rows of a kind, and what follows from them."""
-        stated = self._stated
-        there = stated is None or any(map(stated.may_hold, _KINDS[table]))
-        if table in _OF_BEGINS:
-            there &= self._facts.begun
-        empty = "" if there else " LIMIT 0"
-        connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]}){empty}")
-        if table == "part.kept_sessions":
-            self._hide(connection)
-        elif table == "part.kept_begins":
-            self._facts = self._facts._replace(begun=there and self._any(connection, table))
-        elif table == "part.kept_names":
-            self._learn(connection)
-
-    def _hide(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Hide the sessions that others replace."""
-        replacing = self._any(connection, REPLACING.removeprefix("FROM "))
+    def _fill_few(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Read the rows of few kinds, and see what follows from them."""
+        connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
+        ((untimed, began, begun, late, asked, replacing),) = connection.execute(FOUND).fetchall()
         if replacing:
             self._define(connection, {"part.root"})
             connection.execute(HIDE)
         self._shown = SHOWN_EXCEPT_HIDDEN if replacing else SHOWN
         connection.execute(_show(self._shown))
+        timed = self._stated is not None and not began and self._stated.untimed == untimed
+        self._timed_known = timed
+        self._facts = RowFacts(begun=begun, asked=asked, late=late, untimed=not timed)
+        self._filled.add(FEW_ROWS)
 
-    def _learn(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Read the names that came late, if there are any."""
-        late = self._any(connection, "part.kept_names WHERE id IS NOT NULL")
-        asked = False
-        if self._any(connection, "part.kept_names"):
-            self._define(connection, _closure({"part.name_rows"}, _GENERAL))
-            asked = self._any(connection, "part.name_rows")
-        if asked:
+    def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
+        """Make a table of the rows of few kinds, and the names of a snapshot of those that came by key."""
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
+        if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
             connection.execute(GIVEN)
-        self._facts = self._facts._replace(late=late, asked=asked)
+        self._filled.add(table)
+
+    def _fill_open(
+        self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
+    ) -> None:
+        """Find the begins without a span among those in these regions, or in regions that were asked for before.
+
+        So the tables only ever gain rows, and a statement that another cursor has prepared may still run."""
+        wanted = started_in(regions, timed=self.timed)
+        if "true" in self._begun_in or wanted in self._begun_in:
+            return
+        self._begun_in.append(wanted if len(self._begun_in) < REGIONS_KEPT else "true")
+        condition = " OR ".join(self._begun_in)
+        connection.execute(
+            f"CREATE OR REPLACE TABLE {_BEGINS} AS FROM ({KEPT[_BEGINS]}) WHERE {condition}"
+        )
+        ((some, started, least, most),) = connection.execute(_STARTS).fetchall()
+        within = "true"
+        if not some:
+            within = "false"
+        elif started == some:
+            within = f"start BETWEEN {least} AND {most}"
+            pick([{"kind": Bounds("span", "span"), "start": Bounds(least, most)}])
+        connection.execute(f"CREATE OR REPLACE TABLE {_OPEN} AS {OPEN.format(within=within)}")
+        pick(None)
+        self._filled |= {_BEGINS, _OPEN}
 
     def _look_for_times(self, connection: duckdb.DuckDBPyConnection) -> None:
-        timed = self._stated is not None and self._stated.timed
-        untimed = not timed and connection.execute(_UNTIMED).fetchall()[0][0]
+        untimed = connection.execute(_UNTIMED).fetchall()[0][0]
         self._facts = self._facts._replace(untimed=untimed)
-
-    @staticmethod
-    def _any(connection: duckdb.DuckDBPyConnection, rows: str) -> bool:
-        return bool(connection.execute(f"SELECT EXISTS(FROM {rows})").fetchall()[0][0])
+        self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
         """Create views and macros that are not there yet, over no rows, since to bind a view opens files."""
@@ -239,8 +269,8 @@ def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[st
             found.add(name)
             if name in definitions:
                 waiting += definitions[name].needs
-            elif name in _ALSO:
-                waiting.append(_ALSO[name])
+            elif name in _MADE_OF:
+                waiting.append(_MADE_OF[name])
     return found
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import IncompleteError
 from tailrace.query.engine import Engine
-from tailrace.query.filters import RowCondition, Selection, all_of
+from tailrace.query.filters import RowCondition, Selection, Then, all_of, one_of
 from tailrace.query.live import NOBODY, Live
 from tailrace.units import counted
 
@@ -78,10 +78,14 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The subject of an answer: a selection, and a condition on the gaps and events that may concern it."""
+    """The subject of an answer: a selection, and a condition on the gaps that may concern it.
+
+    For a range of time, `rows` is the condition on events within it, and `then` says which sessions' gaps concern it."""
 
     selection: Selection
     gaps: RowCondition
+    rows: RowCondition = RowCondition("true")
+    then: Then | None = None
 
     @classmethod
     def of(cls, selection: Selection) -> Scope:
@@ -89,6 +93,11 @@ class Scope(NamedTuple):
 
 
 EVERYTHING = Scope.of(Selection())
+
+MISSING = "least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT"
+"""The sum of what gaps say, as SQL. Whatever producers claim, it fits into JSON."""
+
+_MOST = 2**63 - 1
 
 _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
@@ -100,18 +109,51 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
     if engine.empty:
         awaited = sum(each.events for each in live.of(scope.selection))
         return Completeness({}, 0, awaited, live.unasked, selected=False)
-    sql = (
-        "SELECT reason, sum(remaining)::BIGINT, count(*) - count(remaining) FROM gaps"  # noqa: S608 - our own words
-        f" WHERE {scope.gaps.sql} GROUP BY reason ORDER BY reason"
-    )
-    rows = list(engine.rows(sql, scope.gaps.values))
+    found = _Missing(engine, scope)
     return Completeness(
-        missing={reason: count for reason, count, _ in rows if count},
-        unknown=sum(unknown for *_, unknown in rows),
+        missing=found.by_reason,
+        unknown=found.unknown,
         awaited=sum(each.events for each in live.of(scope.selection)),
         unasked=live.unasked,
         selected=_any_event(engine, scope),
     )
+
+
+class _Missing:
+    """The gaps that concern an answer, by reason."""
+
+    def __init__(self, engine: Engine, scope: Scope) -> None:
+        self.by_reason: dict[str, int] = {}
+        self.unknown = 0
+        gaps = scope.selection.gaps
+        sql = (
+            f"SELECT source, session, reason, {MISSING}, count(*) - count(remaining)"  # noqa: S608 - our own words
+            f" FROM gaps WHERE {gaps.sql} GROUP BY source, session, reason ORDER BY reason"
+        )
+        rows = list(engine.rows(sql, gaps.values))
+        if rows and scope.then is not None:
+            then = _open_then(engine, {row[:2] for row in rows}, scope.then)
+            rows = [row for row in rows if row[:2] in then]
+        for _, _, reason, count, unknown in rows:
+            self.unknown += unknown
+            if count:
+                self.by_reason[reason] = min(self.by_reason.get(reason, 0) + count, _MOST)
+
+
+_Session = tuple[str, str]
+
+
+def _open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Session]:
+    """Return which of these sessions may have been open then. Their events are looked through only if the collector's
+    words do not say so already."""
+    words = then.by_words
+    told = "SELECT source, session FROM part.worded_times WHERE"
+    found = {(a, b) for a, b in engine.rows(f"{told} {words.sql}", words.values)} & sessions
+    if rest := sessions - found:
+        times = all_of([one_of("session", sorted({s for _, s in rest})), then.by_times])
+        seen = "SELECT source, session FROM part.session_times WHERE"
+        found |= {(a, b) for a, b in engine.rows(f"{seen} {times.sql}", times.values)} & sessions
+    return found
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
@@ -119,6 +161,17 @@ def _any_event(engine: Engine, scope: Scope) -> bool:
     producer, so they count only if the question asks for them."""
     producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
-    chosen = all_of([scope.gaps, *([] if asked_for_own else [producers])])
-    sql = f"SELECT 1 FROM stored WHERE {_EVENTS} AND ({chosen.sql}) LIMIT 1"  # noqa: S608 - our own words
+    of_producers = [] if asked_for_own else [producers]
+    if scope.then is None:
+        return _is_any(engine, "", all_of([scope.gaps, *of_producers]))
+    if _is_any(engine, "", all_of([scope.rows, *of_producers])):
+        return True
+    times = scope.then.by_times
+    sessions = f"SEMI JOIN (SELECT source, session FROM part.session_times WHERE {times.sql}) USING (source, session)"  # noqa: S608 - our own words
+    chosen = all_of([scope.selection.gaps, *of_producers])
+    return _is_any(engine, sessions, chosen._replace(values=(*times.values, *chosen.values)))
+
+
+def _is_any(engine: Engine, joined: str, chosen: RowCondition) -> bool:
+    sql = f"SELECT 1 FROM stored {joined} WHERE {_EVENTS} AND ({chosen.sql}) LIMIT 1"  # noqa: S608 - our own words
     return any(True for _ in engine.rows(sql, chosen.values))

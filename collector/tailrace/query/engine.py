@@ -155,17 +155,19 @@ class Engine:
 
     def _prepare_all(self) -> None:
         self._pick(None)
-        self._catalog.prepare_all(self.connection)
+        self._catalog.prepare_all(self.connection, self._pick)
 
     def _prepare(self, sql: str, parameters: Parameters) -> None:
+        regions = regions_of(self.connection, sql, parameters)
         self._pick(None)
-        self._catalog.prepare(self.connection, sql)
-        if self.table.local:
-            self._pick(regions_of(self.connection, sql, parameters))
+        self._catalog.prepare(self.connection, sql, self._pick, regions)
+        self._pick(regions)
 
     def _pick(self, regions: list[Region] | None) -> None:
-        """Let `stored` read the files that may have rows of these regions; None for all files."""
-        picked = None if regions is None else self.table.picked(regions)
+        """Let `stored` read the files of a local table that may have rows of these regions; None for all files."""
+        if not self.table.local:
+            return
+        picked = None if regions is None else self.table.picked(regions, timed=self._catalog.timed)
         if picked != self._picked:
             read(self.connection, self.table.file_uris() if picked is None else picked)
             self._picked = picked
@@ -237,6 +239,7 @@ def connect(
     if room is None:
         weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
     connection.execute("SET VARIABLE watched = true")
+    _bound_spill(connection, limits)
     connection.execute("CREATE SCHEMA part; SET TimeZone = 'UTC'")
     if table.local:
         directories = f"{table.seen_at}/", f"{literal(table.seen_at)}/"
@@ -247,6 +250,15 @@ def connect(
     connection.execute("SET lock_configuration = true")
     show(connection, table)
     return connection
+
+
+def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
+    """Bound what is written to disk for lack of memory. DuckDB 2.0 ignores this bound in the configuration of `connect`."""
+    spill = limits.spill
+    if spill is None and limits.memory is not None:
+        spill = limits.memory * SPILL
+    if spill is not None:
+        connection.execute(f"SET max_temp_directory_size = '{int(spill)}B'")
 
 
 def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
@@ -327,9 +339,7 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
     if limits.seconds is not None:
         config["max_execution_time"] = max(1, round(limits.seconds * 1000))
     if limits.memory is not None:
-        spill_size = int(limits.memory) * SPILL if limits.spill is None else limits.spill
         config["memory_limit"] = f"{int(limits.memory * DATABASES_SHARE)}B"
-        config["max_temp_directory_size"] = f"{spill_size}B"
     if limits.threads is not None:
         config["threads"] = limits.threads
     return config

@@ -18,12 +18,16 @@ class RowCondition(NamedTuple):
     values: tuple[object, ...] = ()
 
 
+_PLACED = "(source, session) IN (SELECT source, session FROM part.places WHERE {})"
+_LABELLED = "(source, session) IN (SELECT source, session FROM labels WHERE key = ? AND value = ?)"
+
+
 def quote(text: str) -> str:
     """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def one_of(column: str, values: Sequence[str]) -> RowCondition:
+def one_of(column: str, values: Sequence[str | int]) -> RowCondition:
     if not values:
         return RowCondition("false")
     marks = ", ".join("?" * len(values))
@@ -43,17 +47,60 @@ def all_of(conditions: Sequence[RowCondition]) -> RowCondition:
     return _joined(" AND ", conditions, RowCondition("true"))
 
 
+class RunLabel(NamedTuple):
+    """A label of a run, by which its sessions are chosen."""
+
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+class JobFilter(NamedTuple):
+    """Ranks, nodes and jobs. A session must be of one of each; None does not restrict. A job takes all of its steps."""
+
+    ranks: tuple[int, ...] | None = None
+    nodes: tuple[str, ...] | None = None
+    jobs: tuple[str, ...] | None = None
+
+    @property
+    def conditions(self) -> Iterator[RowCondition]:
+        """Yield conditions on `part.places`."""
+        if self.ranks is not None:
+            yield one_of("rank", self.ranks)
+        if self.nodes is not None:
+            yield one_of("node", self.nodes)
+        for_each = RowCondition("job = ?"), RowCondition("starts_with(job, ? || '.')")
+        if self.jobs is not None:
+            yield any_of([RowCondition(c.sql, (job,)) for job in self.jobs for c in for_each])
+
+
 class Selection(NamedTuple):
-    """Sources, beginnings of session ids, and streams. None does not restrict."""
+    """Sources, beginnings of session ids, streams, labels, all of which a session must have, and where in a job it
+    ran. None does not restrict."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
     streams: tuple[str, ...] | None = None
+    labels: tuple[RunLabel, ...] | None = None
+    job: JobFilter = JobFilter()
 
     @classmethod
-    def of_options(cls, source: str | None, session: str | None = None) -> Self:
-        """Return the selection for the options `--source` and `--session`."""
-        return cls(None if source is None else (source,), None if session is None else (session,))
+    def of_options(
+        cls,
+        source: str | None,
+        session: str | None = None,
+        labels: tuple[RunLabel, ...] = (),
+        job: JobFilter = JobFilter(),  # noqa: B008 - cannot be changed
+    ) -> Self:
+        """Return the selection for the options `--source`, `--session`, `--label`, `--rank`, `--node` and `--job`."""
+        return cls(
+            None if source is None else (source,),
+            None if session is None else (session,),
+            labels=labels or None,
+            job=job,
+        )
 
     @property
     def condition(self) -> RowCondition:
@@ -67,16 +114,42 @@ class Selection(NamedTuple):
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 
     def _where(self, *more_sessions: str) -> Iterator[RowCondition]:
+        more = [one_of("session", more_sessions)] if more_sessions else []
         if self.sources is not None:
             yield one_of("source", self.sources)
         if self.sessions is not None:
-            more = [one_of("session", more_sessions)] if more_sessions else []
             yield any_of([begins_with("session", self.sessions), *more])
+        for label in self.labels or ():
+            yield any_of([RowCondition(_LABELLED, tuple(label)), *more])
+        if placed := list(self.job.conditions):
+            where = all_of(placed)
+            yield any_of([RowCondition(_PLACED.format(where.sql), where.values), *more])
 
     @staticmethod
     def _streams(streams: tuple[str, ...] | None) -> Iterator[RowCondition]:
         if streams is not None:
             yield one_of("stream", streams)
+
+
+class Then(NamedTuple):
+    """A range of time in which a session may have been open; see `Window`."""
+
+    since: int | None
+    until: int | None
+
+    @property
+    def by_times(self) -> RowCondition:
+        """Return the condition on `part.session_times`: a time that is unknown may be any."""
+        return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
+
+    @property
+    def by_words(self) -> RowCondition:
+        """Return a condition on `part.worded_times` that only sessions meet which also meet `by_times`."""
+        return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
+
+    def _both(self, since: str, until: str) -> RowCondition:
+        bounds = ((since, self.since), (until, self.until))
+        return all_of([RowCondition(sql, (at,)) for sql, at in bounds if at is not None])
 
 
 def _joined(word: str, conditions: Sequence[RowCondition], none: RowCondition) -> RowCondition:

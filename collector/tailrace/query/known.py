@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from tailrace.errors import UnknownError
 from tailrace.query.engine import Engine
-from tailrace.query.filters import RowCondition, Selection, all_of, begins_with, one_of
+from tailrace.query.filters import (
+    JobFilter,
+    RowCondition,
+    RunLabel,
+    Selection,
+    all_of,
+    begins_with,
+    one_of,
+)
 from tailrace.query.live import NOBODY, Live
 
 LISTED = 20
@@ -14,16 +22,16 @@ LISTED = 20
 
 
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
-    """Raise UnknownError for a source, session or stream that does not exist.
+    """Raise UnknownError for a source, session, stream, label, rank, node or job that does not exist.
 
     A source exists if it has a row or the running collector has it; a session or stream, if the selected
-    sources or sessions have it."""
-    sources, sessions, streams = selection
+    sources or sessions have it; labels, if a session has all of them; and so do ranks, nodes and jobs."""
+    sources, sessions, streams, labels, job = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}
         _refuse(engine, "source", [s for s in sources if s not in known], known, live)
     if sessions is not None:
-        within = selection._replace(sessions=None, streams=None)
+        within = Selection(sources)
         unknown = [
             s for s in sessions if not _is_there(engine, within, begins_with("session", [s]))
         ]
@@ -33,11 +41,45 @@ def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
         if unknown:
             _refuse(engine, "session", unknown, _values(engine, "session", within), live)
     if streams is not None:
-        within = selection._replace(streams=None)
+        within = Selection(sources, sessions)
         unknown = [s for s in streams if not _is_there(engine, within, one_of("stream", [s]))]
         unknown = [s for s in unknown if not any(each.stream == s for each in live.of(within))]
         if unknown:
             _refuse(engine, "stream", unknown, _values(engine, "stream", within), live)
+    if labels is not None:
+        _check_labels(engine, labels, live)
+    if any(job):
+        _check_job(engine, job, live)
+
+
+def _check_labels(engine: Engine, labels: Sequence[RunLabel], live: Live) -> None:
+    there = {RunLabel(key, value) for key, value in engine.rows("SELECT DISTINCT key, value FROM labels")}  # fmt: skip
+    unknown = [str(label) for label in labels if label not in there]
+    _refuse(engine, "label", unknown, map(str, there), live)
+    all_of_them = Selection(labels=tuple(labels)).condition
+    sql = f"SELECT 1 FROM labels WHERE {all_of_them.sql} LIMIT 1"  # noqa: S608 - our own words
+    if not list(engine.rows(sql, all_of_them.values)):
+        together = " and ".join(str(label) for label in labels)
+        raise UnknownError(f"{engine.table.root}: no session has the labels {together} together")
+
+
+def _check_job(engine: Engine, job: JobFilter, live: Live) -> None:
+    for what, wanted in (("rank", job.ranks), ("node", job.nodes), ("job", job.jobs)):
+        if wanted is None:
+            continue
+        sql = f"SELECT DISTINCT {what}::VARCHAR FROM part.places WHERE {what} IS NOT NULL"  # noqa: S608 - our own words
+        known = [value for (value,) in engine.rows(sql)]
+        step = "." if what == "job" else ""
+        unknown = [
+            text
+            for text in map(str, wanted)
+            if text not in known and not (step and any(k.startswith(text + step) for k in known))
+        ]
+        _refuse(engine, what, unknown, known, live)
+    together = all_of(list(job.conditions))
+    sql = f"SELECT 1 FROM part.places WHERE {together.sql} LIMIT 1"  # noqa: S608 - our own words
+    if not list(engine.rows(sql, together.values)):
+        raise UnknownError(f"{engine.table.root}: no session is of the rank, node and job together")
 
 
 def _refuse(

@@ -1,19 +1,19 @@
-"""Ask the collector of a store which events it still waits for, since the table does not show these yet."""
+"""Ask the collectors of a store which events it still waits for, since the table does not show these yet."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from tailrace.config.load import spool_path, store_path
-from tailrace.config.schema import OWN_SOURCE, Config
+from tailrace.config.load import shared_path, spool_path
+from tailrace.config.schema import MAIN, OWN_SOURCE, Config
 from tailrace.errors import NoAnswerError, TailraceError
 from tailrace.query.filters import Selection
-from tailrace.store.running import RunningCollector, find, is_finished
+from tailrace.store.running import RunningCollector, directories, find, is_finished
 
 
 class AwaitedEvents(NamedTuple):
@@ -28,8 +28,8 @@ class AwaitedEvents(NamedTuple):
 
 
 class Live(NamedTuple):
-    """The answer of a running collector: its `sources`, with or without rows, and the `awaited` events.
-    `unasked` is the reason why the collector gave no answer; both are empty then."""
+    """The answer of the running collectors: their `sources`, with or without rows, and the `awaited` events.
+    `unasked` is the reason why one of them gave no answer; the others' answers are there all the same."""
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[AwaitedEvents, ...] = ()
@@ -44,7 +44,7 @@ NOBODY = Live()
 """The answer where no collector runs: nothing is awaited."""
 
 UNFINISHED = (
-    "the last collector of this store was killed, and the next start will commit what it had received;"
+    "{whose} was killed, and its next start will commit what it had received;"
     " or it runs where this process cannot see it (in another container or on another host)"
 )
 
@@ -85,43 +85,64 @@ class _Status(msgspec.Struct):
     heartbeat: _Heartbeat
 
 
-def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Ask the collector that runs on this configuration's store, if one does.
-
-    For an answer that holds for a snapshot, see `beside`."""
-    try:
-        status = ask(config, _Status, environ)
-    except NoAnswerError as error:
-        return Live(unasked=str(error))
-    if status is None:
-        return NOBODY
-    own = {OWN_SOURCE} if status.heartbeat.interval_seconds else set()
-    awaited = (each for name, source in status.sources.items() for each in _awaited(name, source))
-    return Live(frozenset(status.sources.keys() | own), tuple(awaited))
-
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> T | None:
-    """Return the fields of `type_` from the status of the collector that runs on this configuration's store.
+class Asked(NamedTuple, Generic[T]):
+    """The answers of the collectors that run on a store, by their names. `unasked` says why others gave none, or may run
+    unseen; it is empty if there are no others."""
 
-    Return None if no collector runs and the last one finished. Raise NoAnswerError otherwise."""
-    store, spool = store_path(config, environ), Path(spool_path(config, environ))
-    directories = [spool] if "://" in store else [Path(store), spool]
-    daemon = find(directories[0], directories)
-    if daemon is not None:
-        return _status(config, daemon, type_)
-    if is_finished(directories[0]):
-        return None
-    raise NoAnswerError(UNFINISHED)
+    answers: dict[str, T]
+    unasked: str
+
+
+def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
+    """Ask the collectors that run on this configuration's store, if any do.
+
+    For an answer that holds for a snapshot, see `beside`."""
+    answers, unasked = ask(config, _Status, environ)
+    sources: set[str] = set()
+    awaited: list[AwaitedEvents] = []
+    for status in answers.values():
+        sources |= status.sources.keys()
+        sources |= {OWN_SOURCE} if status.heartbeat.interval_seconds else set()
+        for name, source in status.sources.items():
+            awaited += _awaited(name, source)
+    return Live(frozenset(sources), tuple(awaited), unasked)
+
+
+def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> Asked[T]:
+    """Ask each collector of this configuration's store that may run on this host for the fields of `type_` in its
+    status."""
+    shared = shared_path(config, environ)
+    answers: dict[str, T] = {}
+    unasked: list[str] = []
+    try:
+        found = directories(shared)
+    except OSError as error:
+        return Asked({}, f"{shared}: nobody can tell which collectors run: {error.strerror}")
+    for name, directory in found.items():
+        own = [Path(spool_path(config, environ))] if name == config.collector.name else []
+        daemon = find(directory, [directory, *own], name=name)
+        if daemon is None:
+            if not is_finished(directory):
+                whose = "the last collector of this store"
+                unasked.append(
+                    UNFINISHED.format(whose=whose if name == MAIN else f"collector {name}")
+                )
+            continue
+        try:
+            answers[name] = _status(config, daemon, type_)
+        except NoAnswerError as error:
+            unasked.append(str(error))
+    return Asked(answers, "; ".join(unasked))
 
 
 def beside(snapshot: Versioned, ask: Look) -> Live:
-    """Return what the collector still awaits of the events in a snapshot, which may first move to a newer
+    """Return what the collectors still await of the events in a snapshot, which may first move to a newer
     one.
 
-    `ask` asks the collector. A hole that is open in the snapshot stays awaited until its gap is
+    `ask` asks the collectors. A hole that is open in the snapshot stays awaited until its gap is
     committed, and a commit makes a newer snapshot. So an answer holds for a snapshot that was taken
     before the question and is still the newest after the answer. Raise StoreError."""
     for _ in range(TRIES):
@@ -134,7 +155,8 @@ def beside(snapshot: Versioned, ask: Look) -> Live:
 def _status(config: Config, daemon: RunningCollector, type_: type[T]) -> T:
     from tailrace.query import admin  # noqa: PLC0415 - HTTP and TLS, only where a collector runs
 
-    who = f"the collector that runs on this store (process {daemon.pid})"
+    which = "the collector" if daemon.name == MAIN else f"collector {daemon.name}"
+    who = f"{which} that runs on this store (process {daemon.pid})"
     if not daemon.addresses.get("admin"):
         raise NoAnswerError(f"{who} has no admin endpoint")
     try:
@@ -155,7 +177,7 @@ def _awaited(name: str, source: _Source) -> list[AwaitedEvents]:
 
 
 def _may_be(each: AwaitedEvents, selection: Selection) -> bool:
-    sources, sessions, streams = selection
+    sources, sessions, streams, *_ = selection
     return (
         (sources is None or each.source in sources)
         and (sessions is None or each.session is None or each.session.startswith(sessions))

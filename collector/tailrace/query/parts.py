@@ -92,6 +92,26 @@ SELECT source, session,
 FROM part.session_words
 GROUP BY source, session;
 
+-- The place of each session in a job, by its producer's announcement or, without one, by the collector, which knows
+-- its node and job, and the rank of a file in a rank's own directory.
+CREATE VIEW part.places AS
+SELECT source, session, coalesce(s.rank, o.rank) AS rank, coalesce(s.node, o.node) AS node, coalesce(s.job, o.job) AS job
+FROM (
+  SELECT source, session, part.root(session) AS root,
+    arg_max(try_cast(words ->> '$.rank' AS BIGINT), place) FILTER (name = 'tailrace.session') AS rank,
+    arg_max(words ->> '$.node', place) FILTER (name = 'tailrace.session') AS node,
+    arg_max(words ->> '$.job', place) FILTER (name = 'tailrace.session') AS job
+  FROM part.session_words
+  GROUP BY source, session
+) AS s
+LEFT JOIN (
+  SELECT source, session AS root, arg_max(try_cast(ours ->> '$.rank' AS BIGINT), place) AS rank,
+    arg_max(ours ->> '$.node', place) AS node, arg_max(ours ->> '$.job', place) AS job
+  FROM part.session_words
+  WHERE name = 'open'
+  GROUP BY source, session
+) AS o USING (source, root);
+
 -- The state of each session: whether it has ended, and whether a collector watches it. A session whose
 -- format announces its end (`ends` names the stream) is `unfinished?` if it has neither announced its
 -- end nor been closed, and its file rests or nobody watches. `waits` is a rest too: its writer lives.
@@ -148,7 +168,7 @@ ANTI JOIN part.kept_ends AS e
 -- All gap and heal rows. An amount of null means unknown.
 CREATE VIEW part.findings AS
 SELECT * EXCLUDE (missing),
-  CASE WHEN missing > 0 THEN missing END AS amount,
+  CASE WHEN missing >= 0 THEN missing END AS amount,
   part.member(attributes, '$.of') AS "of", part.member(attributes, '$.detail') AS detail
 FROM part.kept_findings;
 
@@ -211,40 +231,13 @@ GROUP BY source, format, session, stream;
 CREATE VIEW part.damaged_sources AS
 SELECT DISTINCT source FROM part.kept_findings WHERE kind = 'gap' AND session = 'damaged';
 
--- The stored events of each stream. Rows that were stored before the clock was known get their times
--- from their first and last start.
-CREATE VIEW part.seen_events AS
-SELECT source, format, session, stream,
-  min(seq) AS first_seq, max(seq) AS last_seq,
-  count(*) FILTER (kind NOT IN ('begin', 'end')) AS events,
-  min(time) AS first_time, max(time) AS last_time,
-  min(start) FILTER (time IS NULL) AS first_start, max(start) FILTER (time IS NULL) AS last_start
-FROM part.shown
-WHERE kind IN ('span', 'begin', 'end', 'instant', 'counter', 'annotation')
-GROUP BY source, format, session, stream;
-
--- The time span in which each session may have had events: from its first byte, or earliest event, to
--- its close, or latest event. Null means unknown; `ends` is null while the session is open.
-CREATE VIEW part.session_times AS
-SELECT source, session,
-  least(r.opened, s.first_time, part.ticks_ns(s.first_start, c.epoch, c.ticks_per_second)) AS begins,
-  CASE WHEN w.closed THEN
-    greatest(w.closed_at, s.last_time, part.ticks_ns(s.last_start, c.epoch, c.ticks_per_second))
-  END AS ends
-FROM (
-  SELECT source, session, min(time) AS first_time, max(time) AS last_time,
-    min(start) FILTER (time IS NULL) AS first_start, max(start) FILTER (time IS NULL) AS last_start
-  FROM part.shown
-  GROUP BY source, session
-) AS s
-LEFT JOIN (
-  SELECT source, session, true AS closed, max(try_cast(ours ->> '$.closed_at' AS BIGINT)) AS closed_at
-  FROM part.session_words
-  WHERE ours ->> '$.closed' IS NOT NULL
-  GROUP BY source, session
-) AS w USING (source, session)
-LEFT JOIN part.runs AS r USING (source, session)
-LEFT JOIN part.clocks AS c USING (source, session);
+-- When each session was opened and closed, by the collector's own words. `part.session_times` may be longer.
+CREATE VIEW part.worded_times AS
+SELECT source, session, min(try_cast(ours ->> '$.opened' AS BIGINT)) AS opened,
+  bool_or(ours ->> '$.closed' IS NOT NULL) AS closed,
+  max(try_cast(ours ->> '$.closed_at' AS BIGINT)) FILTER (ours ->> '$.closed' IS NOT NULL) AS closed_at
+FROM part.session_words
+GROUP BY source, session;
 
 CREATE VIEW part.open_counts AS
 SELECT source, format, session, stream, count(*) AS open_spans
@@ -252,60 +245,77 @@ FROM part.open_begins
 GROUP BY source, format, session, stream;
 """
 
-_FINDINGS = """
-SELECT day, source, format, session, stream, seq, kind, name, id, missing, attributes, "offset"
-FROM part.shown WHERE kind = """
+EVENTS = ("annotation", "counter", "instant", "span")
+"""The kinds of rows of which tables are full."""
 
-KEPT = {
-    "part.kept_sessions": """
-SELECT day, source, format, session, name, time, attributes, "offset" FROM stored WHERE kind = 'session'
-""",
-    "part.kept_names": """
-SELECT source, session, name, id, attributes, "offset" FROM part.shown WHERE kind = 'name'
-""",
-    "part.kept_findings": f"{_FINDINGS} 'gap' UNION ALL {_FINDINGS} 'heal'",
-    "part.kept_begins": "FROM part.shown WHERE kind = 'begin'",
-    "part.kept_open": """
+_FEW_ROWS = "FROM stored WHERE " + " AND ".join(f"kind <> '{kind}'" for kind in EVENTS)
+
+OPEN = """
 SELECT b.*
 FROM part.kept_begins AS b
 ANTI JOIN (
   SELECT source, session, "offset"
   FROM part.shown
-  WHERE kind = 'span' AND "offset" IN (SELECT "offset" FROM part.kept_begins)
+  WHERE kind = 'span' AND {within} AND "offset" IN (SELECT "offset" FROM part.kept_begins)
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
+"""
+"""The begins that no span supersedes: the row of a whole span stands where its begin stands. `within` is a condition on spans."""
+
+KEPT = {
+    "part.kept_few": _FEW_ROWS,
+    "part.kept_sessions": """
+SELECT day, source, format, session, name, time, attributes, "offset" FROM part.kept_few WHERE kind = 'session'
 """,
+    "part.kept_names": """
+SELECT source, session, name, id, attributes, "offset" FROM part.kept_few WHERE kind = 'name'
+""",
+    "part.kept_findings": """
+SELECT day, source, format, session, stream, seq, kind, name, id, missing, attributes, "offset"
+FROM part.kept_few WHERE kind IN ('gap', 'heal')
+""",
+    "part.kept_begins": "FROM part.kept_few WHERE kind = 'begin'",
+    "part.kept_open": OPEN.format(within="true"),
     "part.kept_ends": """
-WITH ends AS MATERIALIZED (SELECT source, session, id, "end", attributes FROM part.shown WHERE kind = 'end')
 SELECT source, session, id, max("end") AS "end"
-FROM ends
-WHERE contains(attributes, 'begin_forgotten') AND attributes ->> '$."$flaw"' = 'begin_forgotten'
+FROM part.kept_few
+WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->> '$."$flaw"' = 'begin_forgotten'
 GROUP BY source, session, id
 """,
 }
-"""The contents of the tables, in the order in which they are filled. DuckDB finds the rows of one kind without reading the
-other columns of other rows; it would read them all for a list of kinds, or beside a condition on text.
+"""The contents of the tables, in the order in which they are filled. One pass over the files reads the rows of all few
+kinds: DuckDB finds them by `kind` alone and reads the other columns only of pages that have one, if it is told by
+inequalities; a list of kinds (`IN`) would make it read all columns. All other tables are made of that one.
 
-`kept_open` are the begins that no span supersedes: the row of a whole span stands where its begin stands. `kept_ends` are ends
-whose begins the collector had evicted; the row of the begin has the rest of the span."""
+After narrow questions only, `kept_begins` and `kept_open` have the begins of their regions. `kept_ends` are ends whose
+begins the collector had evicted; the row of the begin has the rest of the span."""
 
-REPLACING = "FROM part.kept_sessions WHERE name = 'open' AND contains(attributes, '\"replaces\"')"
-"""The sessions of files that are read again."""
+FOUND = """
+SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
+  coalesce(bool_or(kind = 'begin'), false), coalesce(bool_or(kind = 'name' AND id IS NOT NULL), false),
+  coalesce(bool_or(kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"')), false),
+  coalesce(bool_or(kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')), false)
+FROM part.kept_few
+"""
+"""Rows of few kinds without a time, and those among them with a start; whether there are begins, names by id, names by key,
+and sessions that replace others."""
+
+_REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
 WITH pairs AS (
-  SELECT session AS root, unnest(attributes ->> '$.replaces[*]') AS replaced {REPLACING}
+  SELECT session AS root, unnest(attributes ->> '$.replaces[*]') AS replaced {_REPLACING}
 ),
 whole AS (
   SELECT part.root(session) AS root
-  FROM part.kept_sessions
-  WHERE name = 'close' AND contains(attributes, '"file"') AND attributes ->> '$.closed' = 'end of file'
+  FROM part.kept_few
+  WHERE kind = 'session' AND name = 'close' AND contains(attributes, '"file"') AND attributes ->> '$.closed' = 'end of file'
 )
 SELECT replaced AS root FROM pairs SEMI JOIN whole USING (root)
 UNION
 SELECT root FROM pairs ANTI JOIN whole USING (root);
-DELETE FROM part.kept_sessions WHERE part.root(session) IN (SELECT root FROM part.hidden)
+DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
 """Note which sessions are left out of `part.shown`, and forget their rows."""
 

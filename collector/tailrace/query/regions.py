@@ -16,15 +16,23 @@ import msgspec
 
 from tailrace.query.guard import Parameters
 from tailrace.query.statistics import Bounds, Region, Value
+from tailrace.query.views import COUNTERS, EVENTS, SPANS
 
-READING = frozenset({"counters", "events", "spans", "stored"})
-"""The function that reads rows from files, a row each, with the columns of `_TEXTS` and `_NUMBERS` as they are stored."""
-
-_TABLES_ONLY = frozenset({"all_gaps", "gaps"})
-"""Views of rows that are in tables by the time the statement runs."""
+_TABLES_ONLY = frozenset({"all_gaps", "gaps", "labels"})
+_PARTS_ONLY = frozenset({"clocks", "places", "runs", "session_words"})
+"""Views, and views in the schema `part`, of rows that are in tables by the time the statement runs."""
 
 _TEXTS = frozenset({"format", "kind", "session", "source", "stream"})
 _NUMBERS = frozenset({"end", "seq", "start", "substream", "time"})
+
+_STATED = _TEXTS | _NUMBERS
+
+READING = {
+    "stored": _STATED,
+    **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
+}
+"""The views that read rows from files, a row each, and their columns of `_TEXTS` and `_NUMBERS`, which are as they are
+stored. A name that a view lacks is the statement's own."""
 
 _WORD = re.compile(r"\w+")
 
@@ -46,7 +54,7 @@ def regions_of(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[Region] | None:
     """Return the regions that a statement reads; None for the whole table, and where the database cannot parse it."""
-    if READING.isdisjoint(_WORD.findall(sql.lower())):
+    if READING.keys().isdisjoint(_WORD.findall(sql.lower())):
         return None
     try:
         ((serialized,),) = connection.execute(
@@ -77,7 +85,11 @@ def regions(tree: Node, parameters: Parameters) -> list[Region] | None:
             if id(table) not in bounded:
                 return None
             found.append(bounded[id(table)])
-        elif len(path) > 1 or path[0] not in _TABLES_ONLY | {name.lower() for name in named}:
+        elif not (
+            path[0] in _TABLES_ONLY | {name.lower() for name in named}
+            if len(path) == 1
+            else path[0] == "part" and path[1] in _PARTS_ONLY
+        ):
             return None
     return found
 
@@ -157,9 +169,15 @@ def _bounds(kind: str, values: list[Any]) -> Bounds:
         case "COMPARE_BETWEEN":
             return Bounds(*values)
         case "FUNCTION":
-            return Bounds(values[0], values[0] + _LAST)
+            return Bounds(values[0], _behind(values[0]))
         case _:
             return Bounds(min(values), max(values))
+
+
+def _behind(prefix: str) -> str | None:
+    """Return a text behind all that begin with a prefix, None if there is none."""
+    kept = prefix.rstrip(_LAST)
+    return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 
 
 def _column(node: Node, table: Node) -> str | None:
@@ -168,7 +186,8 @@ def _column(node: Node, table: Node) -> str | None:
         return None
     *of, name = (each.lower() for each in node["column_names"])
     alias = (table["alias"] or table["table_name"]).lower()
-    return name if name in _TEXTS | _NUMBERS and of in ([], [alias]) else None
+    view = table["qualified_name"]["path"][-1].lower()
+    return name if name in READING.get(view, ()) and of in ([], [alias]) else None
 
 
 def _value(node: Node, parameters: Parameters) -> Value | None:

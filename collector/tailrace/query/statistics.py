@@ -37,6 +37,23 @@ Region = Mapping[str, Bounds]
 """Columns of matching rows with their bounds; rows match within all of them."""
 
 
+def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
+    """Return a condition on the starts of rows of these regions, as SQL: by `time` if all rows have one, or by `start`."""
+    conditions = []
+    for region in regions or ():
+        column = "time" if timed and "time" in region else "start"
+        bounds = region.get(column, Bounds())
+        ends = [
+            f"{column} {sign} {value:d}"
+            for sign, value in ((">=", bounds.least), ("<=", bounds.most))
+            if isinstance(value, int)
+        ]
+        if not ends:
+            return "true"
+        conditions.append(f"({' AND '.join(ends)})")
+    return " OR ".join(conditions) or "true"
+
+
 class FileStatistics:
     """The data files of one version of the table, by their number in the order of the log."""
 
@@ -48,32 +65,31 @@ class FileStatistics:
         self.paths: list[str] = list(actions.column("path").to_pylist())
         """The files' paths below the table, percent-encoded."""
 
-    def numbers(self, regions: Sequence[Region]) -> list[int]:
-        """Return the files that may hold a row of one of these regions."""
+    def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
+        """Return the files that may hold a row of one of these regions.
+
+        Unless rows are known to be `timed`, a row without a time may get one from its clock."""
         found: set[int] = set()
         for region in regions:
-            found |= self._within(region)
+            found |= self._within(region, timed=timed)
         return sorted(found)
 
-    def may_hold(self, kind: str) -> bool:
-        """Return whether there may be rows of a kind."""
-        return bool(self._within({"kind": Bounds(kind, kind)}))
-
     @property
-    def timed(self) -> bool:
-        """Return whether it is known that each row has a time."""
-        return all(nulls == 0 for nulls in self._column("null_count.time"))
+    def untimed(self) -> int | None:
+        """Return how many rows have no time; None where the log does not say."""
+        nulls = self._column("null_count.time")
+        return None if None in nulls else sum(nulls)
 
-    def _within(self, region: Region) -> set[int]:
+    def _within(self, region: Region, *, timed: bool) -> set[int]:
         left = set(range(len(self.paths)))
         for column, bounds in region.items():
-            left = {number for number in left if self._may_match(number, column, bounds)}
+            left = {n for n in left if self._may_match(n, column, bounds, timed=timed)}
         return left
 
-    def _may_match(self, number: int, column: str, bounds: Bounds) -> bool:
+    def _may_match(self, number: int, column: str, bounds: Bounds, *, timed: bool) -> bool:
         nulls = self._column(f"null_count.{column}")[number]
-        if column == "time" and nulls != 0:
-            return True  # a row without a time may get one from its clock
+        if column == "time" and nulls != 0 and not timed:
+            return True
         if nulls is not None and nulls == self._column("num_records")[number]:
             return False
         low, high = (self._column(f"{end}.{column}")[number] for end in ("min", "max"))

@@ -16,6 +16,7 @@ from tailrace.query.statistics import FileStatistics, Region
 from tailrace.store.layout import TABLE_NAME, is_local, open_table, table_root
 from tailrace.store.lock import is_held
 from tailrace.store.refusal import line
+from tailrace.store.running import directories
 from tailrace.store.schema import SCHEMA, check_readable
 from tailrace.store.snapshot import TableSnapshot
 
@@ -59,8 +60,13 @@ class TableReader(TableSnapshot):
     @property
     def watched(self) -> bool:
         """Return whether a collector has the store now. A store behind a URL always counts as watched,
-        because nothing there says otherwise."""
-        return not self.local or is_held(Path(self.root).parent)
+        because nothing there says otherwise, and so does one whose collectors cannot be looked for."""
+        if not self.local:
+            return True
+        try:
+            return any(map(is_held, directories(Path(self.root).parent).values()))
+        except OSError:
+            return True
 
     @property
     def statistics(self) -> FileStatistics:
@@ -75,10 +81,10 @@ class TableReader(TableSnapshot):
             return super().file_uris()
         return [f"{self.seen_at}/{unquote(path)}" for path in self.statistics.paths]
 
-    def picked(self, regions: Sequence[Region]) -> list[str]:
+    def picked(self, regions: Sequence[Region], *, timed: bool = False) -> list[str]:
         """Return the files of a local table that may have rows of these regions; at least one, if there are any, for
-        the database to learn its columns."""
-        uris, numbers = self.file_uris(), self.statistics.numbers(regions)
+        the database to learn its columns. See `FileStatistics.numbers` for `timed`."""
+        uris, numbers = self.file_uris(), self.statistics.numbers(regions, timed=timed)
         return [uris[number] for number in numbers] or uris[:1]
 
     def files_by_age(self) -> list[AddedFile]:

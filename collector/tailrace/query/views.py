@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tailrace.model.columns import COLUMNS
+from tailrace.query.nesting import NESTED
 
 
 class ViewColumn(NamedTuple):
@@ -195,6 +196,13 @@ SESSIONS = View(
         ViewColumn(
             "run", "VARCHAR", "for a file, the group whose sessions share names and a clock, if any"
         ),
+        ViewColumn("rank", "BIGINT", "its rank in the job, as the launcher says; null if unknown"),
+        ViewColumn("node", "VARCHAR", "the node of the job on which it ran; null outside of jobs"),
+        ViewColumn(
+            "job",
+            "VARCHAR",
+            "the job: the scheduler's id, `.`, and the step or the launcher's own id; null if unknown",
+        ),
         ViewColumn("clock", "VARCHAR", "unix_ns, monotonic_ns, clk or logical"),
         ViewColumn("ticks_per_second", "DOUBLE", "ticks in a second, for start and end"),
         ViewColumn("epoch", "BIGINT", "time of tick 0 (Unix ns)"),
@@ -256,7 +264,7 @@ SESSIONS = View(
     )
     SELECT source, s.format, session, r.opened, w.closed, w.closed_at, w.continues,
       coalesce(w.peer, f.peer) AS peer, coalesce(w.transport, f.transport) AS transport,
-      r.run, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals,
+      r.run, j.rank, j.node, j.job, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals,
       (s."rows" + coalesce(b.begins, 0))::BIGINT AS "rows",
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
       least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
@@ -268,6 +276,7 @@ SESSIONS = View(
       ON f.source = s.source AND f.session = regexp_replace(w.continues, '\\.[0-9]+$', '')
     LEFT JOIN part.courses AS y USING (source, session)
     LEFT JOIN part.runs AS r USING (source, session)
+    LEFT JOIN part.places AS j USING (source, session)
     LEFT JOIN part.clocks AS c USING (source, session)
     LEFT JOIN producers AS p USING (source, session)
     LEFT JOIN open AS o USING (source, session)
@@ -343,4 +352,51 @@ STREAMS = View(
     "source, first_time, session, try_cast(stream AS BIGINT), stream",
 )
 
-VIEWS = (EVENTS, SPANS, COUNTERS, GAPS, SESSIONS, STREAMS)
+LABELS = View(
+    "labels",
+    "the labels of runs: one row for each label of a session, to filter any other view by",
+    (
+        *_as_stored("source session"),
+        ViewColumn("key", "VARCHAR", "the label's name"),
+        ViewColumn("value", "VARCHAR", "its text; the last one that the producer gave"),
+    ),
+    """
+    SELECT source, session, each.key AS key, arg_max(each.value ->> '$', place) AS value
+    FROM part.session_words, json_each(words, '$.labels') AS each
+    WHERE name IN ('tailrace.session', 'tailrace.report', 'tailrace.goodbye') AND json_type(words, '$.labels') = 'OBJECT'
+    GROUP BY source, session, each.key
+    """,
+    "source, session, key",
+)
+
+NESTING = View(
+    "nesting",
+    "one row for each span: how many spans of its stream and substream enclose it, and the innermost of them. It reads"
+    " all spans of the streams that are asked for",
+    (
+        *_as_stored("source session stream substream offset name start"),
+        ViewColumn("end", "BIGINT", "end in the session's own ticks; null while the span is open"),
+        ViewColumn(
+            "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
+        ),
+        ViewColumn(
+            "duration", "BIGINT", "duration in nanoseconds; null where the clock has no tick rate"
+        ),
+        ViewColumn(
+            "level",
+            "BIGINT",
+            "how many spans of the stream and substream are open when it begins; an open span encloses all later ones",
+        ),
+        ViewColumn(
+            "parent_offset",
+            "BIGINT",
+            "`offset` of the innermost span that encloses it, by times. In streams whose spans overlap without one"
+            " inside the other, it may be a span further out, or null",
+        ),
+        ViewColumn("parent_name", "VARCHAR", "its name"),
+    ),
+    NESTED,
+    'source, session, stream, substream, start, "end" DESC, "offset"',
+)
+
+VIEWS = (EVENTS, SPANS, COUNTERS, GAPS, SESSIONS, STREAMS, LABELS, NESTING)

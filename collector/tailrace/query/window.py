@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.query.completeness import Scope
-from tailrace.query.filters import RowCondition, Selection, all_of
+from tailrace.query.filters import RowCondition, Selection, Then, all_of
 
 _SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.session_times WHERE {})"
-_BEGAN_BEFORE = "coalesce(begins < ?, true)"
-_ENDED_SINCE = "coalesce(ends >= ?, true)"
 
 
 class Window(NamedTuple):
@@ -39,7 +37,11 @@ class Window(NamedTuple):
     @property
     def scope(self) -> Scope:
         """Return the scope of the rows: the gaps of all sessions that may have been open then."""
-        return Scope(self.selection, all_of([self.selection.gaps, *self._sessions()]))
+        sessions = list(self._sessions())
+        gaps = all_of([self.selection.gaps, *sessions])
+        return Scope(
+            self.selection, gaps, self.rows, Then(self.since, self.until) if sessions else None
+        )
 
     def _times(self) -> Iterator[RowCondition]:
         if self.since is not None:
@@ -48,11 +50,6 @@ class Window(NamedTuple):
             yield RowCondition("time < ?", (self.until,))
 
     def _sessions(self) -> Iterator[RowCondition]:
-        times = []
-        if self.since is not None:
-            times.append(RowCondition(_ENDED_SINCE, (self.since,)))
-        if self.until is not None:
-            times.append(RowCondition(_BEGAN_BEFORE, (self.until,)))
-        if times:
-            condition = all_of(times)
+        condition = Then(self.since, self.until).by_times
+        if condition.values:
             yield RowCondition(_SESSIONS_THEN.format(condition.sql), condition.values)

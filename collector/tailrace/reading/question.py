@@ -8,12 +8,12 @@ concern its rows.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, SupportsIndex
 
 from tailrace.errors import QueryError
 from tailrace.query.completeness import EVERYTHING, Scope
-from tailrace.query.filters import RowCondition, Selection, all_of, one_of
+from tailrace.query.filters import JobFilter, RowCondition, RunLabel, Selection, all_of, one_of
 from tailrace.query.guard import Parameters
 from tailrace.query.views import GAPS, View
 from tailrace.query.window import Window
@@ -23,6 +23,12 @@ Texts = str | Iterable[str]
 """One text, or several of which any may match."""
 
 Streams = str | int | Iterable[str | int]
+
+Labels = Mapping[str, str]
+"""Labels of runs by their keys; a session must have all of them."""
+
+
+Ranks = int | Iterable[int]
 
 
 class Question(NamedTuple):
@@ -45,6 +51,8 @@ class Filters(NamedTuple):
     name: Texts | None = None
     kind: Texts | None = None
     reason: Texts | None = None
+    labels: tuple[RunLabel, ...] | None = None
+    job: JobFilter = JobFilter()
 
     @property
     def selection(self) -> Selection:
@@ -52,6 +60,8 @@ class Filters(NamedTuple):
             _all_texts("source", self.source),
             _all_texts("session", self.session),
             _all_texts("stream", self.stream),
+            self.labels,
+            self.job,
         )
 
     @property
@@ -147,6 +157,28 @@ def _limit(limit: SupportsIndex) -> int:
     if number < 0:
         raise QueryError(f"limit: {number} is negative")
     return number
+
+
+def labels_of(label: object) -> tuple[RunLabel, ...] | None:
+    """Return labels as a filter. Raise QueryError unless they are a mapping of texts."""
+    if label is None:
+        return None
+    if not isinstance(label, Mapping) or not label:
+        raise QueryError(f"label: {label!r} is no mapping of texts, as in {{'revision': '4a5b6c'}}")
+    return tuple(RunLabel(*_texts("label", pair)) for pair in label.items())
+
+
+def job_of(rank: object, node: Texts | None, job: Texts | None) -> JobFilter:
+    """Return ranks, nodes and jobs as a filter. Raise QueryError unless they are whole numbers and texts."""
+    ranks = None if rank is None else tuple(_whole(rank))
+    return JobFilter(ranks, _all_texts("node", node), _all_texts("job", job))
+
+
+def _whole(values: object) -> Iterable[int]:
+    for each in values if isinstance(values, Iterable) else (values,):
+        if not isinstance(each, int) or isinstance(each, bool):
+            raise QueryError(f"rank: {each!r} is not a whole number")
+        yield each
 
 
 def _all_texts(keyword: str, values: Streams | None) -> tuple[str, ...] | None:

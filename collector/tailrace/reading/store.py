@@ -16,10 +16,30 @@ from tailrace.query.engine import Engine
 from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits
 from tailrace.query.live import look
-from tailrace.query.views import COUNTERS, EVENTS, GAPS, SESSIONS, SPANS, STREAMS, View
+from tailrace.query.views import (
+    COUNTERS,
+    EVENTS,
+    GAPS,
+    LABELS,
+    NESTING,
+    SESSIONS,
+    SPANS,
+    STREAMS,
+    View,
+)
 from tailrace.reading.asking import SharedSnapshot
 from tailrace.reading.moment import Time
-from tailrace.reading.question import Filters, Streams, Texts, select, statement
+from tailrace.reading.question import (
+    Filters,
+    Labels,
+    Ranks,
+    Streams,
+    Texts,
+    job_of,
+    labels_of,
+    select,
+    statement,
+)
 from tailrace.reading.result import Result
 
 
@@ -59,8 +79,9 @@ class Store:
 
     Keywords filter rows, and a row must match all of them. `source`, `stream`, `name`, `kind` and
     `reason` are a text or several, of which one must be equal; for `session` the beginning of an id is
-    enough. `since` and `until` are datetimes with a zone, ISO 8601 texts (UTC unless they name a zone) or
-    Unix nanoseconds. They mean `since <= time < until`, for the start of a row or, where rows have no
+    enough. `label` has labels of runs by their keys; a session must have all of them. `rank`,
+    `node` and `job` say where a session ran: whole numbers and texts; a job without a step takes all steps.
+    `since` and `until` are datetimes with a zone, ISO 8601 texts (UTC unless they name a zone) or Unix nanoseconds. They mean `since <= time < until`, for the start of a row or, where rows have no
     time, for their session (see `Result.completeness`). `columns` are the columns to return, by default
     all; `order` are columns to sort by, with a `-` for descending order; `limit` is the largest number of
     rows. A value that cannot be a column, text, time or number raises QueryError.
@@ -77,6 +98,10 @@ class Store:
         *,
         source: Texts | None = None,
         session: Texts | None = None,
+        label: Labels | None = None,
+        rank: Ranks | None = None,
+        node: Texts | None = None,
+        job: Texts | None = None,
         stream: Streams | None = None,
         name: Texts | None = None,
         since: Time | None = None,
@@ -86,7 +111,16 @@ class Store:
         limit: SupportsIndex | None = None,
     ) -> Result:
         """Return spans, ended or still open."""
-        filters = Filters(source, session, stream, since, until, name)
+        filters = Filters(
+            source,
+            session,
+            stream,
+            since,
+            until,
+            name,
+            labels=labels_of(label),
+            job=job_of(rank, node, job),
+        )
         return self._select(SPANS, filters, columns, order, limit)
 
     def events(
@@ -94,6 +128,10 @@ class Store:
         *,
         source: Texts | None = None,
         session: Texts | None = None,
+        label: Labels | None = None,
+        rank: Ranks | None = None,
+        node: Texts | None = None,
+        job: Texts | None = None,
         stream: Streams | None = None,
         name: Texts | None = None,
         kind: Texts | None = None,
@@ -104,7 +142,17 @@ class Store:
         limit: SupportsIndex | None = None,
     ) -> Result:
         """Return every row of the table; `kind` says which rows are spans, instants, counters and so on."""
-        filters = Filters(source, session, stream, since, until, name, kind)
+        filters = Filters(
+            source,
+            session,
+            stream,
+            since,
+            until,
+            name,
+            kind,
+            labels=labels_of(label),
+            job=job_of(rank, node, job),
+        )
         return self._select(EVENTS, filters, columns, order, limit)
 
     def counters(
@@ -112,6 +160,10 @@ class Store:
         *,
         source: Texts | None = None,
         session: Texts | None = None,
+        label: Labels | None = None,
+        rank: Ranks | None = None,
+        node: Texts | None = None,
+        job: Texts | None = None,
         stream: Streams | None = None,
         name: Texts | None = None,
         since: Time | None = None,
@@ -121,7 +173,16 @@ class Store:
         limit: SupportsIndex | None = None,
     ) -> Result:
         """Return the values of counters."""
-        filters = Filters(source, session, stream, since, until, name)
+        filters = Filters(
+            source,
+            session,
+            stream,
+            since,
+            until,
+            name,
+            labels=labels_of(label),
+            job=job_of(rank, node, job),
+        )
         return self._select(COUNTERS, filters, columns, order, limit)
 
     def gaps(
@@ -129,6 +190,10 @@ class Store:
         *,
         source: Texts | None = None,
         session: Texts | None = None,
+        label: Labels | None = None,
+        rank: Ranks | None = None,
+        node: Texts | None = None,
+        job: Texts | None = None,
         stream: Streams | None = None,
         reason: Texts | None = None,
         since: Time | None = None,
@@ -138,7 +203,16 @@ class Store:
         limit: SupportsIndex | None = None,
     ) -> Result:
         """Return what is missing, minus what arrived later."""
-        filters = Filters(source, session, stream, since, until, reason=reason)
+        filters = Filters(
+            source,
+            session,
+            stream,
+            since,
+            until,
+            reason=reason,
+            labels=labels_of(label),
+            job=job_of(rank, node, job),
+        )
         return self._select(GAPS, filters, columns, order, limit, complete_only=False)
 
     def sessions(
@@ -146,6 +220,10 @@ class Store:
         *,
         source: Texts | None = None,
         session: Texts | None = None,
+        label: Labels | None = None,
+        rank: Ranks | None = None,
+        node: Texts | None = None,
+        job: Texts | None = None,
         since: Time | None = None,
         until: Time | None = None,
         columns: Texts | None = None,
@@ -153,7 +231,15 @@ class Store:
         limit: SupportsIndex | None = None,
     ) -> Result:
         """Return the producers that sent: one row for each incarnation of a producer."""
-        filters = Filters(source, session, None, since, until)
+        filters = Filters(
+            source,
+            session,
+            None,
+            since,
+            until,
+            labels=labels_of(label),
+            job=job_of(rank, node, job),
+        )
         return self._select(SESSIONS, filters, columns, order, limit)
 
     def streams(
@@ -161,6 +247,10 @@ class Store:
         *,
         source: Texts | None = None,
         session: Texts | None = None,
+        label: Labels | None = None,
+        rank: Ranks | None = None,
+        node: Texts | None = None,
+        job: Texts | None = None,
         stream: Streams | None = None,
         since: Time | None = None,
         until: Time | None = None,
@@ -169,12 +259,77 @@ class Store:
         limit: SupportsIndex | None = None,
     ) -> Result:
         """Return one row for each stream, with how complete it is."""
-        filters = Filters(source, session, stream, since, until)
+        filters = Filters(
+            source,
+            session,
+            stream,
+            since,
+            until,
+            labels=labels_of(label),
+            job=job_of(rank, node, job),
+        )
         return self._select(STREAMS, filters, columns, order, limit)
 
+    def labels(
+        self,
+        *,
+        source: Texts | None = None,
+        session: Texts | None = None,
+        label: Labels | None = None,
+        rank: Ranks | None = None,
+        node: Texts | None = None,
+        job: Texts | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Texts | None = None,
+        order: Texts | None = None,
+        limit: SupportsIndex | None = None,
+    ) -> Result:
+        """Return the labels of runs: one row for each label of a session."""
+        filters = Filters(
+            source,
+            session,
+            None,
+            since,
+            until,
+            labels=labels_of(label),
+            job=job_of(rank, node, job),
+        )
+        return self._select(LABELS, filters, columns, order, limit)
+
+    def nesting(
+        self,
+        *,
+        source: Texts | None = None,
+        session: Texts | None = None,
+        label: Labels | None = None,
+        rank: Ranks | None = None,
+        node: Texts | None = None,
+        job: Texts | None = None,
+        stream: Streams | None = None,
+        name: Texts | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Texts | None = None,
+        order: Texts | None = None,
+        limit: SupportsIndex | None = None,
+    ) -> Result:
+        """Return one row for each span, with the span that encloses it."""
+        filters = Filters(
+            source,
+            session,
+            stream,
+            since,
+            until,
+            name,
+            labels=labels_of(label),
+            job=job_of(rank, node, job),
+        )
+        return self._select(NESTING, filters, columns, order, limit)
+
     def sql(self, sql: str, parameters: Parameters = ()) -> Result:
-        """Return the rows of any statement that only reads, in DuckDB's SQL over the views `events`,
-        `spans`, `gaps`, `sessions` and `streams`. `parameters` are the values of each `?` in order, or of
+        """Return the rows of any statement that only reads, in DuckDB's SQL over the views, which have
+        the names of the methods. `parameters` are the values of each `?` in order, or of
         each `$name` by name."""
         return Result(self._asking, statement(sql, parameters), complete_only=self._complete_only)
 

@@ -1,0 +1,141 @@
+"""The collectors that ever wrote to a store, by what their heartbeats say of them in the table.
+
+The table is all there is for a collector on another host. A heartbeat that is too old makes its collector *silent*,
+whatever it said then: nobody knows how it is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tailrace.config.schema import MAIN, OWN_SOURCE
+from tailrace.query.engine import Engine
+from tailrace.store import introduction
+from tailrace.store.lock import is_held
+from tailrace.store.running import directories
+
+BEATS_MISSED = 3
+"""A collector is silent once its newest heartbeat is older than so many intervals."""
+
+SLACK_SECONDS = 10.0
+"""Time more, for the way into the table, and for clocks that differ."""
+
+STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
+
+
+class _About(msgspec.Struct):
+    """The attributes of a heartbeat's row."""
+
+    collector: str = MAIN
+    identity: str = ""
+    host: str = ""
+    state: str = ""
+    conditions: str = ""
+    interval_seconds: float = 60.0
+    uncommitted_bytes: int | None = None
+    spool_bytes: int | None = None
+    missing_events: int | None = None
+
+
+class CollectorHistory(msgspec.Struct, kw_only=True):
+    """One collector. Times are Unix nanoseconds; the figures are those of its newest heartbeat. None is unknown."""
+
+    name: str
+    host: str
+    identity: str
+    """The identity of its spool, by which the table knows it."""
+    since: int
+    """When its present or last life began."""
+    heartbeat: int
+    age_seconds: float
+    health: str
+    """`ok` or `degraded`, as it says itself; `stopped`; `killed`; `silent`, whatever it said last; `unknown` if its
+    clock is ahead."""
+    conditions: str
+    silent_since: int | None
+    uncommitted_bytes: int | None
+    spool_bytes: int | None
+    missing_events: int | None
+
+
+class _Life(NamedTuple):
+    opened: int
+    closed: str | None
+    heartbeat: int
+    about: _About
+
+
+_LIVES = f"""
+    SELECT session, min(opened), min(closed), max(beat), arg_max(about, beat)
+    FROM (
+        SELECT session,
+               CASE WHEN kind = 'session' AND name = 'open' THEN time END AS opened,
+               CASE WHEN kind = 'session' AND name = 'close' THEN attributes::JSON ->> 'closed' END AS closed,
+               CASE WHEN kind = 'instant' THEN time END AS beat,
+               CASE WHEN kind = 'instant' THEN attributes::VARCHAR END AS about
+        FROM stored WHERE source = '{OWN_SOURCE}'
+    )
+    GROUP BY session HAVING max(beat) IS NOT NULL ORDER BY session
+"""  # noqa: S608 - our own words
+
+
+def gone(store: Path) -> set[str]:
+    """Return the identities of the collectors of a local store whose locks nobody holds. Raise OSError."""
+    found = set()
+    for directory in directories(store).values():
+        who = introduction.read(directory)
+        if who is not None and not is_held(directory):
+            found.add(who.identity)
+    return found
+
+
+def collectors(
+    engine: Engine, now: int, gone: Container[str] = frozenset()
+) -> list[CollectorHistory]:
+    """Return the collectors whose heartbeats the table has, at a time (Unix ns), by name and host. Those that are `gone`,
+    by identity, do not run any more.
+
+    Raise QueryError or StoreError."""
+    if engine.empty:
+        return []
+    lives: dict[str, _Life] = {}
+    for session, opened, closed, beat, text in engine.rows(_LIVES):
+        about = _about(text)
+        life = _Life(opened or beat, closed, beat, about)
+        key = about.identity or f"session {session}"
+        if key not in lives or lives[key].heartbeat < beat:
+            lives[key] = life
+    found = [_history(life, now, ended=life.about.identity in gone) for life in lives.values()]
+    return sorted(found, key=lambda each: (each.name != MAIN, each.name, each.host, each.since))
+
+
+def _about(text: str | None) -> _About:
+    try:
+        return msgspec.json.decode(text or "{}", type=_About)
+    except msgspec.DecodeError:
+        return _About()
+
+
+def _history(life: _Life, now: int, *, ended: bool) -> CollectorHistory:
+    about = life.about
+    age = (now - life.heartbeat) / 1e9
+    bound = BEATS_MISSED * about.interval_seconds + SLACK_SECONDS
+    health, since = about.state or UNKNOWN, None
+    if life.closed == "stop":
+        health = STOPPED
+    elif ended:
+        health = KILLED
+    elif age > bound:
+        health, since = SILENT, life.heartbeat
+    elif age < -bound:
+        health = UNKNOWN
+    return CollectorHistory(
+        name=about.collector, host=about.host, identity=about.identity, since=life.opened,
+        heartbeat=life.heartbeat, age_seconds=age, health=health, conditions=about.conditions,
+        silent_since=since, uncommitted_bytes=about.uncommitted_bytes,
+        spool_bytes=about.spool_bytes, missing_events=about.missing_events,
+    )  # fmt: skip

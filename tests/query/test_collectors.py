@@ -1,0 +1,116 @@
+"""Collectors as a reader of the table sees them, at every age of their heartbeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.query.collectors import BEATS_MISSED, SLACK_SECONDS, collectors, gone
+from tailrace.query.engine import Engine
+from tailrace.store.introduction import Introduction, introduce
+from tailrace.store.lock import DirectoryLock
+from tests.query.tables import SECOND, make, row, session
+
+BEGAN = 1_800_000_000 * SECOND
+INTERVAL = 60
+BOUND = BEATS_MISSED * INTERVAL + SLACK_SECONDS
+OWN = {"source": "tailrace", "format": "tailrace"}
+
+
+def life(name, number, *, beats=2, closed=None, began=BEGAN, **about):
+    """The rows of a life: it began, its heartbeats came each interval, and it may have ended."""
+    who = OWN | {"session": f"{name}{number}"}
+    said = {"collector": name, "identity": f"id of {name}", "host": "node", "state": "ok",
+            "conditions": "", "interval_seconds": INTERVAL} | about  # fmt: skip
+    rows = [session("open", **who) | {"time": began}]
+    for seq in range(beats):
+        at = began + (seq + 1) * INTERVAL * SECOND
+        beat = {"stream": "heartbeat", "name": "heartbeat", "seq": seq, "time": at, "start": at}
+        rows.append(row("instant", **who, **beat, attributes=said, offset=seq + 1))
+    if closed:
+        end = began + (beats + 1) * INTERVAL * SECOND
+        rows.append(session("close", closed=closed, offset=beats + 1, **who) | {"time": end})
+    return rows
+
+
+@pytest.fixture
+def ask(tmp_path):
+    def do(*lives, after=0.0, ended=()):
+        """The collectors, so many seconds after the second heartbeat of a life that began at BEGAN."""
+        engine = Engine(make(tmp_path / "store", *lives))
+        return collectors(engine, int(BEGAN + (2 * INTERVAL + after) * SECOND), ended)
+
+    return do
+
+
+@pytest.mark.parametrize(
+    ("after", "health", "since"),
+    [
+        (0, "ok", None),
+        (BOUND - 1, "ok", None),
+        (BOUND + 1, "silent", BEGAN + 2 * INTERVAL * SECOND),
+        (10**7, "silent", BEGAN + 2 * INTERVAL * SECOND),
+        (-BOUND - 1, "unknown", None),
+    ],
+)
+def test_a_heartbeat_that_is_too_old_is_silence(ask, after, health, since):
+    [found] = ask(life("main", 1), after=after)
+    assert (found.health, found.silent_since, found.age_seconds) == (health, since, after)
+    assert (found.name, found.host, found.since) == ("main", "node", BEGAN)
+
+
+def test_what_it_says_is_shown_while_it_is_heard(ask):
+    said = {"state": "degraded", "conditions": "store", "uncommitted_bytes": 7, "spool_bytes": 8,
+            "missing_events": 9}  # fmt: skip
+    [found] = ask(life("main", 1, **said))
+    assert (found.health, found.conditions) == ("degraded", "store")
+    assert (found.uncommitted_bytes, found.spool_bytes, found.missing_events) == (7, 8, 9)
+
+
+def test_an_end_in_order_is_no_silence_and_a_restart_no_end(ask):
+    first = life("main", 1, closed="collector restart", began=BEGAN - 1000 * SECOND)
+    [found] = ask(first, life("main", 2), after=BOUND - 1)
+    assert (found.health, found.since) == ("ok", BEGAN)
+
+
+def test_one_that_stopped_is_never_silent(ask):
+    [found] = ask(life("a", 3, closed="stop"), after=10**6)
+    assert (found.name, found.health, found.silent_since) == ("a", "stopped", None)
+
+
+def test_the_newest_life_counts_if_the_one_before_has_not_said_its_end(ask):
+    [found] = ask(life("main", 1, began=BEGAN - 10**6 * SECOND), life("main", 2))
+    assert (found.health, found.since) == ("ok", BEGAN)
+
+
+def test_one_that_nobody_locks_was_killed_unless_it_stopped(ask):
+    lives = life("a", 1), life("b", 2, closed="stop"), life("c", 3)
+    found = ask(*lives, ended={"id of a", "id of b"})
+    assert [(each.name, each.health) for each in found] == [
+        ("a", "killed"), ("b", "stopped"), ("c", "ok"),
+    ]  # fmt: skip
+
+
+def test_two_of_one_name_on_two_hosts_are_two(ask):
+    found = ask(life("main", 1), life("main", 2, identity="other", host="another"))
+    assert [(each.name, each.host) for each in found] == [("main", "another"), ("main", "node")]
+
+
+def test_heartbeats_that_say_nothing_are_of_an_unknown_host_and_health(ask, tmp_path):
+    rows = life("main", 1)
+    for each in rows[1:]:
+        each["attributes"] = None
+    [found] = ask(rows)
+    assert (found.host, found.health, found.spool_bytes) == ("", "unknown", None)
+
+
+def test_an_empty_store_has_none(ask):
+    assert ask([]) == []
+
+
+def test_who_holds_no_lock_is_gone(tmp_path):
+    part = tmp_path / "collectors" / "a"
+    part.mkdir(parents=True)
+    introduce(tmp_path, Introduction("1", "spool"))
+    introduce(part, Introduction("2", "spool"))
+    with DirectoryLock(part):
+        assert gone(tmp_path) == {"1"}
