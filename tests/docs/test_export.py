@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tailrace.export.formats import WRITERS
+from tailrace.export.formats import DIRECTORIES, WRITERS
 from tests.docs.pages import ROOT, Shell, blocks, environment
 
 PAGE = ROOT / "docs/export.md"
@@ -17,7 +17,10 @@ LOG = "/tmp/tailrace-demo.log"  # noqa: S108 - likewise
 
 def test_the_page_has_every_format():
     rows = re.findall(r"^\| (`[^|]+`) \|", PAGE.read_text(), re.MULTILINE)
-    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == list(WRITERS)
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == [
+        *WRITERS,
+        *DIRECTORIES,
+    ]
 
 
 def test_the_page_does_what_it_shows(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+
 import pytest
 
 from tests.cli.command import run
@@ -14,8 +16,17 @@ def varied_store(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def demo_store(tmp_path_factory):
-    """What the demonstration collects: all five formats, with gaps and open spans."""
-    store = tmp_path_factory.mktemp("demo") / "store"
-    run("demo", "--store", store)
+def demo_store(tmp_path_factory, worker_id):
+    """The store that the demonstration collects: all five formats, with gaps and open spans.
+
+    The first of the processes that run tests makes the store, and the others read it."""
+    directory = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        directory = directory.parent
+    store, whole = directory / "demonstration", directory / "demonstration.whole"
+    with (directory / "demonstration.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not whole.exists():
+            run("demo", "--store", store)
+            whole.touch()
     return store

@@ -227,7 +227,7 @@ FROM placed WHERE begins IS NOT NULL
 
 
 def asked(store) -> Counter[Drawn]:
-    """What has to be drawn of a store but its gaps, by the views alone."""
+    """Return what has to be drawn of a store but its gaps, by the views alone."""
     found = Counter()
     for source, session, stream, kind, name, begin, is_open, length, attributes in ask(
         store, PLACED
@@ -256,7 +256,7 @@ def _values(name, attributes):
 
 
 def gaps_asked(store):
-    """What is missing, by session and stream: gaps, and how many events at least."""
+    """Return what is missing, by session and stream: gaps, and how many events at least."""
     return Counter(
         {
             (

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from tailrace.export.directory import Directory
 from tailrace.export.exporting import Exported, export
 from tailrace.export.formats import WRITERS
+from tailrace.export.original import write
 from tailrace.export.output import Output
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Selected
@@ -12,6 +16,9 @@ from tailrace.query.live import NOBODY
 from tailrace.query.patience import Patience
 from tailrace.reading.question import Filters
 
+EACH_FORMAT = ["heph_udp", "jets_tcp", "ovni_tail", "dftracer_tail", "et3_tail"]
+"""A source of the demonstration for each format: a third of its events are Heph's over TCP, without a loss."""
+
 
 def make_export(store, to, path, *, live=NOBODY, **filters) -> Exported:
     def select():
@@ -19,4 +26,14 @@ def make_export(store, to, path, *, live=NOBODY, **filters) -> Exported:
         return Selected(engine, Filters(**filters), Patience(engine, None), live)
 
     with Output(str(path)) as output:
-        return export(WRITERS[to], select, output, RowCount(None))
+        return export(WRITERS[to].load(), select, output, RowCount(None))
+
+
+def export_original(store, path, *, added=None, **filters) -> Exported:
+    def select():
+        engine = Engine(str(store))
+        return Selected(engine, Filters(**filters), Patience(engine, None))
+
+    written = partial(write, quarantine=[store / "quarantine"], added=added)
+    with Directory(str(path)) as output:
+        return export(written, select, output, RowCount(None))

@@ -89,7 +89,7 @@ class Perfetto:
         )
 
     def losses(self):
-        """What Perfetto itself says went wrong with the trace."""
+        """Return what Perfetto itself says went wrong with the trace."""
         return self.query(
             "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"
         )

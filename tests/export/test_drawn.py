@@ -11,16 +11,30 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.export.drawn import READERS, asked, gaps_asked, of_chrome, of_perfetto
 from tests.export.exports import make_export
-from tests.export.traces import EPOCH, stores
+from tests.export.traces import EPOCH, crowds, stores
 from tests.query.tables import SECOND, clocked, make, row, session
 from tests.reading.stores import EPOCH as MORNING
 
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(MANY, max_examples=2)
+"""Each example makes a table and exports it three times, which takes 1.3 s of CPU: so few of them have many stores. CI runs
+both."""
 
 
 @FEW
-@given(rows=stores())
+@given(rows=crowds())
 def test_what_is_drawn_is_what_the_views_have(rows):
+    compare(rows)
+
+
+@pytest.mark.slow
+@MANY
+@given(rows=stores())
+def test_so_it_is_of_many_stores(rows):
+    compare(rows)
+
+
+def compare(rows):
     with tempfile.TemporaryDirectory() as directory:
         half = len(rows) // 2
         store = make(Path(directory) / "store", rows[:half], rows[half:])

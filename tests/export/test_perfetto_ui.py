@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.export.drawn import asked, gaps_asked
-from tests.export.exports import make_export
+from tests.export.exports import EACH_FORMAT, make_export
 from tests.export.perfetto_ui import perfetto
 
 
@@ -15,19 +17,29 @@ def opened():
         yield page
 
 
-@pytest.mark.parametrize("to", ["perfetto", "chrome"])
-def test_the_demonstration_opens_in_perfetto_whole(opened, demo_store, tmp_path, to):
-    path = tmp_path / f"{to}.trace"
-    make_export(demo_store, to, path)
+@pytest.fixture(scope="module", params=["perfetto", "chrome"])
+def loaded(opened, demo_store, tmp_path_factory, request):
+    """Perfetto with the demonstration, exported to one format. A load takes seconds."""
+    path = tmp_path_factory.mktemp("demo") / f"{request.param}.trace"
+    make_export(demo_store, request.param, path, source=EACH_FORMAT)
     opened.load(path)
-    assert opened.losses() == []
+    return opened
 
-    wanted = asked(demo_store)
+
+@pytest.fixture(scope="module")
+def wanted(demo_store):
+    """Return all that has to be drawn."""
+    return Counter({each: n for each, n in asked(demo_store).items() if each.source in EACH_FORMAT})
+
+
+def test_the_demonstration_opens_in_perfetto_whole(loaded, demo_store, wanted):
+    assert loaded.losses() == []
+
     counts = {kind: sum(n for d, n in wanted.items() if d.kind == kind) for kind in ("span", "instant", "counter")}  # fmt: skip
     still_open = sum(n for d, n in wanted.items() if d.kind == "span" and d.length is None)
-    lost = gaps_asked(demo_store).total()
+    lost = sum(n for each, n in gaps_asked(demo_store).items() if each[0] in EACH_FORMAT)
     assert min(*counts.values(), still_open, lost) > 0
-    (slices,) = opened.query(
+    (slices,) = loaded.query(
         "SELECT count(*) AS slices, sum(name GLOB 'LOST *') AS lost, sum(dur = -1) AS still_open FROM slice"
     )
     summary = 1
@@ -36,14 +48,12 @@ def test_the_demonstration_opens_in_perfetto_whole(opened, demo_store, tmp_path,
         "lost": str(lost),
         "still_open": str(still_open),
     }
-    assert opened.query("SELECT count(*) AS points FROM counter") == [{"points": str(counts["counter"])}]  # fmt: skip
+    assert loaded.query("SELECT count(*) AS points FROM counter") == [{"points": str(counts["counter"])}]  # fmt: skip
 
 
-def test_times_are_exact_in_perfetto(opened, demo_store, tmp_path):
+@pytest.mark.parametrize("loaded", ["perfetto"], indirect=True)
+def test_times_are_exact_in_perfetto(loaded, wanted):
     """Perfetto gives whole nanoseconds since 1970, as text, since no double of JavaScript holds them."""
-    make_export(demo_store, "perfetto", tmp_path / "trace")
-    opened.load(tmp_path / "trace")
-    rows = opened.query("SELECT name, CAST(ts AS TEXT) AS ts, dur FROM slice WHERE dur > 0 AND name NOT GLOB 'LOST *'")  # fmt: skip
+    rows = loaded.query("SELECT name, CAST(ts AS TEXT) AS ts, dur FROM slice WHERE dur > 0 AND name NOT GLOB 'LOST *'")  # fmt: skip
     found = sorted((each["name"], int(each["ts"]), int(each["dur"])) for each in rows)
-    wanted = asked(demo_store)
     assert found == sorted((d.name, d.begin, d.length) for d in wanted.elements() if d.length)

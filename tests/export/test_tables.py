@@ -18,10 +18,13 @@ from tailrace.errors import UnknownError
 from tailrace.query.answer import Shape
 from tailrace.query.engine import Engine
 from tests.export.exports import make_export
-from tests.export.traces import EPOCH, stores
+from tests.export.traces import EPOCH, crowds, stores
 from tests.query.tables import dicts, make
 
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(MANY, max_examples=2)
+"""Each example makes a table and exports it up to eight times, which takes 1 s of CPU: so few of them have many stores. CI
+runs both."""
 
 CHOICES = [
     ({}, "true", "true"),
@@ -50,9 +53,19 @@ def in_any_order(rows):
 
 
 @FEW
-@given(rows=stores(), chosen=st.sampled_from(CHOICES))
+@given(rows=crowds(), chosen=st.sampled_from(CHOICES))
 def test_a_table_is_what_the_views_have(rows, chosen):
-    filters, of_events, of_gaps = chosen
+    compare(rows, *chosen)
+
+
+@pytest.mark.slow
+@MANY
+@given(rows=stores(), chosen=st.sampled_from(CHOICES))
+def test_so_it_is_of_many_stores(rows, chosen):
+    compare(rows, *chosen)
+
+
+def compare(rows, filters, of_events, of_gaps):
     with tempfile.TemporaryDirectory() as directory:
         half = len(rows) // 2
         store = make(Path(directory) / "store", rows[:half], rows[half:])

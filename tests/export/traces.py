@@ -20,6 +20,10 @@ CLOCKS = [
 KINDS = ["span", "span", "span", "instant", "counter", "annotation", "begin", "end"]
 ATTRIBUTES = [None, {}, {"value": 3}, {"value": 1.5, "deep": [1, {"x": None}]}, {"big": 2**64 - 1},
               {"args": {"a": 1, "b": "text"}}, {"seq": "mine"}, "no json"]  # fmt: skip
+CROWD = 4
+"""So many stores are in one of `crowds`."""
+LENGTHS = st.sampled_from([0, 1, 2, 3, 4, 7, 8, 30]) | st.integers(0, 30)
+"""Mostly such as begin or end a range of lengths."""
 
 
 @st.composite
@@ -30,6 +34,16 @@ def stores(draw):
         for name in draw(st.sampled_from([["aa"], ["aa", "ab"], ["ab", "b"]])):
             rows += draw(_session(source, name))
     return draw(st.permutations(rows)) if len(rows) < 40 else rows
+
+
+@st.composite
+def crowds(draw):
+    """Rows of several random stores in one table, which costs little more than one of them: each has sources of its own,
+    those of the first under the names that they have in `stores`."""
+    rows = draw(stores())
+    for number in range(1, CROWD):
+        rows += [row | {"source": f"{row['source']}{number}"} for row in draw(stores())]
+    return rows
 
 
 @st.composite
@@ -44,7 +58,7 @@ def _session(draw, source, name):
     for number in range(draw(st.integers(1, 12))):
         kind = draw(st.sampled_from(KINDS))
         start = draw(st.integers(0, 40))
-        length = draw(st.integers(0, 30)) if kind == "span" else 0
+        length = draw(LENGTHS) if kind == "span" else 0
         begins = None if kind == "end" or draw(st.integers(0, 9)) == 0 else start
         time = _time(facts, begins)
         rows.append(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,11 +21,20 @@ from tailrace.cli.options import (
     window_options,
 )
 from tailrace.cli.store import open_store
-from tailrace.export.formats import WRITERS
+from tailrace.config.load import shared_path
+from tailrace.export.directory import Directory
+from tailrace.export.formats import DIRECTORIES, ORIGINAL, WRITERS
 from tailrace.export.output import STANDARD_OUTPUT, Output
 from tailrace.export.progress import RowCount
+from tailrace.store.running import quarantines
 from tailrace.terminal import unguarded
 from tailrace.units import Size, counted
+
+if TYPE_CHECKING:
+    from tailrace.export.selected import Selected
+    from tailrace.query.filters import JobFilter, RunLabel
+
+_FORMATS = {name: each.meaning for name, each in WRITERS.items()} | DIRECTORIES
 
 MEMORY = Size.parse("1 GiB")
 """The memory that the database may take. If a sort needs more, the database sorts the rest on disk."""
@@ -34,9 +46,9 @@ MEMORY = Size.parse("1 GiB")
 @click.option(
     "--to",
     "format_",
-    type=click.Choice(list(WRITERS)),
+    type=click.Choice(list(_FORMATS)),
     required=True,
-    help=f"Format to write: {'; '.join(f'{name}: {each.meaning}' for name, each in WRITERS.items())}.",
+    help=f"Format to write: {'; '.join(f'{name}: {meaning}' for name, meaning in _FORMATS.items())}.",
 )
 @click.option(
     "-o",
@@ -44,7 +56,12 @@ MEMORY = Size.parse("1 GiB")
     "path",
     metavar="PATH",
     required=True,
-    help='File to write, or "-" for standard output. It has its name once it is whole.',
+    help='File to write, or "-" for standard output; for original and otf2, a directory. It has its name once it is whole.',
+)
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="With original: leave out bytes that nobody could read, and close what a kill left open.",
 )
 @window_options
 @json_option("Print what was written, and what it lacks, as one JSON object.")
@@ -59,7 +76,10 @@ def command(
     streams: tuple[str, ...],
     since: int | None,
     until: int | None,
+    labels: tuple[RunLabel, ...],
+    job: JobFilter,
     *,
+    repair: bool,
     as_json: bool,
     complete_only: bool,
 ) -> None:
@@ -67,14 +87,12 @@ def command(
 
     The last line says whether anything is missing from what was selected, or still awaited. In perfetto
     and chrome, gaps are slices named LOST, between the events around them; in otlp they are spans with an
-    error; parquet, arrow, csv and jsonl have a file of gaps beside them (`trace.gaps.csv`). A name that
-    does not exist is an error, and so is a selection without events. `docs/export.md` has the details."""
-    writer = WRITERS[format_]
-    output = Output(path)
-    if output.pipe and not writer.pipes:
-        raise click.UsageError(f"{format_} makes several files: name the first one with -o")
-    if path == STANDARD_OUTPUT and sys.stdout.isatty():
-        raise click.UsageError("-o - is not for a terminal: write to a file or a pipe")
+    error; parquet, arrow, csv and jsonl have a file of gaps beside them (`trace.gaps.csv`). Notes travel
+    with all of them. A name that does not exist is an error, and so is a selection without events.
+    `docs/export.md` has the details."""
+    if repair and format_ != ORIGINAL:
+        raise click.UsageError(f"--repair is for --to {ORIGINAL}")
+    output = _place(format_, path)
     loaded = load_config(config, store)
 
     from tailrace.export.exporting import export
@@ -83,7 +101,15 @@ def command(
     from tailrace.query.patience import Patience
     from tailrace.reading.question import Filters
 
-    filters = Filters(sources or None, sessions or None, streams or None, since, until)
+    filters = Filters(
+        sources or None,
+        sessions or None,
+        streams or None,
+        since,
+        until,
+        labels=labels or None,
+        job=job,
+    )
     terminal = unguarded(sys.stderr) if sys.stderr.isatty() else None
 
     def select() -> Selected:
@@ -95,10 +121,40 @@ def command(
         return selected
 
     progress = RowCount(terminal)
+    added: Counter[str] = Counter()
     with output:
-        exported = export(writer, select, output, progress)
+        if isinstance(output, Output):
+            exported = export(WRITERS[format_].load(), select, output, progress)
+        elif format_ != ORIGINAL:
+            from tailrace.export.otf2_archive import write as write_otf2
+
+            exported = export(write_otf2, select, output, progress)
+        else:
+            from tailrace.export.original import write
+
+            kept = quarantines(shared_path(loaded.config))
+            original = partial(write, quarantine=kept, added=added if repair else None)
+            exported = export(original, select, output, progress)
     names = [str(name) for name in output.names] or [path]
     text = f"{', '.join(names)}: {counted(progress.rows, 'row')}; {exported.text}"
+    if repair:
+        said = ", ".join(f"{count} x {what}" for what, count in sorted(added.items()))
+        text += f"; added: {said or 'nothing'}"
     if as_json:
-        text = json.dumps({"files": names, "rows": progress.rows} | exported.words)
+        words = {"files": names, "rows": progress.rows} | exported.words
+        text = json.dumps(words | ({"added": dict(added)} if repair else {}))
     click.echo(text, err=output.pipe)
+
+
+def _place(format_: str, path: str) -> Output | Directory:
+    """Return where an export goes. Raise UsageError where the format cannot go there."""
+    if format_ in DIRECTORIES:
+        if path == STANDARD_OUTPUT:
+            raise click.UsageError(f"{format_} makes several files: name a directory with -o")
+        return Directory(path)
+    output = Output(path)
+    if output.pipe and not WRITERS[format_].pipes:
+        raise click.UsageError(f"{format_} makes several files: name the first one with -o")
+    if path == STANDARD_OUTPUT and sys.stdout.isatty():
+        raise click.UsageError("-o - is not for a terminal: write to a file or a pipe")
+    return output

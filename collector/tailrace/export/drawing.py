@@ -6,6 +6,7 @@
 - An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are
   instants.
 - One instant on a track of its own says what is missing from the whole.
+- Notes are slices, or instants, on one more track.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tailrace.export.timeline import DrawnRows, Item, Lane
 Members = dict[str, Any]
 
 SUMMARY = "what is missing from this export"
+NOTES = "notes"
 
 
 class Canvas(Protocol):
@@ -69,6 +71,25 @@ def draw(timeline: DrawnRows, canvas: Canvas) -> None:
     if drawn is not None:
         drawn.slices.finish()
     _draw_lost(timeline, canvas, threads)
+    _draw_notes(timeline, canvas)
+
+
+def _draw_notes(timeline: DrawnRows, canvas: Canvas) -> None:
+    if not timeline.notes:
+        return
+    track = canvas.summary(NOTES)
+    slices = Slices(canvas, track, NOTES, track)
+    for note in timeline.notes:
+        of = {
+            name: value
+            for name in ("source", "session", "stream")
+            if (value := getattr(note, name))
+        }
+        if note.from_ == note.to:
+            canvas.instant(track, note.from_, note.text, "note", of)
+        else:
+            slices.add(note.from_, note.to, note.text, "note", of)
+    slices.finish()
 
 
 def _draw_lost(timeline: DrawnRows, canvas: Canvas, threads: Threads) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from tailrace.errors import BrokenOffError
-from tailrace.export.formats import ExportWriter
-from tailrace.export.output import Output
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.query.engine import ATTEMPTS
+
+
+class Restartable(Protocol):
+    """A place to which an export goes: files or a directory."""
+
+    def restart(self) -> None:
+        """Remove what was written, so that it can be written anew."""
+        ...
+
+
+Place = TypeVar("Place", bound=Restartable)
 
 
 class Exported(NamedTuple):
@@ -36,18 +45,22 @@ class Exported(NamedTuple):
 
 
 def export(
-    writer: ExportWriter, select: Callable[[], Selected], output: Output, progress: RowCount
+    write: Callable[[Selected, Place, RowCount], Left],
+    select: Callable[[], Selected],
+    output: Place,
+    progress: RowCount,
 ) -> Exported:
     """Write what `select` takes from the newest snapshot; again if files are deleted meanwhile.
 
     Raise QueryError, StoreError and ExportError."""
-    write = writer.load()
     for attempt in range(ATTEMPTS):
         selected = select()
         progress.begin(selected.events)
         try:
             left = write(selected, output, progress)
             selected.same()
+            if unreadable := len(selected.notes.unreadable):
+                left["note that cannot be read"] += unreadable
         except BrokenOffError:
             if attempt == ATTEMPTS - 1:
                 raise

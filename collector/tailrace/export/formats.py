@@ -45,4 +45,11 @@ WRITERS = {
         pipes=False,
     ),
 }
-"""Every format of `tailrace export --to`."""
+"""Every format of `tailrace export --to` that goes to files."""
+
+ORIGINAL, OTF2 = "original", "otf2"
+DIRECTORIES = {
+    ORIGINAL: "the formats of the producers again, in a directory",
+    OTF2: "an archive of OTF2, in a directory; needs tailrace[otf2]",
+}
+"""Every format that goes to a directory (`original`, `otf2_archive`), and what comes of it."""

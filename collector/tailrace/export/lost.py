@@ -20,7 +20,7 @@ from tailrace.query.filters import one_of
 from tailrace.query.views import GAPS
 from tailrace.reading.moment import unix_ns
 
-_NUMBERS = """CASE format
+NUMBERS = """CASE format
   WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
   WHEN 'et3' THEN start
   ELSE seq END"""
@@ -41,7 +41,7 @@ ORDER BY source, session, stream, first, "offset", reason, id
 """
 
 EVENTS_OF = f"""
-SELECT source, session, stream, {_NUMBERS} AS number, "offset", time, aligned
+SELECT source, session, stream, {NUMBERS} AS number, "offset", time, aligned
 FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions}}
 """  # noqa: S608 - our own words
 """The events that may be a gap's neighbours."""
@@ -153,9 +153,10 @@ def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> Non
                 around.see((source, name, stream), number, offset, begin)
 
 
-def between(gap: Gap, session: SessionClock, around: Neighbourhood) -> tuple[int, int, str] | None:
-    """Return where a gap begins and ends, and how exact that is; None if nothing tells."""
-    before, behind = around.of(gap)
+def between(
+    session: SessionClock, before: int | None, behind: int | None
+) -> tuple[int, int, str] | None:
+    """Return where a gap between events at two times begins and ends, and how exact that is; None if nothing tells."""
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:
@@ -165,7 +166,7 @@ def between(gap: Gap, session: SessionClock, around: Neighbourhood) -> tuple[int
 
 def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
     session = timeline.session(gap.source, gap.session, gap.format)
-    place = between(gap, session, around)
+    place = between(session, *around.of(gap))
     if place is None:
         timeline.left["gap without a place in time"] += 1
         return None

@@ -1,7 +1,7 @@
 """Write OpenTelemetry's protocol as JSON lines, one kind of telemetry a file, as its file exporter does.
 
 The named file has the spans, and each gap as a span LOST with the status error; its neighbour `logs` has
-instants, annotations and ends without a begin; `metrics` has the values of counters. A resource is a
+instants, annotations, ends without a begin, and notes; `metrics` has the values of counters. A resource is a
 session, whose attribute `tailrace.clock` says what its times are. A session is one trace. OpenTelemetry has
 no open spans: one ends where it begins, and its attribute `tailrace.open` is true.
 """
@@ -20,11 +20,14 @@ from tailrace.export.output import Output
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.export.timeline import DrawnRows, Item
+from tailrace.store.notes import Note
 
 LINE_RECORDS = 1000
 """Records of one session that share a line at most."""
 
 ERROR = 2
+_NOTES = SessionClock("notes", "", "")
+"""The resource of what people wrote."""
 _SCOPE = {"name": "tailrace", "version": __version__}
 
 Object = dict[str, Any]
@@ -50,6 +53,8 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
             metrics.add(session, _metric(item, name, value))
     for number, each in enumerate(lost(timeline)):
         spans.add(each.session, _lost(each, number))
+    for note in timeline.notes:
+        logs.add(_NOTES, _noted(note))
     for lines in (spans, logs, metrics):
         lines.end()
     return timeline.left
@@ -144,6 +149,19 @@ def _log(item: Item) -> Object:
         log["traceId"] = _trace_id(item.lane.session)
         log["spanId"] = _span_id(item.lane.session, "id", item.parent)
     return log
+
+
+def _noted(note: Note) -> Object:
+    about = {name: getattr(note, name) for name in ("source", "session", "stream")}
+    return {
+        "timeUnixNano": str(note.from_),
+        "observedTimeUnixNano": str(note.made),
+        "eventName": "note",
+        "body": {"stringValue": note.text},
+        "attributes": _attributes(
+            {f"tailrace.{name}": value for name, value in about.items()} | {"tailrace.to": note.to}
+        ),
+    }
 
 
 def _metric(item: Item, name: str, value: float) -> Object:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import BrokenOffError, UnknownError
+from tailrace.export.noted import notes_of
 from tailrace.export.progress import RowCount
 from tailrace.query.answer import Answer, ArrowAnswer, Page, Shape
 from tailrace.query.completeness import completeness
@@ -17,6 +19,7 @@ from tailrace.query.live import NOBODY, Live
 from tailrace.query.patience import Patience
 from tailrace.query.views import EVENTS, GAPS, View
 from tailrace.reading.question import Filters
+from tailrace.store.notes import ListedNotes
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
@@ -52,6 +55,11 @@ class Selected:
         self._version = engine.version
         self.events = self._count()
 
+    @cached_property
+    def notes(self) -> ListedNotes:
+        """Return the notes that may concern the selection."""
+        return notes_of(self.engine, self.filters)
+
     def condition(self, view: View) -> RowCondition:
         """Return the condition on a view's rows: of gaps, that they may concern the selected events."""
         return self.filters.scope.gaps if view is GAPS else self.filters.rows(view)
@@ -68,6 +76,10 @@ class Selected:
         for batch in self._patience.batches(answer):
             yield batch
             progress.add(batch.num_rows)
+
+    def few_batches(self, sql: str, values: tuple[object, ...] = ()) -> list[pyarrow.RecordBatch]:
+        """Return rows that are few enough to hold."""
+        return list(self._patience.batches(self.arrow(sql, values)))
 
     def answer(self, sql: str, shape: Shape, values: tuple[object, ...] = ()) -> Answer:
         return self._patience.make(lambda: self.engine.ask(sql, shape, parameters=values))

@@ -1,4 +1,4 @@
-"""Write the view `events` as a table, and the view `gaps` beside it.
+"""Write the view `events` as a table, and beside it the view `gaps` and, if there are any, the notes.
 
 Rows come as the table has them, all kinds of them, in no order. A file that can carry words says what is
 missing: the schema's metadata of Parquet and Arrow has it as JSON, under `tailrace.completeness`.
@@ -14,6 +14,7 @@ from typing import BinaryIO
 import pyarrow  # type: ignore[import-untyped]  # it has no types
 import pyarrow.parquet  # type: ignore[import-untyped]
 
+from tailrace.export import noted
 from tailrace.export.output import Output
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
@@ -21,8 +22,10 @@ from tailrace.query.answer import Shape
 from tailrace.query.completeness import METADATA
 from tailrace.query.output import write_csv as csv_rows, write_json as json_rows
 from tailrace.query.views import EVENTS, GAPS, View
+from tailrace.store.notes import Note
 
 _Write = Callable[[Selected, View, BinaryIO, RowCount], None]
+_WriteNotes = Callable[[list[Note], BinaryIO], None]
 
 
 def write_parquet(selected: Selected, output: Output, progress: RowCount) -> Left:
@@ -32,7 +35,10 @@ def write_parquet(selected: Selected, output: Output, progress: RowCount) -> Lef
             for batch in batches:
                 file.write_batch(batch)
 
-    return _both(parquet, selected, output, progress)
+    def notes(found: list[Note], out: BinaryIO) -> None:
+        pyarrow.parquet.write_table(noted.table(found), out, compression="zstd")
+
+    return _all(parquet, notes, selected, output, progress)
 
 
 def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
@@ -42,7 +48,12 @@ def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
             for batch in batches:
                 file.write_batch(batch)
 
-    return _both(arrow, selected, output, progress)
+    def notes(found: list[Note], out: BinaryIO) -> None:
+        table = noted.table(found)
+        with pyarrow.ipc.new_file(out, table.schema) as file:
+            file.write_table(table)
+
+    return _all(arrow, notes, selected, output, progress)
 
 
 def write_csv(selected: Selected, output: Output, progress: RowCount) -> Left:
@@ -50,7 +61,10 @@ def write_csv(selected: Selected, output: Output, progress: RowCount) -> Left:
         answer = selected.answer(selected.rows(view), Shape.TEXT, selected.condition(view).values)
         csv_rows(answer.columns, selected.pages(answer, progress), out)
 
-    return _both(csv, selected, output, progress)
+    def notes(found: list[Note], out: BinaryIO) -> None:
+        csv_rows(noted.columns(Shape.TEXT), [noted.rows(found)], out)
+
+    return _all(csv, notes, selected, output, progress)
 
 
 def write_jsonl(selected: Selected, output: Output, progress: RowCount) -> Left:
@@ -58,16 +72,28 @@ def write_jsonl(selected: Selected, output: Output, progress: RowCount) -> Left:
         answer = selected.answer(selected.rows(view), Shape.JSON, selected.condition(view).values)
         json_rows(answer.columns, selected.pages(answer, progress), out)
 
-    return _both(jsonl, selected, output, progress)
+    def notes(found: list[Note], out: BinaryIO) -> None:
+        json_rows(noted.columns(Shape.JSON), [noted.rows(found)], out)
+
+    return _all(jsonl, notes, selected, output, progress)
 
 
-def _both(write: _Write, selected: Selected, output: Output, progress: RowCount) -> Left:
-    """Write the events and, where there are several files, the gaps. Everything has a place in a table."""
+def _all(
+    write: _Write, write_notes: _WriteNotes, selected: Selected, output: Output, progress: RowCount
+) -> Left:
+    """Write the events and, where there are several files, the gaps and the notes that there are."""
+    left: Left = Counter()
     write(selected, EVENTS, output.main(), progress)
     gaps = output.beside("gaps")
     if gaps is not None:
         write(selected, GAPS, gaps, RowCount(None))
-    return Counter()
+    if found := selected.notes.notes:
+        file = output.beside("notes")
+        if file is None:
+            left["note"] += len(found)
+        else:
+            write_notes(found, file)
+    return left
 
 
 def _arrow(

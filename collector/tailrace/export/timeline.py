@@ -6,33 +6,55 @@ them between their neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, TypedDict
+from heapq import merge
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import msgspec
 
-from tailrace.export.clocks import DRAWN, Key, SessionClock, sessions
+from tailrace.export.clocks import Key, SessionClock, sessions
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.query.views import EVENTS, SPANS
+from tailrace.query.views import EVENTS
+from tailrace.store.notes import Note
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]  # it has no types
+
+_Row = tuple[Any, ...]
+"""The values of `_COLUMNS`."""
 
 _COLUMNS = (
     'source, session, stream, substream, kind, name, category, id, parent, seq, start, "end", time, aligned,'
-    " open, attributes, numbers"
+    ' open, attributes, numbers, "offset"'
 )
 _FORGOTTEN = "attributes IS NOT NULL AND contains(attributes, 'begin_forgotten')"
 """Ends of spans that `spans` has."""
 
-_DRAWN = """
-SELECT {columns} FROM (
-  SELECT * EXCLUDE (open), 'span' AS kind, open, NULL AS numbers FROM spans WHERE {spans}
-  UNION ALL BY NAME
-  SELECT *, false AS open, CASE WHEN kind = 'counter' THEN part.numbers(attributes) END AS numbers FROM events
-  WHERE {drawn} AND kind NOT IN ('span', 'begin') AND NOT (kind = 'end' AND {forgotten}) AND ({events})
-)
+_ORDER = """
 ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
 """
+
+_WHOLE = f"""
+SELECT {{columns}} FROM (
+  SELECT *, false AS open, CASE WHEN kind = 'counter' THEN part.numbers(attributes) END AS numbers FROM events
+  WHERE kind IN ('span', 'instant', 'counter', 'annotation', 'end') AND NOT (kind = 'end' AND {_FORGOTTEN}) AND ({{events}})
+)
+{_ORDER}
+"""  # noqa: S608 - our own words
+"""Rows as they are stored. The kinds are listed, since that leaves begins out before the statement runs: to sort what
+several scans give together, the database needs more memory than it may take."""
+
+_BEGUN = f"""
+SELECT {{columns}} FROM (
+  SELECT b.* REPLACE ('span' AS kind), NULL AS numbers, try_cast(b.start::HUGEINT + coalesce(c.clock_offset, 0) AS BIGINT) AS aligned
+  FROM part.timed_begun AS b LEFT JOIN part.clocks AS c USING (source, session)
+)
+WHERE {{events}}
+{_ORDER}
+"""  # noqa: S608 - our own words
+"""The few spans that are begins as stored."""
 
 
 class Number(TypedDict):
@@ -104,7 +126,16 @@ class DrawnRows:
     def first(self) -> int:
         """Return the earliest time that is drawn."""
         firsts = [s.first for s in self.sessions.values() if s.first is not None and s.first >= 0]
-        return min(firsts, default=0)
+        return min([*firsts, *(note.from_ for note in self.notes)], default=0)
+
+    @cached_property
+    def notes(self) -> list[Note]:
+        """Return the notes about the selection, by their times."""
+        notes = self.selected.notes.notes
+        placed = [note for note in notes if note.from_ >= 0]
+        if len(placed) < len(notes):
+            self.left["note about a time before 1970"] += len(notes) - len(placed)
+        return placed
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -117,23 +148,29 @@ class DrawnRows:
 
     def items(self) -> Iterator[Item]:
         """Yield what is drawn, lane by lane; of a lane by start, and the longer span first."""
-        spans, events = self.selected.condition(SPANS), self.selected.condition(EVENTS)
-        places = self.sessions
-        sql = _DRAWN.format(
-            columns=_COLUMNS, spans=spans.sql, drawn=DRAWN, forgotten=_FORGOTTEN, events=events.sql
+        chosen = self.selected.condition(EVENTS)
+        places = self.sessions  # asked before the rows, since one question is asked at a time
+        begun = self.selected.few_batches(
+            _BEGUN.format(columns=_COLUMNS, events=chosen.sql), chosen.values
         )
-        answer = self.selected.arrow(sql, (*spans.values, *events.values))
+        answer = self.selected.arrow(
+            _WHOLE.format(columns=_COLUMNS, events=chosen.sql), chosen.values
+        )
         lane: Lane | None = None
-        for batch in self.selected.batches(answer, self._progress):
-            columns = [column.to_pylist() for column in batch.columns]
-            for row in zip(*columns, strict=True):
-                source, session, stream, substream, *rest = row
-                if lane is None or (source, session, stream, substream) != (
-                    lane.session.source, lane.session.session, lane.stream, lane.substream,
-                ):  # fmt: skip
-                    lane = Lane(places[source, session], stream, substream)
-                if (item := self._item(lane, *rest)) is not None:
-                    yield item
+        for source, session, stream, substream, *rest in _merged(
+            self._rows(self.selected.batches(answer, self._progress)), list(self._rows(begun))
+        ):
+            if lane is None or (source, session, stream, substream) != (
+                lane.session.source, lane.session.session, lane.stream, lane.substream,
+            ):  # fmt: skip
+                lane = Lane(places[source, session], stream, substream)
+            if (item := self._item(lane, *rest[:-1])) is not None:
+                yield item
+
+    @staticmethod
+    def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[_Row]:
+        for batch in batches:
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     def _item(
         self,
@@ -166,6 +203,27 @@ class DrawnRows:
         return Item(
             lane, kind, shown, category, id_, parent, seq, begin, ends, open_, attributes, numbers
         )
+
+
+def _merged(rows: Iterator[_Row], begun: list[_Row]) -> Iterator[_Row]:
+    """Yield rows in order, those of `begun` among the others; both are in order."""
+    if not begun:
+        return rows
+    return merge(rows, begun, key=_place)
+
+
+def _place(row: _Row) -> tuple[object, ...]:
+    """Return where a row stands in the order of `_ORDER`."""
+    source, session, stream, substream, _, _, _, _, _, seq, start, end, *_, offset = row
+    at = end if start is None else start
+    return (
+        source, session, stream, *_first_if_null(substream), *_first_if_null(at),
+        *_first_if_null(None if end is None else -end), offset, seq is None, seq or 0,
+    )  # fmt: skip
+
+
+def _first_if_null(value: int | None) -> tuple[bool, int]:
+    return value is not None, value or 0
 
 
 def _read(given: Number) -> tuple[str | None, int | float | None]:

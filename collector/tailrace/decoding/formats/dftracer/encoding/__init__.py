@@ -1,0 +1,1 @@
+"""The parts of the encoder: how releases spell a record."""

@@ -1,0 +1,1 @@
+"""The parts of the encoder: the ways to write a line."""

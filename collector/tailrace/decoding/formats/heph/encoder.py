@@ -1,0 +1,136 @@
+"""Write records of Heph as packets again, byte for byte.
+
+The table lacks two things. It has no ids of clients' sessions (`session`): an announcement gets another id, which begins
+with the digits that are stored in its place, so that whoever reads the packets cannot continue the session. And it has no
+spaces of the values that are JSON objects; spaces behind the object make up for them.
+
+There is nothing to repair at the end of a trace: it has no end, and no packet refers to another one.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from tailrace.decoding.formats.heph.body import ARRAY, F64, I64, STRING, TYPES, U64
+from tailrace.decoding.formats.heph.packets import EVENT, METADATA, METADATA_MIN
+from tailrace.decoding.formats.heph.session import OPTIONS, STORED_DIGITS
+from tailrace.model.record import Kind, Record
+
+ID_DIGITS = 32
+
+_event = Struct(">IIIIQQQ").pack
+_metadata = Struct(">IIH").pack
+_u16, _u64, _i64, _f64 = (Struct(f">{form}").pack for form in "HQqd")
+_CODES = {name: code for code, name in TYPES.items()}
+_read_members = msgspec.json.Decoder(dict[str, Any]).decode
+_read_texts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+Attribute = tuple[bytes, int, Any]
+"""A name, the type of a value, and the value as JSON has it."""
+
+
+class HephEncoder:
+    """The encoder of one session."""
+
+    def __init__(self, repair: bool) -> None:  # noqa: ARG002 - see `Format.encoder`
+        self.added: dict[str, int] = {}
+        self._next: dict[str, int] = {}  # the numbers that streams' next events have
+
+    def close(self) -> bytes:
+        return b""
+
+    def encode(self, record: Record, *, last: bool) -> bytes:  # noqa: ARG002 - all packets are alike
+        if record.kind == Kind.SESSION:
+            return _option(record)
+        if record.kind not in {Kind.SPAN, Kind.COUNTER}:
+            return b""
+        members = _read_members(record.attributes or "{}")
+        start, end = members.pop("$start", record.start), members.pop("$end", record.end)
+        count = self._next.get(record.stream, 0) if record.counter is None else record.counter
+        self._next[record.stream] = count + 1
+        body = _body(str(record.name), members)
+        return (
+            _event(
+                EVENT, 40 + len(body), int(record.stream), count % 2**32,
+                (record.substream or 0) % 2**64, start, end,
+            )
+            + body
+        )  # fmt: skip
+
+
+def _body(name: str, members: dict[str, Any]) -> bytes:
+    """Return a description and attributes, given as the members of the record's attributes (see `body`)."""
+    description = members.pop("$description", name)
+    rest = bytes.fromhex(members.pop("$undecoded", ""))
+    packed = b"".join(
+        _string(key) + bytes((type_,)) + _value(type_, value)
+        for key, type_, value in _attributes(members)
+    )
+    return _string(_raw(description)) + packed + rest
+
+
+def _attributes(members: dict[str, Any]) -> list[Attribute]:
+    if "$list" in members:
+        return [(_raw(key), _CODES[name], value) for key, name, value in members["$list"]]
+    types = members.pop("$types", {})
+    return [
+        (key.encode(), _CODES[types[key]] if key in types else _shown(value), value)
+        for key, value in members.items()
+    ]
+
+
+def _shown(value: Any) -> int:  # noqa: ANN401 - whatever JSON has
+    """Return the type that a value shows."""
+    if isinstance(value, list):
+        return ARRAY | max(map(_shown, value))
+    if isinstance(value, int):
+        return I64 if value < 0 else U64
+    return (
+        F64 if isinstance(value, float) or (isinstance(value, dict) and "$f64" in value) else STRING
+    )
+
+
+def _value(type_: int, value: Any) -> bytes:  # noqa: ANN401 - whatever JSON has
+    if type_ & ARRAY:
+        return _u16(len(value)) + b"".join(_value(type_ & ~ARRAY, each) for each in value)
+    if type_ == F64:
+        return bytes.fromhex(value["$f64"]) if isinstance(value, dict) else _f64(value)
+    if type_ == STRING:
+        return _string(_raw(value))
+    return _u64(value) if type_ == U64 else _i64(value)
+
+
+def _raw(text: str | dict[str, str]) -> bytes:
+    """Return a text's bytes, which need not be UTF-8."""
+    return bytes.fromhex(text["$bytes"]) if isinstance(text, dict) else text.encode()
+
+
+def _string(raw: bytes) -> bytes:
+    return _u16(len(raw)) + raw
+
+
+def _option(record: Record) -> bytes:
+    """Return a metadata packet."""
+    members = _read_members(record.attributes or "{}")
+    name = _raw(members.pop("$name", str(record.name)))
+    room = record.size - METADATA_MIN - len(name)
+    if record.name == "epoch" and record.flaw is None:
+        value = _u64(members["epoch"])
+    elif record.name in OPTIONS and record.flaw is None:
+        value = _statement(record.attributes).ljust(room)
+    else:
+        value = _raw(members["value"])
+    return _metadata(METADATA, METADATA_MIN + len(name) + len(value), len(name)) + name + value
+
+
+def _statement(attributes: str | None) -> bytes:
+    """Return a client's statement, with an id that is valid and not the client's."""
+    texts = _read_texts(attributes or "{}")
+    if "session" in texts:
+        stored = msgspec.json.decode(texts["session"])
+        if isinstance(stored, str) and len(stored) == STORED_DIGITS:
+            texts["session"] = msgspec.Raw(msgspec.json.encode(stored.ljust(ID_DIGITS, "0")))
+    return msgspec.json.encode(texts)

@@ -1,0 +1,109 @@
+"""Amend a thread's metadata, so that ovni's emulator accepts a thread that was killed.
+
+The emulator wants to know that the thread has finished, which models its events are of, and at least one CPU of each loom.
+libovni writes these when a thread ends. A thread without metadata gets some from its path.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from tailrace.decoding.formats.ovni.files import StreamOrigin
+
+MODELS = {
+    "ovni": "1.1.0", "nanos6": "1.1.0", "nosv": "2.7.0", "nodes": "1.0.0", "tampi": "1.0.0", "mpi": "1.0.0",
+    "kernel": "1.0.0", "openmp": "1.2.1",
+}  # fmt: skip
+"""The versions of the models whose events we know (`table`)."""
+
+VERSION = 3
+"""The version of metadata that has all of a thread in one document."""
+
+CPUS_MAX = 65_536
+"""More than any loom has: larger indexes are damage."""
+
+_read = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Loom(msgspec.Struct):
+    """The CPUs of a loom: physical ids by index, as metadata `declared` them, and the indexes that events have `used`."""
+
+    declared: dict[int, int] = {}
+    used: set[int] = set()
+
+    def declare(self, cpus: object) -> None:
+        """Note the CPUs of one thread's metadata."""
+        for cpu in cpus if isinstance(cpus, list) else ():
+            about = cpu if isinstance(cpu, dict) else {}
+            index, physical = about.get("index"), about.get("phyid")
+            if isinstance(index, int) and isinstance(physical, int) and 0 <= index < CPUS_MAX:
+                self.declared[index] = physical
+
+    def use(self, index: int) -> None:
+        """Note that an event was on a CPU."""
+        if 0 <= index < CPUS_MAX:
+            self.used.add(index)
+
+    def lacking(self) -> list[dict[str, int]]:
+        """Return the CPUs that no metadata declares, and note them as declared. The emulator wants all indexes from 0 on;
+        the physical ids are made up."""
+        taken = set(self.declared.values())
+        found = []
+        for index in range(max(self.used | self.declared.keys() | {0}) + 1):
+            if index not in self.declared:
+                physical = next(i for i in itertools.count(index) if i not in taken)
+                taken.add(physical)
+                self.declared[index] = physical
+                found.append({"index": index, "phyid": physical})
+        return found
+
+
+def ovni_of(text: str) -> dict[str, Any]:
+    """Return what the metadata says under `ovni`."""
+    ovni = _read(text).get("ovni")
+    return ovni if isinstance(ovni, dict) else {}
+
+
+def amended(
+    text: str | None, place: StreamOrigin, loom: Loom, models: set[str], added: Counter[str]
+) -> str:
+    """Return a thread's metadata with what it lacks, which is counted in `added`."""
+    metadata: dict[str, Any] = {"version": VERSION} if text is None else _read(text)
+    if metadata.get("version") != VERSION:
+        return text or "{}"
+    ovni = metadata.get("ovni")
+    if not isinstance(ovni, dict):
+        ovni = metadata["ovni"] = {}
+    for key, value in _lacking(place, models).items():
+        if key not in ovni:
+            ovni[key] = value
+            added[f"metadata {key}"] += 1
+    if cpus := loom.lacking():
+        ovni["loom_cpus"] = [*ovni.get("loom_cpus", ()), *cpus]
+        added["metadata CPU"] += len(cpus)
+    if ovni.get("finished") != 1:
+        ovni["finished"] = 1
+        added["metadata finished"] += 1
+    return msgspec.json.encode(metadata).decode()
+
+
+def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
+    """Return what metadata must have, where a thread has none."""
+    loom, pid, tid = place.stream.split("/")
+    return {
+        "lib": {"version": "unknown", "commit": "unknown"},
+        "part": "thread",
+        "tid": _number(tid),
+        "pid": _number(pid),
+        "loom": loom,
+        "app_id": 1,
+        "require": {model: MODELS[model] for model in MODELS if model in models | {"ovni"}},
+    }
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 19 else 0

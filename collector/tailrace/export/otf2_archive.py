@@ -1,0 +1,147 @@
+"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for what is drawn where).
+
+A session is a location group and a track a location. Slices are regions that are entered and left. A gap is a region
+`LOST` of its track, during which measurement is off. Instants are regions without duration on a location of their own,
+beside that of the slices, so that the events of each location are in order. Attributes have no place.
+
+The library `otf2` keeps a buffer for each location.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailrace.errors import ExportError
+from tailrace.export.clocks import SessionClock
+from tailrace.export.directory import Directory
+from tailrace.export.drawing import Members, draw
+from tailrace.export.progress import RowCount
+from tailrace.export.selected import Left, Selected
+from tailrace.export.timeline import DrawnRows
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+NANOSECONDS = 10**9
+BUFFER = 256 * 2**10
+"""The bytes of a location's buffer: the least that the library takes."""
+
+LOST = "lost"
+"""The category of slices that are gaps."""
+
+_LACKS = "OTF2 needs the package otf2: python -m pip install 'tailrace[otf2]'"
+
+
+def write(selected: Selected, output: Directory, progress: RowCount) -> Left:
+    """Write the archive `traces.otf2`. Raise ExportError without the package `otf2`."""
+    otf2 = library()
+    timeline = DrawnRows(selected, progress)
+    with otf2.writer.open(
+        str(output.place("traces.otf2").parent),
+        chunk_size_events=BUFFER,
+        timer_resolution=NANOSECONDS,
+    ) as archive:
+        trace = Otf2Trace(otf2, archive)
+        draw(timeline, trace)
+        trace.finish()
+    return timeline.left
+
+
+def library() -> ModuleType:
+    """Return the package `otf2`. Raise ExportError if it is not installed."""
+    try:
+        return import_module("otf2")
+    except ImportError as error:
+        raise ExportError(_LACKS) from error
+
+
+class GroupTrack(NamedTuple):
+    """A location group and a name; a location is made of them when the first event comes."""
+
+    group: Any
+    name: str
+
+
+class Otf2Trace:
+    """A canvas of locations. A track is a place in `_tracks`."""
+
+    def __init__(self, otf2: ModuleType, archive: Any) -> None:  # noqa: ANN401 - the library has no types
+        self._modes = otf2.MeasurementMode
+        self._archive = archive
+        self._root = archive.definitions.system_tree_node("tailrace")
+        self._tracks: list[GroupTrack] = []
+        self._writers: dict[tuple[int, str], Any] = {}
+        self._regions: dict[str, Any] = {}
+        self._metrics: dict[int, Any] = {}
+        self._inside: dict[int, list[tuple[Any, bool]]] = {}
+        self._latest: dict[int, int] = {}
+
+    def summary(self, name: str) -> int:
+        return self._add(
+            self._archive.definitions.location_group(name, system_tree_parent=self._root), name
+        )
+
+    def process(self, session: SessionClock) -> int:
+        name = f"{session.source} {session.session} ({session.format}; {session.clock_words})"
+        group = self._archive.definitions.location_group(name, system_tree_parent=self._root)
+        return self._add(group, "")
+
+    def thread(self, process: int, name: str) -> int:
+        return self._add(self._tracks[process].group, name)
+
+    def track(self, parent: int, name: str) -> int:
+        of = self._tracks[parent]
+        return self._add(of.group, f"{of.name} {name}".strip())
+
+    def counter(self, parent: int, name: str) -> int:
+        number = self.track(parent, name)
+        self._metrics[number] = self._archive.definitions.metric(name, unit="1")
+        return number
+
+    def begin(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:  # noqa: ARG002 - attributes have no place
+        region, lost = self._region(name), category == LOST
+        writer = self._writer(track)
+        writer.enter(time, region)
+        if lost:
+            writer.measurement_on_off(time, self._modes.OFF)
+        self._inside.setdefault(track, []).append((region, lost))
+        self._latest[track] = time
+
+    def end(self, track: int, time: int) -> None:
+        region, lost = self._inside[track].pop()
+        writer = self._writer(track)
+        if lost:
+            writer.measurement_on_off(time, self._modes.ON)
+        writer.leave(time, region)
+        self._latest[track] = time
+
+    def instant(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:  # noqa: ARG002 - attributes have no place
+        writer, region = self._writer(track, " instants"), self._region(name)
+        writer.enter(time, region)
+        writer.leave(time, region)
+
+    def count(self, track: int, time: int, value: float) -> None:
+        self._writer(track).metric(time, self._metrics[track], float(value))
+
+    def finish(self) -> None:
+        """Leave the regions that nothing has left, at the latest time of their locations."""
+        for track, inside in self._inside.items():
+            while inside:
+                self.end(track, self._latest[track])
+
+    def _add(self, group: Any, name: str) -> int:  # noqa: ANN401 - the library has no types
+        self._tracks.append(GroupTrack(group, name))
+        return len(self._tracks) - 1
+
+    def _writer(self, track: int, beside: str = "") -> Any:  # noqa: ANN401 - the library has no types
+        key = (track, beside)
+        if key not in self._writers:
+            of = self._tracks[track]
+            self._writers[key] = self._archive.event_writer(f"{of.name}{beside}", group=of.group)
+        return self._writers[key]
+
+    def _region(self, name: str) -> Any:  # noqa: ANN401 - the library has no types
+        if name not in self._regions:
+            self._regions[name] = self._archive.definitions.region(name)
+        return self._regions[name]

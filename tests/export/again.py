@@ -1,0 +1,87 @@
+"""A session's rows, written in their own format again and read once more, without a disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from tailrace.decoding.contract import FileEncoder
+from tailrace.export.records import OWN, StoredRow, records, with_last
+from tailrace.ingest.machine import Ingest
+from tailrace.model.quarantine import frames
+from tailrace.model.record import Kind
+from tests.ingest.log import as_seen, rows as rows_of_batch
+
+
+class Rebuilt(NamedTuple):
+    data: bytes
+    documents: dict
+    in_place: bool
+    left: Counter
+
+
+def play(log):
+    """The rows that readers see, and the files of the quarantine by session."""
+    ingest = Ingest()
+    for entry in log.entries:
+        ingest.apply(entry)
+    batch, quarantined = ingest.yielded.take()
+    files = {}
+    for each in quarantined:
+        file = files.setdefault(each.session, bytearray())
+        assert each.at == len(file)
+        file += each.frame
+    return as_seen(rows_of_batch(batch)), files
+
+
+def rebuild(format_, rows, files, *, path=None, repair=False):
+    """The bytes that the rows of one session were made of; `path` is that of its file."""
+    encoder, left = format_.encoder(repair), Counter()
+    of_file = isinstance(encoder, FileEncoder) and path is not None
+    if of_file:
+        encoder.begin(path, {})
+    session = rows[0]["session"].partition(".")[0]
+
+    def kept(other, at, count):
+        return list(frames(bytes(files.get(other or session, b""))[at:]))[:count]
+
+    data, in_place = b"", True
+    for record, last in with_last(records(_stored(rows), kept, format_.malformed, left)):
+        if record.kind == Kind.MALFORMED:
+            part = b"" if repair else record.detail
+        else:
+            part = encoder.encode(record, last=last) or b""
+        in_place = in_place and (not part or len(data) == record.offset)
+        data += part
+    closing = encoder.close()
+    data = b"" if closing is None else data + closing
+    return Rebuilt(data, encoder.documents() if of_file else {}, in_place, left)
+
+
+def _stored(rows):
+    """`rows` as `ROWS` and `ORDER` of `export.records` ask for them."""
+    found = []
+    for row in rows:
+        for ends in (False, True):
+            at = row["end_offset" if ends else "offset"]
+            if at is not None:
+                other = row["kind"] != Kind.SESSION
+                key = (at, not ends, row["session"], other, _first(row["seq"]), _first(row["time"]))
+                spans = row["end_offset"] is not None
+                given = {name: row[name] for name in StoredRow._fields if name in row}
+                found.append((key, StoredRow(at=at, ends=ends, spans=spans, **given)))
+    return [row for _, row in sorted(found, key=lambda each: each[0])]
+
+
+def _first(value):
+    return (value is None, value or 0)
+
+
+def told(rows, *, places):
+    """Rows as far as the producer told them; with `places`, where they are in its bytes, too."""
+    dropped = {"day", "wall", "time", *(() if places else ("offset", "end_offset"))}
+    return [
+        {name: value for name, value in row.items() if name not in dropped}
+        for row in rows
+        if not (row["kind"] == Kind.SESSION and row["name"] in OWN and row["time"] is not None)
+    ]

@@ -1,0 +1,212 @@
+"""Sessions in their own formats again: what an encoder writes is what the decoder has read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from tailrace.decoding.contract import Format
+from tailrace.decoding.formats import FORMATS
+from tailrace.export.places import Origin, beside, placed
+from tailrace.model.record import Kind
+from tests.cli.command import run
+from tests.decoding import kernel_inputs
+from tests.decoding.test_conformance import ALL
+from tests.export.again import play, rebuild, told
+from tests.export.exports import export_original
+from tests.ingest.vector_rows import as_file, over_a_connection
+
+WRITABLE = [vector for vector in ALL if vector.format.encoder]
+WAYS = [
+    (way, vector)
+    for vector in WRITABLE
+    for way, transport in ((as_file, "tail"), (over_a_connection, "tcp"))
+    if transport in vector.format.transports
+]
+
+
+MOVED = {
+    "heph/session",  # a session that is resumed counts its bytes from where its connection was
+    "heph/call_site",  # duplicates are not stored
+    "heph/session_odd",  # ids of sessions are not stored, and where one takes no part its place is shorter
+}
+
+AMENDED = {
+    "et3/maps_agent",
+    "et3/maps_specification",
+    "ovni/documents_bad", "ovni/marks_again", "ovni/marks_known",
+}  # fmt: skip
+"""Vectors whose documents change while their streams are read; they are written as they are at last."""
+
+_ID = re.compile(r'"session":"[0-9a-f]{24}"')
+
+
+def _without_ids(rows):
+    """Rows without the digests of sessions' ids: another id takes the place of one that is not stored."""
+    return [
+        {**row, "attributes": row["attributes"] and _ID.sub('"session":""', row["attributes"])}
+        for row in rows
+    ]
+
+
+class _Made(NamedTuple):
+    """An input like a vector: a format, a limit, documents, and an input."""
+
+    format: Format
+    limit: int
+    beside: dict
+    data: bytes
+
+
+@pytest.mark.parametrize(("way", "vector"), WAYS, ids=[f"{v.name}-{w.__name__}" for w, v in WAYS])
+def test_a_vector_gives_the_same_rows_when_it_is_written_again(way, vector):
+    rows, files = play(way(vector))
+    beside = vector.beside if way is as_file else None
+    rebuilt = rebuild(vector.format, rows, files, path=beside and beside["path"])
+    if vector.name in AMENDED:
+        assert rebuilt.data == vector.data
+        return
+    again, _ = play(way(_Made(vector.format, vector.limit, _beside(beside, rebuilt), rebuilt.data)))
+    places = vector.name not in MOVED
+    assert _without_ids(told(again, places=places)) == _without_ids(told(rows, places=places))
+    assert not rebuilt.left
+    assert rebuilt.in_place or not places
+
+
+def _beside(beside, rebuilt):
+    """The path and dialect of a vector, with the documents that were written again, as they were at last."""
+    if beside is None:
+        return None
+    documents = [(name, text.decode()) for name, text in rebuilt.documents.items()]
+    return beside | {"documents": documents}
+
+
+# Seeds that are known to pass: about one damaged input in a thousand does not come back (docs/export.md).
+# Heph's 126 ends with a duplicate, which is not stored; its 133 announces a session, whose id the table does not keep.
+@pytest.mark.parametrize("seed", [*range(20), 126, 133])
+@pytest.mark.parametrize("name", sorted({vector.format.name for vector in WRITABLE}))
+def test_damaged_input_gives_the_same_rows_when_it_is_written_again(name, seed):
+    for data, _, limit in kernel_inputs.inputs(name, 4, seed):
+        made = _Made(FORMATS[name], limit, None, data)
+        rows, files = play(as_file(made))
+        if any(row["kind"] in {Kind.SPAN, Kind.COUNTER} and _unnumbered(row) for row in rows):
+            continue  # the number of such an event is not stored
+        if any(map(_torn, rows)):
+            continue
+        rebuilt = rebuild(made.format, rows, files)
+        if name == "heph" and (not rebuilt.in_place or len(rebuilt.data) < len(data)):
+            continue  # duplicates are not stored, and so do not count when it is read again
+        again, _ = play(as_file(made._replace(data=rebuilt.data)))
+        in_place = rebuilt.in_place
+        assert _without_ids(told(again, places=in_place)) == _without_ids(
+            told(rows, places=in_place)
+        )
+
+
+def _unnumbered(row):
+    return row["format"] == "heph" and row["seq"] is None
+
+
+def _torn(row):
+    """Whether a row is the name of a hash whose line was damaged, which says less than the line."""
+    flawed = '"$flaw":"unescaped"' in (row["attributes"] or "")
+    return row["format"] == "dftracer" and row["kind"] == Kind.NAME and flawed
+
+
+def exported(tmp_path, *paths, **options):
+    """A store that has imported these files, and what it exports: facts by file, and the directory."""
+    store, out = tmp_path / "store", tmp_path / "out"
+    run("import", "--store", store, *paths)
+    export_original(store, out, **options)
+    facts = [json.loads(line) for line in (out / "sessions.jsonl").read_text().splitlines()]
+    return {Path(each["file"]).name: each for each in facts}, out
+
+
+def written(tmp_path, names):
+    for name, data in names.items():
+        path = tmp_path / "traces" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return tmp_path / "traces"
+
+
+def test_files_come_back_byte_for_byte_where_they_lay(tmp_path):
+    data = {
+        "import_jets/one.jets": vector("jets/tracegen_tiny"),
+        "import_jets/b/two.jets": vector("jets/dialect_b"),
+        "import_heph/run.trace": vector("heph/runtime"),
+        "import_heph/torn.trace": vector("heph/torn_at_end"),
+    }
+    facts, out = exported(tmp_path, written(tmp_path, data))
+    assert {name: (out / name).read_bytes() for name in data} == data
+    assert all(each["in_place"] and not each["left_out"] for each in facts.values())
+    assert len(facts) == 4
+    assert b"truncated" in (out / "gaps.jsonl").read_bytes()
+
+
+def vector(name):
+    (found,) = (vector.data for vector in WRITABLE if vector.name == name)
+    return found
+
+
+def test_a_repair_ends_what_is_open_and_leaves_out_what_is_unreadable(tmp_path):
+    lines = vector("jets/tracegen_tiny").splitlines(keepends=True)
+    torn = b"".join(lines[:8]) + lines[8][:20]
+    added = Counter()
+    facts, out = exported(tmp_path, written(tmp_path, {"t.jets": torn}), added=added)
+    whole = [json.loads(line) for line in (out / "import/t.jets").read_bytes().splitlines()]
+    begun = [each["id"] for each in whole if each["type"] == "record"]
+    ended = [each["record_id"] for each in whole if each["type"] == "record_end"]
+    assert sorted(begun) == sorted(ended)
+    assert whole[-1]["type"] == "footer"
+    assert whole[-1]["total_records"] == len(begun)
+    assert facts["t.jets"]["left_out"] == 20
+    assert added == facts["t.jets"]["added"] == {"record_end": len(begun), "footer": 1}
+
+
+def test_what_nobody_can_write_is_counted(tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    run("import", "--store", store, written(tmp_path, {"t.jets": vector("jets/dialect_b")}))
+    unwritable = msgspec.structs.replace(FORMATS["jets"], encoder=None)
+    monkeypatch.setitem(FORMATS, "jets", unwritable)
+    exported = export_original(store, tmp_path / "out")
+    assert [what for what in exported.left if "jets" in what]
+    assert "left out" in exported.text
+    assert (tmp_path / "out/sessions.jsonl").read_bytes() == b""
+
+
+def test_sessions_have_places_of_their_own():
+    origins = [
+        Origin("a", "s1", "jets", "/runs/x/one.jets"),
+        Origin("a", "s2", "jets", "/runs/y/one.jets.gz"),
+        Origin("a", "s3", "jets", "/runs/x/one.jets"),
+        Origin("a", "[::1]:5/..", "jets", None),
+        Origin("c", "s6", "dftracer", "/runs/one.pfw.gz"),
+        Origin("c", "s7", "dftracer", "/runs/one.pfw"),
+        Origin("b", "s4", "heph", None),
+        Origin("b", "s5", "ovni", "/runs/t/loom.l/proc.1/thread.2/stream.obs"),
+    ]
+    names = {origin.session: str(name) for origin, name in placed(origins).items()}
+    assert names == {
+        "s1": "a/x/one.jets",
+        "s2": "a/y/one.jets",
+        "s3": "a/s3/x/one.jets",
+        "[::1]:5/..": "a/%5B::1%5D:5%2F%2E%2E.jets",
+        "s4": "b/s4.heph",
+        "s6": "c/one.pfw.gz",
+        "s7": "c/one.pfw",
+        "s5": "b/loom.l/proc.1/thread.2/stream.obs",
+    }
+
+
+def test_a_document_stays_within_its_source():
+    stream = PurePosixPath("b/loom.l/proc.1/thread.2/stream.obs")
+    assert str(beside(stream, "stream.json")) == "b/loom.l/proc.1/thread.2/stream.json"
+    assert str(beside(stream, "../../../clock-offsets.txt")) == "b/clock-offsets.txt"
+    assert str(beside(PurePosixPath("b/stream.obs"), "../../../etc/x")) == "b/etc/x"
