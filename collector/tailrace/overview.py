@@ -39,6 +39,7 @@ class Overview(msgspec.Struct, kw_only=True):
     conditions: dict[str, str]
     """Problems that do not stop the collector, each with its text."""
     failure: str | None
+    collector: str
     pid: int
     version: str
     kernels: str
@@ -64,6 +65,7 @@ def overview(now: Status, before: Status | None) -> Overview:
         state=now.state,
         conditions=now.conditions,
         failure=now.failure,
+        collector=now.collector,
         pid=now.pid,
         version=now.version,
         kernels=now.kernels,

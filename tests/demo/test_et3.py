@@ -1,4 +1,4 @@
-"""What the generator writes, read by a reader of this test's own (ET3 specification)."""
+"""The generator's output, read by a reader of this test's own (ET3 specification)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demonstration says it leaves out of files is what they lack."""
+"""Files lack exactly what the demonstration says that it leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the generator writes, read by a reader of this test's own (ovni trace specification v3)."""
+"""The generator's output, read by a reader of this test's own (ovni trace specification v3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDS |= {"VMA": "VMa", "VTr": "VTp", "VHW": "VHw", "OM]": "OM[", "OF]": "OF["}
 
 
 def files(thread, buffer_bytes=4000):
-    """What is in each of its files after each write to it."""
+    """Return what is in each of its files after each write to it."""
     states = defaultdict(list)
     for write in writes(thread, buffer_bytes):
         before = b"" if write.anew or not states[write.path] else states[write.path][-1]

@@ -1,4 +1,4 @@
-"""What the demonstration says it sends is what it sends: read back by the decoders."""
+"""The demonstration sends exactly what it says: read back by the decoders."""
 
 from __future__ import annotations
 

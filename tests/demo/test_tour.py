@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 import trio
@@ -32,7 +34,7 @@ def demo(store, *arguments, **options):
 
 
 def read_until(printed, words):
-    """What is printed, up to the line with these words."""
+    """Return what is printed, up to the line with these words."""
     lines = []
     for line in printed:
         lines.append(line)
@@ -51,6 +53,15 @@ def gone(pid):
     return True
 
 
+def opened(path):
+    """The address that the browser was started with."""
+    deadline = time.monotonic() + SECONDS
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return path.read_text().strip()
+
+
 def daemon_of(store):
     return json.loads((store / "ports.json").read_text())["pid"]
 
@@ -58,11 +69,18 @@ def daemon_of(store):
 def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
     """As JSON its verdict is one object, and the tour is beside it."""
     store = tmp_path / "store"
-    # What is set for other collectors is not for this one.
-    environ = os.environ | {"TAILRACE_LOG_LEVEL": "loudest"}
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    # Settings of other collectors are not for this collector.
+    environ = os.environ | {"TAILRACE_LOG_LEVEL": "loudest", "BROWSER": str(browser)}
     with demo(store, "--keep", "--json", env=environ, start_new_session=True) as process:
         output = read_until(process.stderr, "events a second go to heph_tcp")
         assert Path(f"/proc/{daemon_of(store)}").exists()
+        (address,) = re.findall("the page is at (.*)", output)
+        assert opened(tmp_path / "opened") == address
+        with urlopen(address, timeout=SECONDS) as answer:  # noqa: S310 - our own http address
+            assert b"Tailrace" in answer.read()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
         verdict, rest = process.communicate(timeout=SECONDS)
     assert (process.returncode, json.loads(verdict)) == (0, {"good": True, "store": str(store)})
@@ -77,6 +95,8 @@ def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
     ledger = rest[rest.index("final ledger") :]
     assert f"{EVENTS} expected, {EVENTS - int(lost)} seen" in ledger
     assert gone(daemon_of(store))
+    with pytest.raises(URLError, match="refused"):
+        urlopen(address, timeout=SECONDS)  # noqa: S310 - our own http address
 
 
 def test_it_ends_by_itself_and_fails_when_the_table_does_not_say_what_it_did(tmp_path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 
 from tailrace.export.clocks import LATEST, sessions
+from tailrace.export.lost import lost
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Selected
 from tailrace.export.timeline import DrawnRows
@@ -36,13 +38,15 @@ class Naive:
         selected = Selected(engine, Filters(), Patience(engine, None))
         self.sessions = sessions(selected)
         self.timeline = DrawnRows(selected, RowCount(None))
+        self.lost = list(lost(self.timeline))
+        self.gaps = list(engine.rows("SELECT source, session, stream, reason, remaining FROM gaps"))
         self.spans = list(engine.rows(_SPANS))
         self.events = list(engine.rows(_EVENTS))
 
-    def frame(self, window, pixels):
-        """Return spans, instants and counters as lists of tuples; of several spans, all names that fit."""
+    def frame(self, window, pixels, open_max=64):
+        """Return spans, instants, counters and gaps as lists of tuples; of several spans, all names that fit."""
         asked = _Asked(self, window, pixels)
-        return asked.spans(), asked.instants(), asked.counters()
+        return asked.spans(open_max), asked.instants(), asked.counters(), asked.gaps()
 
 
 def power(width):
@@ -103,8 +107,9 @@ class _Asked:
             return (False, number), low, edges[1]
         return None
 
-    def spans(self):
+    def spans(self, open_max):
         drawn, sums = [], {}
+        opened = {}
         deepest = {}
         for *of, name, depth, start, end, is_open, time, aligned, offset in self.naive.spans:
             key = tuple(of)
@@ -123,11 +128,16 @@ class _Asked:
                     sums.setdefault((key, depth, found), []).append(
                         (length, shown, begin, finish, offset)
                     )
+            elif is_open:
+                opened.setdefault(key, []).append((depth, begin, shown, offset))
             elif begin < self.window.end and (
-                is_open or begin >= self.window.begin or finish > self.window.begin
+                begin >= self.window.begin or finish > self.window.begin
             ):
-                busy = 0 if is_open else finish - begin
-                drawn.append((key, depth, begin, finish, {shown}, 1, busy, offset, is_open, False))
+                drawn.append(
+                    (key, depth, begin, finish, {shown}, 1, finish - begin, offset, False, False)
+                )
+        for key, rows in opened.items():
+            drawn += [(key, *row) for row in self._open(rows, open_max)]
         for (key, depth, (_, low, high)), rows in sums.items():
             session = self.naive.sessions[key[:2]]
             busy = session.ticks.ns(sum(row[0] for row in rows))
@@ -139,6 +149,43 @@ class _Asked:
                 names = {row[1] for row in rows if row[0] == longest}
                 drawn.append((key, depth, low, high, names, len(rows), busy, None, False, True))
         return self._stacked(drawn, deepest)
+
+    def _open(self, rows, open_max):
+        """Open spans of a lane that begin before the window's end; by the buckets of their begins if they are many."""
+        groups = {}
+        for number, (depth, begin, name, offset) in enumerate(rows):
+            bucket = max(begin, self.window.begin - 1) >> self.log
+            group = number if len(rows) <= open_max else (depth, bucket)
+            groups.setdefault(group, []).append((begin, offset, name, depth))
+        for group in groups.values():
+            first = min(begin for begin, *_ in group)
+            if first < self.window.end:
+                names = {name for begin, _, name, _ in group if begin == first}
+                offset = group[0][1] if len(group) == 1 else None
+                yield group[0][3], first, None, names, len(group), 0, offset, True, False
+
+    def gaps(self):
+        """The gaps in sight, those of a stream together that begin in one bucket and end in one bucket."""
+        groups = {}
+        placed = Counter()
+        for each in self.naive.lost:
+            stream = each.session.source, each.session.session, each.stream
+            told = each.members["reason"], each.members.get("remaining")
+            placed[*stream, *told] += 1
+            if each.begin < self.window.end and each.end >= self.window.begin:
+                begins = max(each.begin, self.window.begin - 1) >> self.log
+                ends = min(each.end, self.window.end) >> self.log
+                groups.setdefault((stream, begins, ends), []).append((*told, each.begin, each.end))
+        for (*stream, reason, remaining), number in (Counter(self.naive.gaps) - placed).items():
+            nowhere = [(reason, remaining, None, None)] * number
+            groups.setdefault((tuple(stream), None, None), []).extend(nowhere)
+        for (stream, *_), gaps in groups.items():
+            reasons, amounts, begins, ends = zip(*gaps, strict=True)
+            known = [each for each in amounts if each is not None]
+            yield (
+                stream, len(gaps), None if begins[0] is None else min(begins), None if ends[0] is None else max(ends),
+                sum(known) if known else None, len(gaps) - len(known), reasons[0] if len(set(reasons)) == 1 else None,
+            )  # fmt: skip
 
     def _stacked(self, drawn, deepest):
         answer = []

@@ -7,32 +7,35 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from tailrace.query.engine import Engine
-from tailrace.rollups import building
+from tailrace.rollups import building, drawing
 from tailrace.rollups.building import build
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.held import Held
 from tailrace.rollups.sidecar import Sidecars
 from tailrace.rollups.snapshot import Snapshot
-from tests.export.traces import EPOCH, stores
+from tests.export.traces import EPOCH, crowds, stores
 from tests.query.tables import compact, make
 from tests.rollups.naive import Naive
 
-SLOW = settings(
+MANY = settings(
     deadline=None,
-    max_examples=10,
+    max_examples=40,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+FEW = settings(MANY, max_examples=3)
+"""Each example makes a table and merges it, which takes 1 s of CPU: so few of them have many stores. CI runs both."""
 
 
 @st.composite
-def varied(draw):
+def varied(draw, of):
     """Rows of random stores, some spans with a depth, with the begins of a few and with ends of others."""
     rows = []
-    for row in draw(stores()):
+    for row in draw(of):
         if row["kind"] == "span":
             row["depth"] = draw(st.sampled_from([None, None, 0, 1]))
             if draw(st.integers(0, 5)) == 0 and row["start"] is not None:
@@ -56,6 +59,20 @@ def windows(draw):
     size = 10 ** draw(st.integers(0, 10))
     begin = EPOCH + draw(st.integers(-5, 60)) * size // draw(st.sampled_from([1, 7, 40]))
     return Range(begin, begin + draw(st.integers(1, 100)) * size), draw(st.integers(1, 40))
+
+
+@st.composite
+def zooms(draw):
+    """Windows, and behind each of them further ones inside or beside it, which may be answered from memory."""
+    asked = []
+    for first in draw(st.lists(windows(), min_size=1, max_size=3)):
+        asked.append(first)
+        for _ in range(draw(st.integers(0, 2))):
+            (since, until), pixels = asked[-1]
+            begin = since + (until - since) * draw(st.integers(-4, 4)) // 4
+            length = max((until - since) // draw(st.sampled_from([1, 4])), 1)
+            asked.append((Range(begin, begin + length), pixels))
+    return asked
 
 
 def of_frame(found):
@@ -86,6 +103,18 @@ def of_frame(found):
 def agree(found, wanted):
     """Whether a frame is what was computed row by row; several spans have one of the longest's names."""
     spans, instants, counters = of_frame(found)
+    gaps = [
+        (
+            each.first.gap.place,
+            each.gaps,
+            each.begin,
+            each.end,
+            each.remaining,
+            each.unknown,
+            each.reason,
+        )
+        for each in found.gaps
+    ]
 
     def order(row):
         return str([v for v in row if not isinstance(v, frozenset)][:4]), str(row[5]), str(row[7])
@@ -95,15 +124,32 @@ def agree(found, wanted):
     assert all(g[4] in e[4] for g, e in zip(got, expected, strict=True))
     assert sorted(map(str, instants)) == sorted(map(str, wanted[1]))
     assert sorted(map(str, counters)) == sorted(map(str, wanted[2]))
+    assert sorted(map(str, gaps)) == sorted(map(str, wanted[3]))
 
 
-@SLOW
-@given(varied(), st.data())
+@FEW
+@given(varied(crowds()), st.data())
 def test_frames_equal_those_computed_row_by_row(rows, data):
+    compare(rows, data)
+
+
+@pytest.mark.slow
+@MANY
+@given(varied(stores()), st.data())
+def test_so_do_those_of_many_stores(rows, data):
+    compare(rows, data)
+
+
+def compare(rows, data):
     share = data.draw(
         st.sampled_from([building.SHARE, 0.8, 3])
     )  # sums from coarse to as fine as rows
-    with tempfile.TemporaryDirectory() as directory, mock.patch.object(building, "SHARE", share):
+    open_max = data.draw(st.sampled_from([64, 1]))
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        mock.patch.object(building, "SHARE", share),
+        mock.patch.object(drawing, "OPEN_MAX", open_max),
+    ):
         parts = data.draw(st.integers(1, 3))
         store = make(
             Path(directory) / "store", *(rows[i::parts] for i in range(parts) if rows[i::parts])
@@ -111,9 +157,9 @@ def test_frames_equal_those_computed_row_by_row(rows, data):
         naive = Naive(store, rows)
         held = Held(Sidecars(store), data.draw(st.sampled_from([0, 600, 2**20])))
         plain = Snapshot(Engine(store))
-        asked = data.draw(st.lists(windows(), min_size=1, max_size=4))
+        asked = data.draw(zooms())
         for window, pixels in asked:
-            agree(frame(plain, window, pixels), naive.frame(window, pixels))
+            agree(frame(plain, window, pixels), naive.frame(window, pixels, open_max))
         engine = Engine(store)
         for file in data.draw(st.permutations(engine.table.files()))[
             : data.draw(st.integers(1, 3))
@@ -121,15 +167,15 @@ def test_frames_equal_those_computed_row_by_row(rows, data):
             build(f"{engine.table.root}/{file.path}", held.sidecars, file.path)
         before = Snapshot(engine, held)
         for window, pixels in asked:
-            agree(frame(before, window, pixels), naive.frame(window, pixels))
+            agree(frame(before, window, pixels), naive.frame(window, pixels, open_max))
         compact(store)
         for window, pixels in asked:
-            agree(frame(before, window, pixels), naive.frame(window, pixels))
+            agree(frame(before, window, pixels), naive.frame(window, pixels, open_max))
         merged = Engine(store)
         if data.draw(st.booleans()):
             for file in merged.table.files():
                 build(f"{merged.table.root}/{file.path}", held.sidecars, file.path)
         after = Snapshot(merged, held)
         for window, pixels in asked:
-            agree(frame(after, window, pixels), naive.frame(window, pixels))
-            agree(frame(before, window, pixels), naive.frame(window, pixels))
+            agree(frame(after, window, pixels), naive.frame(window, pixels, open_max))
+            agree(frame(before, window, pixels), naive.frame(window, pixels, open_max))

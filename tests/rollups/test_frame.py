@@ -66,6 +66,34 @@ def test_names_of_any_length_are_short_in_a_frame_and_stay_apart(framed):
     assert all(name.startswith("x" * 1000) and len(name) < 1100 for name in found.names if name)
 
 
+def test_a_window_between_two_ticks_has_the_spans_that_reach_over_it(tmp_path):
+    span = row(start=0, end=3, name="long")
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH, ticks_per_second=10**6), span])
+    found = frame(Snapshot(Engine(store)), Range(EPOCH + 54, EPOCH + 137), 1)
+    assert spans_of(found) == [(0, 0, 3000, "long", 1, 3000)]
+
+
+def test_many_gaps_of_a_stream_are_few_marks_that_add_up(framed):
+    """Gaps without a number lie between the same events, and a gap far off is apart."""
+    gaps = [gap(3, offset=35, reason=f"reason {n % 2}") for n in range(100)]
+    found = framed([*steps(1, 2, 7, 8), *gaps, gap(0, offset=36), gap(2, 9)], 0, 1000, 2)
+    assert [(each.gaps, each.remaining, each.unknown, each.reason) for each in found.gaps] == [
+        (101, 300, 1, None),
+        (1, 2, 0, "network"),
+    ]
+
+
+def test_many_open_spans_of_a_lane_are_counted_by_their_begins(framed):
+    begun = [row("begin", start=n, offset=n, id=n, name=f"open {n}") for n in range(1000)]
+    found = framed(begun, 500, 1500, 10)
+    assert sum(found.spans.count) == 1000
+    assert len(found.spans.count) <= 12
+    assert all(found.spans.open)
+    first = spans_of(found)[0]
+    assert first[1:4] == (0, None, "open 0")
+    assert first[4] >= 500
+
+
 def test_an_empty_window_is_refused(framed):
     with pytest.raises(ValueError, match="empty window"):
         framed([], 5, 5, 100)

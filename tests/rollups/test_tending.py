@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import resource
+from pathlib import Path
+
+import duckdb
 import pytest
 
 from tailrace.query.engine import Engine
+from tailrace.rollups import building
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.held import Held
 from tailrace.rollups.sidecar import Sidecars
 from tailrace.rollups.snapshot import Snapshot
 from tailrace.rollups.tending import tend
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, compact, make, row, vacuum
+from tests.query.tables import clocked, commit_many, compact, make, row, vacuum
 
 
 def steps(numbers):
@@ -89,7 +94,11 @@ def test_a_damaged_sidecar_is_ignored_counted_and_made_again(store, sidecars, pa
 
 @pytest.mark.parametrize("part", ["cells", "longs"])
 @pytest.mark.parametrize("how", ["damaged", "gone"])
-def test_a_sidecar_that_turns_out_to_be_unreadable_is_no_longer_used(store, sidecars, part, how):
+def test_a_sidecar_that_turns_out_to_be_unreadable_is_no_longer_used(tmp_path, part, how):
+    long = row(offset=1, start=0, end=10_000, time=EPOCH, name="whole")
+    commits = [[*steps(range(n, n + 45)), long | {"offset": n + 1}] for n in (0, 45)]
+    store = make(tmp_path / "store", *commits)
+    sidecars = Sidecars(store, {})
     tended(store, sidecars)
     held = Held(sidecars, memory=0)
     snapshot = Snapshot(Engine(store), held)
@@ -99,7 +108,7 @@ def test_a_sidecar_that_turns_out_to_be_unreadable_is_no_longer_used(store, side
     else:
         one.write_bytes(b"PAR1" + b"\xff" * (one.stat().st_size - 4))
     found = frame(snapshot, Range(EPOCH, EPOCH + 2**20), 4)
-    assert (sum(found.spans.count), len(held.files), sidecars.refused) == (90, 1, 1)
+    assert (sum(found.spans.count), len(held.files), sidecars.refused) == (92, 1, 1)
 
 
 def test_a_sidecar_of_another_file_is_refused(store, sidecars):
@@ -115,3 +124,80 @@ def test_a_store_that_cannot_be_written_has_its_sidecars_in_the_cache(store, sid
     assert len(tended(store, sidecars)) == 2
     assert list(sidecars.directories[1].glob("*.cells.parquet"))
     assert drawn(store, sidecars) == (90, 2)
+
+
+def test_sums_that_do_not_fit_are_kept_elsewhere_than_here(tmp_path, monkeypatch):
+    """Memory for a tenth of the sums is enough, and the working directory stays empty."""
+    store = make(tmp_path / "store")
+    numbers = range(150_000)
+    different = {
+        "offset": numbers,
+        "start": [10_000 * n for n in numbers],
+        "end": [10_000 * n + 1 + n % 7919 for n in numbers],
+        "name": [f"step {n % 97}" for n in numbers],
+    }
+    commit_many(store, len(numbers), different=different)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(building, "MEMORY", "26MB")
+    monkeypatch.setattr(building, "SHARE", 3)
+    seen = set()
+    sum_up = building._sum_up
+
+    def summed_up(database, file, first):
+        sum_up(database, file, first)
+        seen.update(path.name for path in here.iterdir())
+
+    monkeypatch.setattr(building, "_sum_up", summed_up)
+    assert len(tended(store, Sidecars(store, {}))) == 1
+    assert seen == set()
+    assert list(here.iterdir()) == []
+
+
+def spoiled(file):
+    """Damage what a file holds, and leave what it says of itself."""
+    data = bytearray(file.read_bytes())
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    data[4:-footer] = bytes(len(data) - footer - 4)
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_sums_that_cannot_be_read_when_they_are_taken_up_are_not_missed(store, sidecars, which):
+    """The other files' sums count all the same, also where a look fails halfway."""
+    tended(store, sidecars)
+    spoiled(sorted(sidecars.directories[0].glob("*.cells.parquet"))[which])
+    held = Held(sidecars)
+    for _ in range(2):
+        found = frame(Snapshot(Engine(store), held), Range(EPOCH, EPOCH + 2**20), 4)
+        assert sum(found.spans.count) == 90
+    assert (len(held.files), sidecars.refused) == (1, 1)
+
+
+def test_a_sidecar_that_cannot_be_opened_just_now_stays(store, sidecars):
+    tended(store, sidecars)
+    (path, *_) = Engine(store).table.files()
+    sidecar = sidecars.find(path.path)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        assert sidecars.find(path.path) is None
+        assert not sidecars.refuse(sidecar)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (sidecars.find(path.path), sidecars.refused) == (sidecar, 0)
+
+
+def test_a_damaged_data_file_is_named_and_the_others_get_their_sidecars(store, sidecars, caplog):
+    damaged, other = (file.path for file in Engine(store).table.files())
+    spoiled(Path(store) / "events" / damaged)
+    assert tended(store, sidecars) == [other]
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{damaged}: no roll-up was made: ")
+
+
+def test_a_defect_of_ours_is_not_taken_for_a_damaged_file(store, sidecars, monkeypatch):
+    monkeypatch.setattr(building, "_CELLS", "SELECT * FROM a_table_that_nobody_made")
+    with pytest.raises(duckdb.CatalogException):
+        tended(store, sidecars)

@@ -47,7 +47,7 @@ def viewer(few_store):
 
 @pytest.fixture
 def viewer_of():
-    """A function that starts viewers. What they print beside their address must be asked for."""
+    """A function that starts viewers. Lines that they print beside their address must be asked for."""
     made = []
 
     def make_viewer(*arguments, **options):

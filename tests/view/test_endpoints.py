@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -13,22 +14,27 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from tailrace.chosen import choose
 from tailrace.clock import SystemClock
+from tailrace.query.engine import Engine
 from tailrace.view.answering import FileAnswer, encoded
 from tailrace.view.desk import DeskTurn, Shelf
 from tailrace.view.endpoints import ENDPOINTS
-from tests.export.traces import EPOCH, stores
-from tests.query.tables import ask, compact, make
+from tests.export.traces import EPOCH, crowds, stores
+from tests.query.tables import compact, dicts, make
 
-FEW = settings(
-    max_examples=25,
+MANY = settings(
+    max_examples=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking takes minutes: a table each
 )
+FEW = settings(MANY, max_examples=3)
+"""Each example makes a table and asks 30 questions, which takes 2 s of CPU: so few of them have many stores.
+CI runs both."""
 
 BY_PATH = {(each.method, each.path): each for each in ENDPOINTS}
 
-BOUND = st.integers(EPOCH - 5, EPOCH + 60) | st.none()
+BOUND = st.integers(0, 2**20)
+"""Chooses a time at which something begins or ends, or none; see `bounds`."""
 
 
 class Desk:
@@ -61,27 +67,54 @@ def whole_number(text):
     return None if text is None else int(text)
 
 
+CHOSEN = {"since": BOUND, "until": BOUND, "merged": st.booleans()}
+
+
 @FEW
-@given(rows=stores(), since=BOUND, until=BOUND, merged=st.booleans())
+@given(rows=crowds(), **CHOSEN)
 def test_figures_equal_those_of_sql(rows, since, until, merged):
+    compare(rows, since, until, merged=merged)
+
+
+@pytest.mark.slow
+@MANY
+@given(rows=stores(), **CHOSEN)
+def test_so_do_those_of_many_stores(rows, since, until, merged):
+    compare(rows, since, until, merged=merged)
+
+
+def bounds(rows, *chosen):
+    """Return two times, the earlier first: an event's, or one beside it, where a wrong comparison shows."""
+    times = {row["time"] for row in rows if row["time"] is not None} | {EPOCH}
+    edges = sorted({time + beside for time in times for beside in (-1, 0, 1)})
+    since, until = sorted(edges[each % len(edges)] for each in chosen)
+    return since if chosen[0] % 5 else None, until if chosen[1] % 5 else None
+
+
+def compare(rows, *chosen, merged):
+    since, until = bounds(rows, *chosen)
     with tempfile.TemporaryDirectory() as directory:
         half = len(rows) // 2
         store = make(Path(directory) / "store", rows[:half], rows[half:])
-        desk = Desk(store)
-        check_overview(desk, store)
-        if merged:
-            compact(store)
-        check_streams(desk, store)
-        check_sessions(desk, store)
-        check_gaps(desk, store, since, until)
-        check_statistics(desk, store, since, until)
-        check_profile(desk, store, since, until)
-        check_search(desk, store, since, until)
-        check_rows(desk, store)
-        desk.close()
+        with closing(Desk(store)) as desk, closing(Engine(store)) as engine:
+
+            def ask(sql):
+                return dicts(engine.ask(sql))
+
+            check_overview(desk, ask)
+            if merged:
+                compact(store)
+                engine.refresh()
+            check_streams(desk, ask)
+            check_sessions(desk, ask)
+            check_gaps(desk, ask, since, until)
+            check_statistics(desk, ask, since, until)
+            check_profile(desk, ask, since, until)
+            check_search(desk, ask, since, until)
+            check_rows(desk, ask)
 
 
-def check_overview(desk, store):
+def check_overview(desk, ask):
     found = desk.ask("overview")
     of_sources = {
         each["source"]: (
@@ -91,7 +124,6 @@ def check_overview(desk, store):
         for each in found["sources"]
     }  # fmt: skip
     expected = ask(
-        store,
         """SELECT source, count(DISTINCT session) AS sessions, count(*) AS streams, sum(events)::BIGINT AS events,
         max(last_time) AS last,
         coalesce((SELECT sum(remaining) FROM gaps AS g WHERE g.source = s.source), 0)::BIGINT AS missing,
@@ -105,7 +137,6 @@ def check_overview(desk, store):
         for e in expected
     }  # fmt: skip
     lost = ask(
-        store,
         "SELECT source, reason, coalesce(sum(remaining), 0)::BIGINT AS missing,"
         " count(*) FILTER (remaining IS NULL) AS unknown FROM gaps GROUP BY ALL",
     )
@@ -117,10 +148,10 @@ def check_overview(desk, store):
     assert not (found["whole"]["complete"] and (lost or not of_sources))
 
 
-def check_streams(desk, store):
+def check_streams(desk, ask):
     columns = "source, format, session, stream, events, missing, completeness, open_spans, state"
     sql = f"SELECT {columns} FROM streams ORDER BY events DESC, source, session, stream"  # noqa: S608 - ours
-    expected = ask(store, sql)
+    expected = ask(sql)
     found = desk.ask("streams", sort="events", limit=2)
     assert found["total"] == len(expected)
     pages = found["streams"] + desk.ask("streams", sort="events", offset=2)["streams"]
@@ -135,38 +166,41 @@ def check_streams(desk, store):
     }
 
 
-def check_sessions(desk, store):
-    expected = ask(
-        store, 'SELECT source, session, "rows", events, missing, unknown, state FROM sessions'
-    )
+def check_sessions(desk, ask):
+    expected = ask('SELECT source, session, "rows", events, missing, unknown, state FROM sessions')
     found = desk.ask("sessions")["sessions"]
     assert {tuple(str(each[key]).lower() for key in expected[0]) for each in found} == {
         tuple(str(value).lower() for value in each.values()) for each in expected
     }
 
 
-def check_gaps(desk, store, since, until):
+def check_gaps(desk, ask, since, until):
     columns = "source, session, stream, reason, first, last, remaining"
-    expected = Counter(tuple(each.values()) for each in ask(store, f"SELECT {columns} FROM gaps"))  # noqa: S608 - ours
+    expected = Counter(tuple(each.values()) for each in ask(f"SELECT {columns} FROM gaps"))  # noqa: S608 - ours
     found = desk.ask("gaps", limit=10_000)
     assert found["total"] == len(found["gaps"])
     assert expected == Counter(map(gap_of, found["gaps"]))
-    within = desk.ask("gaps", from_=since, to=until, limit=10_000)["gaps"]
-    assert Counter(map(gap_of, within)) == Counter(
-        gap_of(each)
-        for each in found["gaps"]
-        if each["begins"] is None
-        or (
-            (since is None or int(each["ends"]) >= since)
-            and (until is None or int(each["begins"]) < until)
+    placed = [each for each in found["gaps"] if each["begins"] is not None]
+    windows = [(since, until)]
+    windows += [(None, int(each["begins"])) for each in placed[:1]]
+    windows += [(int(each["ends"]), None) for each in placed[:1]]
+    for low, high in windows:
+        within = desk.ask("gaps", from_=low, to=high, limit=10_000)["gaps"]
+        assert Counter(map(gap_of, within)) == Counter(
+            gap_of(each)
+            for each in found["gaps"]
+            if each["begins"] is None
+            or (
+                (low is None or int(each["ends"]) >= low)
+                and (high is None or int(each["begins"]) < high)
+            )
         )
-    )
-    placed = sorted(int(each["begins"]) for each in found["gaps"] if each["begins"] is not None)
+    begins = sorted(int(each["begins"]) for each in placed)
     after = EPOCH + 10
     following = desk.ask("gaps/next", after=after)["gaps"]
-    assert [int(each["begins"]) for each in following] == [at for at in placed if at > after][:1]
+    assert [int(each["begins"]) for each in following] == [at for at in begins if at > after][:1]
     before = desk.ask("gaps/next", after=after, backwards=True)["gaps"]
-    assert [int(each["begins"]) for each in before] == [at for at in placed if at < after][-1:]
+    assert [int(each["begins"]) for each in before] == [at for at in begins if at < after][-1:]
 
 
 def gap_of(each):
@@ -186,10 +220,9 @@ def condition(since, until):
     return " AND ".join([*parts, *([] if until is None else [f"time < {until}"])]) or "true"
 
 
-def check_statistics(desk, store, since, until):
+def check_statistics(desk, ask, since, until):
     found = desk.ask("statistics", by=["name", "stream"], from_=since, to=until, self_=False)
     expected = ask(
-        store,
         "SELECT name, stream, duration IS NOT NULL AS ns, count(*) AS n, sum(coalesce(duration, ticks))::BIGINT AS total,"  # noqa: S608 - ours
         " max(coalesce(duration, ticks)) AS most, quantile_disc(coalesce(duration, ticks), 0.9) AS p90"
         f" FROM spans WHERE NOT open AND ticks IS NOT NULL AND {condition(since, until)} GROUP BY ALL",
@@ -206,16 +239,14 @@ def check_statistics(desk, store, since, until):
         for e in expected
     }  # fmt: skip
     still_open = ask(
-        store,
         f"SELECT count(*) AS n FROM spans WHERE open AND {condition(since, until)}",  # noqa: S608 - ours
     )
     assert sum(each["open"] for each in found["groups"]) == still_open[0]["n"]
 
 
-def check_profile(desk, store, since, until):
+def check_profile(desk, ask, since, until):
     found = desk.ask("durations", from_=since, to=until, columns=7)
     expected = ask(
-        store,
         f"SELECT time, duration FROM spans WHERE NOT open AND duration IS NOT NULL AND {condition(since, until)}",  # noqa: S608 - ours
     )
     timed = [(e["time"], e["duration"]) for e in expected if e["time"] is not None]
@@ -229,15 +260,13 @@ def check_profile(desk, store, since, until):
     over = "true" if since is None else f"time + duration >= {since}"
     over += "" if until is None else f" AND time < {until}"
     counted = ask(
-        store,
         f"SELECT count(*) AS n FROM spans WHERE NOT open AND duration IS NOT NULL AND {over}",  # noqa: S608 - ours
     )
     assert sum(node["count"] for node in graph["nodes"]) == counted[0]["n"]
 
 
-def check_search(desk, store, since, until):
+def check_search(desk, ask, since, until):
     expected = ask(
-        store,
         "SELECT time, source, session, \"offset\" FROM events WHERE contains(lower(name), 'step') AND time IS NOT NULL"  # noqa: S608 - ours
         f" AND kind IN ('span', 'begin', 'instant', 'counter', 'annotation') AND {condition(since, until)} ORDER BY ALL",
     )
@@ -254,8 +283,8 @@ def check_search(desk, store, since, until):
         assert int(last["events"][0]["time"]) == expected[-1]["time"]
 
 
-def check_rows(desk, store):
-    spans = ask(store, 'SELECT * FROM spans ORDER BY source, session, "offset" LIMIT 3')
+def check_rows(desk, ask):
+    spans = ask('SELECT * FROM spans ORDER BY source, session, "offset" LIMIT 3')
     for each in spans:
         place = {key: each[key] for key in ("source", "session", "offset")}
         found = desk.ask("row", **place)

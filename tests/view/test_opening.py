@@ -1,4 +1,4 @@
-"""Who gets in: tokens, cookies, hosts, origins; and the headers of every answer."""
+"""Test who gets in: tokens, cookies, hosts, origins; and the headers of every answer."""
 
 from __future__ import annotations
 

@@ -66,6 +66,15 @@ def test_the_kernel_closes_a_connection_whose_client_never_reads():
     assert given == serve.UNREAD_SECONDS * 1000
 
 
+def test_the_body_of_an_answer_does_not_wait_for_the_client_to_acknowledge_the_headers():
+    with (
+        closing(serve.listen("127.0.0.1", 0)) as sock,
+        closing(socket.create_connection(sock.getsockname())),
+        closing(sock.accept()[0]) as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_statement_ends_when_its_client_leaves(viewer):
     body = f'{{"sql": "{SLOW_SQL}"}}'.encode()
     with closing(socket.create_connection((viewer.host, viewer.port))) as sock:
@@ -142,11 +151,11 @@ def test_a_killed_collector_leaves_the_viewer_serving(collectors, viewer_of):
     collector = collectors().start()
     viewer = viewer_of("--config", collector.config, collector.store)
     news = viewer.news()
-    alive = next(each for each in news if each["health"] is not None)
-    assert alive["health"]["state"] in {"ok", "starting"}
+    alive = next(each for each in news if each["collectors"])
+    assert alive["collectors"][0]["state"] in {"ok", "starting"}
     assert viewer.get("store")["watched"]
     collector.kill()
-    gone = next(each for each in islice(news, 30) if each["health"] is None)
+    gone = next(each for each in islice(news, 30) if not each["collectors"])
     assert "killed" in gone["unasked"]
     time.sleep(FRESH_SECONDS)  # so long counts what the collector said last
     found = viewer.get("overview")

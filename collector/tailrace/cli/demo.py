@@ -21,7 +21,9 @@ from tailrace.cli.options import json_option
     help="New directory for the table; by default a temporary one.",
 )
 @click.option(
-    "--keep", is_flag=True, help="Keep running afterwards, with a little traffic, until Ctrl-C."
+    "--keep",
+    is_flag=True,
+    help="Keep running afterwards, with a little traffic and the page of `tailrace view`, until Ctrl-C.",
 )
 @json_option("Print one JSON object at the end, and everything else on standard error.")
 @click.pass_context

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.cli.store import NamedRun, named_run
 
 
 @click.command()
@@ -51,14 +52,20 @@ def command(
     """Serve a page, and an HTTP API, that shows a store: directory or URL, live or finished.
 
     Prints the address to open. It contains a token, without which the API answers nothing; the token is valid
-    until the command ends. Further stores are there to be compared with the first one.
+    until the command ends. Further stores are there to be compared with the first one. The certificate of a run stands
+    for its store, and a comparison takes the sessions of the run.
 
     Reads the store and the status of its collector, and changes nothing but notes, which it keeps beside the table.
     Ends on Ctrl-C or SIGTERM. `docs/view.md` has the details."""
     if store is not None and stores:
         raise click.UsageError("give the store either as STORE or with --store")
     names = stores or ((store,) if store is not None else ())
-    loaded = [load_config(config, name) for name in names or (None,)]
+    runs = [named_run(name) for name in names] or [NamedRun(None, ())]
+    loaded = [load_config(config, run.store) for run in runs]
+
+    from tailrace.view.heaps import share_heaps
+
+    share_heaps()  # before there are threads
 
     from tailrace.clock import SystemClock
     from tailrace.view.application import Viewer
@@ -68,7 +75,8 @@ def command(
 
     clock = SystemClock()
     shelves = [
-        Shelf(each, clock, name) for each, name in zip(loaded, names or (None,), strict=True)
+        Shelf(each, clock, name, run.sessions)
+        for each, name, run in zip(loaded, names or (None,), runs, strict=True)
     ]
     turn = DeskTurn(shelves)  # say at once, and on the terminal, that a store is not there
     for number in range(len(shelves)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 
 import trio
@@ -46,3 +47,16 @@ async def tailrace(*arguments: str) -> str:
         complaint = done.stderr.decode(errors="replace").rstrip()
         raise TailraceError(f"{as_typed('tailrace', *arguments)} failed:\n{complaint}")
     return str(done.stdout.decode())
+
+
+async def ended(process: trio.Process, seconds: float) -> int | None:
+    """Ask a process to end, wait, and return its exit code. Kill it if it has not ended after `seconds`."""
+    with trio.CancelScope(shield=True):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        with trio.move_on_after(seconds) as patience:
+            await process.wait()
+        if patience.cancelled_caught:
+            process.kill()
+            await process.wait()
+    return process.returncode

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -13,7 +12,7 @@ from urllib.request import urlopen
 
 import trio
 
-from tailrace.demo.commands import command_line, environment
+from tailrace.demo.commands import command_line, ended, environment
 from tailrace.demo.producers import Producer
 from tailrace.demo.sending import Address
 from tailrace.errors import TailraceError
@@ -96,18 +95,7 @@ class DemoDaemon:
 
     async def stop(self) -> int | None:
         """Ask the process to stop, wait, and return its exit code. Kill it if it does not stop in time."""
-        process = self._process
-        if process is None:
-            return None
-        with trio.CancelScope(shield=True):
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            with trio.move_on_after(STOP_SECONDS) as patience:
-                await process.wait()
-            if patience.cancelled_caught:
-                process.kill()
-                await process.wait()
-        return process.returncode
+        return None if self._process is None else await ended(self._process, STOP_SECONDS)
 
     async def _ready(self) -> bool:
         ports = self.store / "ports.json"

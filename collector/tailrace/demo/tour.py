@@ -7,6 +7,7 @@ for every event.
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from tailrace.clock import Clock
 from tailrace.demo.check import EVENTS, MISSING, NUMBERS, differences
 from tailrace.demo.commands import as_typed, tailrace
 from tailrace.demo.daemon import DemoDaemon, running
+from tailrace.demo.page import page, page_command
 from tailrace.demo.producers import PRODUCERS, Producer
 from tailrace.demo.sending import SENDERS, Address, trickle
 from tailrace.errors import TailraceError
@@ -49,6 +51,7 @@ class Tour:
         epoch = clock.wall_ns()
         self._parts = [(producer, producer.traffic(seed, epoch)) for producer in producers]
         self._daemon = DemoDaemon(directory, store, producers)
+        self._directory = directory
         self._say = say
         self._clock = clock
         self._step = 0
@@ -154,6 +157,13 @@ class Tour:
         for producer, _ in self._parts:
             self._say(f"{producer.format} at {self._place(producer)[1]}")
         self._say(f"/status and /metrics at http://{self._daemon.admin}")
+        command = page_command(self._daemon.store, os.environ)
+        async with page(command, self._directory / "view.log") as address:
+            self._say(f"the page is at {address}")
+            await self._trickle()
+
+    async def _trickle(self) -> None:
+        """Send a few events a second until Ctrl-C."""
         with trio.open_signal_receiver(signal.SIGINT) as signals:
             self._say(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
             async with trio.open_nursery() as nursery:

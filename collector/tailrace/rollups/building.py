@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 import duckdb
@@ -108,16 +109,22 @@ FROM cells ORDER BY level, edge
 """
 _LONG_SPANS = """
 SELECT lane::INTEGER AS lane, timed, depth::INTEGER AS depth, spot, start, longest, label, "offset"
-FROM longs ORDER BY longest, spot
+FROM longs ORDER BY floor(log2(greatest(longest, 1))), spot
 """
 
 
 def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
     """Write the sidecar of the data file `path` of the table; `source` is where it is, or the open file.
 
-    Raise OSError, and duckdb.Error or pyarrow's errors for a file that cannot be read."""
+    Raise OSError or pyarrow's errors for a file that cannot be read or written, and duckdb's IOException and
+    OutOfMemoryException where disk or memory do not suffice."""
     file = parquet.ParquetFile(source, read_dictionary=_WORDS)
-    with duckdb.connect(config={"memory_limit": MEMORY, "threads": 1}) as database:
+    with (
+        TemporaryDirectory(prefix="tailrace-rollups-") as spill,
+        duckdb.connect(
+            config={"memory_limit": MEMORY, "threads": 1, "temp_directory": spill}
+        ) as database,
+    ):
         database.execute("SET preserve_insertion_order = false")
         database.execute(f"CREATE SCHEMA part; CREATE VIEW stored AS {nothing()}")
         Catalog().prepare(database, "part.numbers")

@@ -1,100 +1,171 @@
-"""Draw the relation `pieces`, as SQL: rows and sums of rows become what a frame shows of its lanes.
-
-The relation `lane` has the lanes of the frame, with their number and their scale (`scale.Scale`).
-"""
+"""Draw the pieces of a frame: rows and sums of rows become the columns that a frame shows of its lanes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from tailrace.export.clocks import LATEST
-from tailrace.rollups.events import COUNTER, INSTANT, SPAN, SUMS, VALUES
-from tailrace.rollups.scale import Scale
-from tailrace.rollups.snapshot import LaneKey
+from tailrace.rollups.events import COUNTER, INSTANT, SPAN
+from tailrace.rollups.pieces import NONE, FrameTexts, Pieces, joined
+from tailrace.rollups.places import Ints, Longs, Truths
+from tailrace.rollups.scales import Scales
+from tailrace.rollups.stacking import stacked
+from tailrace.rollups.summing import added, latest
 
-_COLUMNS = {
-    "number": "INTEGER", "source": "VARCHAR", "session": "VARCHAR", "stream": "VARCHAR", "substream": "BIGINT",
-    "begins": "BIGINT", "ends": "BIGINT", "log": "INTEGER", "first": "BIGINT", "behind": "BIGINT",
-    "tick_begins": "BIGINT", "tick_ends": "BIGINT", "tick_first": "BIGINT", "tick_behind": "BIGINT",
-    "short": "INTEGER", "tick_offset": "BIGINT", "zero": "BIGINT", "rate": "DOUBLE",
-}  # fmt: skip
-_FIELDS = ", ".join(f'"{name}" {type_}' for name, type_ in _COLUMNS.items())
-
-LANES = (
-    f"CREATE OR REPLACE TEMP TABLE lane AS SELECT unnest(?::STRUCT({_FIELDS})[], recursive := true)"
-)
-"""Note the lanes of a frame: a list of `lane_row`."""
-
-_PLACE = (
-    "(CASE WHEN timed THEN {at} ELSE part.ticks_ns({at}::HUGEINT + tick_offset, zero, rate) END)"
-)
-
-_IN_LANES = f"""
-SELECT p.*, l.* EXCLUDE (number, source, session, stream, substream),
-  (CASE WHEN timed THEN log ELSE short END)::INTEGER AS width, edge >> width AS bucket,
-  bucket >= CASE WHEN timed THEN "first" ELSE tick_first END
-    AND bucket < CASE WHEN timed THEN behind ELSE tick_behind END AS inside,
-  {_PLACE.format(at="coalesce(spot, edge)")} AS begin
-FROM pieces AS p JOIN lane AS l USING (number)
-WHERE begin BETWEEN 0 AND {LATEST}
-"""  # noqa: S608 - our own words
-
-_SUMMED = """
-SELECT number, timed, depth, bucket, width, {sums},
-  any_value(tick_offset) AS tick_offset, any_value(zero) AS zero, any_value(rate) AS rate
-FROM placed WHERE what = {what} AND inside {short} GROUP BY ALL
-"""
-
-_EDGE = _PLACE.format(at="({bucket}::HUGEINT * (1::HUGEINT << width))")
-
-_SHOWN = f"""
-SELECT *,
-  CASE WHEN "count" = 1 THEN {_PLACE.format(at="spot")} ELSE greatest({_EDGE.format(bucket="bucket")}, 0) END::BIGINT AS begin,
-  coalesce(least({_EDGE.format(bucket="(bucket + 1)")}, {LATEST}), {LATEST})::BIGINT AS closes
-FROM {{sums}}
-"""  # noqa: S608 - our own words
-
-_FINISH = f"""
-least(begin + greatest(part.ticks_ns(start::HUGEINT + longest, 0, rate)::HUGEINT - part.ticks_ns(start, 0, rate), 0), {LATEST})::BIGINT
-"""
-
-SPANS = f"""
-WITH placed AS ({_IN_LANES}),
-sums AS ({_SUMMED.format(sums=SUMS, what=SPAN, short="AND NOT open AND longest < 1::BIGINT << short")}),
-shown AS ({_SHOWN.format(sums="sums")})
-SELECT number, depth, begin, CASE WHEN "count" = 1 THEN {_FINISH} ELSE closes END AS finish, label, "count",
-  coalesce(part.ticks_ns(busy, 0, rate), {LATEST}) AS busy, "offset", false AS open, true AS short
-FROM shown
-UNION ALL
-SELECT * FROM (
-  SELECT number, depth, begin, CASE WHEN NOT open THEN {_FINISH} END AS finish, label, 1 AS "count",
-    coalesce(finish - begin, 0) AS busy, "offset", open, false
-  FROM placed WHERE what = {SPAN} AND (open OR longest >= 1::BIGINT << short) AND begin < ends
-    AND (open OR begin >= begins OR {_FINISH} > begins)
-)
-ORDER BY number, begin, finish DESC NULLS FIRST, "offset", depth
-"""  # noqa: S608 - our own words
-
-INSTANTS = f"""
-WITH placed AS ({_IN_LANES}),
-sums AS ({_SUMMED.format(sums=SUMS, what=INSTANT, short="")}),
-shown AS ({_SHOWN.format(sums="sums")})
-SELECT number, begin, "count", kind, CASE WHEN "count" = 1 THEN label END, "offset" FROM shown ORDER BY number, begin
-"""  # noqa: S608 - our own words
-
-COUNTERS = f"""
-WITH placed AS ({_IN_LANES}),
-sums AS ({_SUMMED.format(sums=VALUES, what=COUNTER, short="")}),
-shown AS ({_SHOWN.format(sums="sums")})
-SELECT number, label, member, begin, "count", least, most, latest FROM shown ORDER BY number, label, member, begin
-"""  # noqa: S608 - our own words
+OPEN_MAX = 64
+"""Open spans of a lane that are drawn one by one; more are drawn by buckets of their begins."""
 
 
-def lane_row(number: int, key: LaneKey, scale: Scale) -> dict[str, Any]:
-    """Return a row of `lane`."""
-    timed, ticks = scale.timed, scale.ticks
-    values = (
-        number, *key, timed.begin, timed.end, timed.log, timed.first, timed.behind, ticks.begin, ticks.end,
-        ticks.first, ticks.behind, scale.short, scale.offset, scale.zero, scale.rate,
-    )  # fmt: skip
-    return dict(zip(_COLUMNS, values, strict=True))
+class Drawn(NamedTuple):
+    """Pieces with their places on the axis. `short` are sums; the end of what is open is `LATEST`."""
+
+    pieces: Pieces
+    begin: Longs
+    end: Longs
+    busy: Longs
+    short: Truths
+
+    def take(self, chosen: Longs | Truths) -> Drawn:
+        return Drawn(
+            self.pieces.take(chosen),
+            self.begin[chosen],
+            self.end[chosen],
+            self.busy[chosen],
+            self.short[chosen],
+        )
+
+
+class Summed(NamedTuple):
+    """Pieces by what they are, with what is short added up."""
+
+    shorts: Pieces
+    longs: Pieces
+    instants: Pieces
+    values: Pieces
+
+    @property
+    def rows(self) -> int:
+        return max(self.shorts.rows + self.longs.rows, self.instants.rows, self.values.rows)
+
+
+def summed(pieces: Pieces, scales: Scales) -> Summed:
+    """Return pieces with what is short added up."""
+    of_spans = pieces.what == SPAN
+    short = of_spans & _is_short(pieces, scales)
+    bucket, inside = scales.inside(pieces)
+    inside &= scales.place(pieces, pieces.spot) >= 0
+
+    def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
+        """Add up the chosen pieces in the window by bucket; the `edge` of a sum is where its bucket begins."""
+        rows = np.flatnonzero(chosen & inside)
+        some = pieces.take(rows)
+        keys = (getattr(some, name) for name in more)
+        sums, places = add(some, some.number, some.timed, bucket[rows], *keys)
+        width = np.where(sums.timed, scales.log, scales.short[sums.number])
+        return sums._replace(edge=bucket[rows][places] << width)
+
+    return Summed(
+        by_buckets(short, added, "depth"),
+        pieces.take(np.flatnonzero(of_spans & ~short)),
+        by_buckets(pieces.what == INSTANT, added),
+        by_buckets(pieces.what == COUNTER, latest, "label", "member"),
+    )
+
+
+def spans(pieces: Summed, scales: Scales) -> Drawn:
+    """Return the spans in sight: short ones added up, others one by one, in the order in which they are stacked."""
+    shorts = _sums(pieces.shorts, scales)
+    longs = _singles(_open_bounded(pieces.longs, scales), scales)
+    found = Drawn(
+        joined([shorts.pieces, longs.pieces]),
+        np.concatenate((shorts.begin, longs.begin)),
+        np.concatenate((shorts.end, longs.end)),
+        np.concatenate((shorts.busy, longs.busy)),
+        np.concatenate((shorts.short, longs.short)),
+    )
+    later = np.where(found.pieces.open, -LATEST - 1, -found.end)
+    several = found.pieces.events > 1
+    order = np.lexsort((np.where(several, LATEST, found.pieces.offset), later, found.begin, found.pieces.number))  # fmt: skip
+    return found.take(order)
+
+
+def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
+    """Return the depths of drawn spans: those that are stored and, behind these, those of other spans."""
+    rows = found.pieces.depth.copy()
+    loose = np.flatnonzero(rows == NONE)
+    numbers = found.pieces.number[loose]
+    for number in np.unique(numbers).tolist():
+        low, high = np.searchsorted(numbers, (number, number + 1))
+        of_lane = loose[low:high]
+        rows[of_lane] = deepest[number] + stacked(found.begin[of_lane], found.end[of_lane], found.short[of_lane])  # fmt: skip
+    return rows
+
+
+def instants(pieces: Summed, scales: Scales) -> Drawn:
+    """Return the instants in sight, added up, in order."""
+    found = _sums(pieces.instants, scales)
+    return found.take(np.lexsort((found.begin, found.pieces.number)))
+
+
+def counters(pieces: Summed, scales: Scales) -> Drawn:
+    """Return the values of counters in sight, added up, in order."""
+    found = _sums(pieces.values, scales)
+    return found.take(np.lexsort((found.begin, found.pieces.member, found.pieces.label, found.pieces.number)))  # fmt: skip
+
+
+def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
+    """Return the same such that equal names of counters have equal numbers."""
+    if not (pieces.what == COUNTER).any():
+        return pieces
+    chosen = np.flatnonzero(pieces.what == COUNTER)
+    label, member = pieces.label.copy(), pieces.member.copy()
+    for column in (label, member):
+        different, places = texts.unified(column[chosen])
+        numbers = texts.numbers_of_list(different)
+        column[chosen] = numbers[places]
+    return pieces._replace(label=label, member=member)
+
+
+def _is_short(pieces: Pieces, scales: Scales) -> Truths:
+    short: Truths = ~pieces.open & (pieces.longest < np.left_shift(1, scales.short)[pieces.number])
+    return short
+
+
+def _sums(sums: Pieces, scales: Scales) -> Drawn:
+    """Return sums with their places: that of a single row is where it is, others fill their bucket."""
+    single = sums.events == 1
+    bucket = sums.edge >> np.where(sums.timed, scales.log, scales.short[sums.number])
+    low, high = scales.edges(sums, bucket)
+    begin = np.where(single, scales.place(sums, sums.spot), low)
+    end = np.where(single, scales.finish(sums, begin), high)
+    return Drawn(sums, begin, end, scales.busy(sums), np.ones(sums.rows, np.bool_))
+
+
+def _singles(longs: Pieces, scales: Scales) -> Drawn:
+    """Return the spans among those that are not added up which reach into the window."""
+    begin = scales.place(longs, longs.spot)
+    end = np.where(longs.open, LATEST, scales.finish(longs, np.maximum(begin, 0)))
+    of = longs.number
+    seen = (begin >= 0) & (begin < scales.end[of])
+    seen &= longs.open | (begin >= scales.begin[of]) | (end > scales.begin[of])
+    busy = np.where(longs.open, 0, end - begin)
+    return Drawn(longs, begin, end, busy, np.zeros(longs.rows, np.bool_)).take(seen)
+
+
+def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
+    """Return the same; where a lane has very many open spans, those that begin in one bucket are one, and so are those
+    that begin before the window."""
+    placed = longs.open & (scales.place(longs, longs.spot) >= 0)
+    open_of = np.bincount(longs.number[placed], minlength=len(scales.short))
+    many = placed & (open_of[longs.number] > OPEN_MAX)
+    if not many.any():
+        return longs
+    crowd = longs.take(many)
+    begin = scales.place(crowd, crowd.spot)
+    bucket = np.maximum(begin, scales.begin[crowd.number] - 1) >> scales.log
+    # The label is that of the one that has been open for longest.
+    merged, _ = added(crowd._replace(longest=-begin), crowd.number, crowd.depth, bucket)
+    return joined([longs.take(~many), merged._replace(longest=np.zeros(merged.rows, np.int64))])

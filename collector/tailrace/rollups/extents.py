@@ -54,6 +54,11 @@ class LaneExtent(NamedTuple):
     lone_first: int | None
     lone_last: int | None
 
+    @property
+    def key(self) -> tuple[str, str, str, int | None]:
+        """Return what names the lane."""
+        return self.source, self.session, self.stream, self.substream
+
     def with_other(self, other: LaneExtent) -> LaneExtent:
         """Return the extent of this and of another part of the lane."""
         changed: dict[str, Any] = {"events": self.events + other.events}

@@ -7,24 +7,27 @@ Counters have the least, greatest and latest value of each bucket.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from itertools import groupby
-from operator import itemgetter
-from typing import Any
+from typing import NamedTuple
 
 import duckdb
 import msgspec
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.errors import BrokenOffError, QueryError
-from tailrace.export.clocks import LATEST
-from tailrace.rollups.drawing import COUNTERS, INSTANTS, LANES, SPANS, lane_row
-from tailrace.rollups.pieces import gather
+from tailrace.rollups.drawing import Drawn, counters, instants, rows_of, spans, summed
+from tailrace.rollups.events import COUNTER
+from tailrace.rollups.gathering import expected, gathered
+from tailrace.rollups.losses import SeenGap
+from tailrace.rollups.pieces import NONE, FrameTexts, Pieces, joined
+from tailrace.rollups.places import Longs, Truths
 from tailrace.rollups.scale import WIDEST, Range, log_at_most, scale
-from tailrace.rollups.snapshot import Label, LaneKey, PlacedGap, Snapshot
-from tailrace.rollups.stacking import LaneStack
+from tailrace.rollups.scales import SPARE, Scales
+from tailrace.rollups.snapshot import Label, LaneKey, Snapshot
 
-MOST_ROWS = 100_000
+MOST_ROWS = 50_000
 """The most rows of each kind in a frame. A window with more gets wider buckets than a pixel."""
 
 UNNAMED = "(span without a name)"
@@ -83,7 +86,7 @@ class Frame(msgspec.Struct, frozen=True):
     spans: FrameSpans
     instants: FrameInstants
     counters: FrameCounters
-    gaps: list[PlacedGap]
+    gaps: list[SeenGap]
 
 
 def frame(
@@ -97,36 +100,68 @@ def frame(
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
     finest = log_at_most(Fraction(window.end - window.begin, pixels))
-    log, found = finest, _drawn(snapshot, window, finest, keys)
-    while found.rows > MOST_ROWS and log < WIDEST:
-        log += 2
-        found = _drawn(snapshot, window, log, keys)
+    found = _drawn(snapshot, window, finest, keys)
     if snapshot.engine.version != snapshot.version:
         raise BrokenOffError("the table's files were deleted while they were read; ask again")
+    texts = FrameNames(snapshot, found.texts, keys)
     return Frame(
         snapshot.version,
         window,
-        1 << log,
-        log > finest,
+        1 << found.log,
+        found.log > finest,
         keys,
-        list(found.names),
-        found.spans,
-        found.instants,
-        found.counters,
-        _gaps_in(snapshot, window, keys),
+        texts.names,
+        _spans(found, texts, snapshot.depths(keys)),
+        _instants(found.instants, texts),
+        _counters(found.counters, texts),
+        list(snapshot.losses.within(window, found.log, _streams(keys))),
     )
 
 
-def _drawn(snapshot: Snapshot, window: Range, log: int, lanes: Sequence[LaneKey]) -> _Drawing:
+class Drawing(NamedTuple):
+    """The rows of a frame with buckets of one width."""
+
+    log: int
+    texts: FrameTexts
+    spans: Drawn
+    instants: Drawn
+    counters: Drawn
+
+
+def _drawn(snapshot: Snapshot, window: Range, finest: int, keys: Sequence[LaneKey]) -> Drawing:
     """Return a frame's rows; without the sidecars that turn out to be damaged or gone."""
     while True:
         try:
-            return _Drawing(snapshot, window, log, lanes)
+            return _draw(snapshot, window, finest, keys)
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
-        except (duckdb.Error, OSError) as error:
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
             if not snapshot.held.drop_damaged():
                 raise _refusal(snapshot, error) from error
+
+
+def _draw(snapshot: Snapshot, window: Range, finest: int, keys: Sequence[LaneKey]) -> Drawing:
+    """Return a frame's rows in buckets so wide that there are `MOST_ROWS` at most, of what is read once."""
+    sessions = [snapshot.session(key) for key in keys]
+
+    def scales_of(log: int) -> Scales:
+        found = {each: scale(each, window, log) for each in set(sessions)}
+        return Scales([found[each] for each in sessions], log)
+
+    log = finest
+    while log < WIDEST and expected(snapshot, keys, scales_of(log)) > 1.5 * MOST_ROWS:
+        log += 1
+    while True:
+        scales, texts = scales_of(log), FrameTexts()
+        pieces = gathered(snapshot, keys, scales, texts)
+        widest = min(log + SPARE, WIDEST)
+        while pieces.rows > MOST_ROWS and log < widest:
+            log += 1
+            scales = scales_of(log)
+            pieces = summed(joined(pieces), scales)
+        if pieces.rows <= MOST_ROWS or log == WIDEST:
+            return Drawing(log, texts, spans(pieces, scales), instants(pieces, scales), counters(pieces, scales))  # fmt: skip
+        log += 1
 
 
 def _refusal(snapshot: Snapshot, error: Exception) -> QueryError | BrokenOffError:
@@ -135,85 +170,108 @@ def _refusal(snapshot: Snapshot, error: Exception) -> QueryError | BrokenOffErro
     return QueryError(str(error))
 
 
-class _Drawing:
-    """The rows of a frame with buckets of one width."""
+class FrameNames:
+    """The names of a frame, each once, and the codes of its texts."""
 
-    def __init__(
-        self, snapshot: Snapshot, window: Range, log: int, lanes: Sequence[LaneKey]
-    ) -> None:
-        self.names: dict[str, int] = {}
+    def __init__(self, snapshot: Snapshot, texts: FrameTexts, lanes: Sequence[LaneKey]) -> None:
+        self.names: list[str] = []
+        self._snapshot = snapshot
+        self._texts = texts
         self._lanes = lanes
-        database = snapshot.database
-        scales = {key[:2]: scale(snapshot.session(key), window, log) for key in lanes}
-        given = [lane_row(i, key, scales[key[:2]]) for i, key in enumerate(lanes)]
-        database.execute(LANES, [given])
-        gather(database, snapshot.held, snapshot.files, snapshot.rows)
-        spans = database.execute(SPANS).fetchall()
-        instants = database.execute(INSTANTS).fetchall()
-        counters = database.execute(COUNTERS).fetchall()
-        labels = {self._label(row[0], row[4]) for row in (*spans, *instants) if row[4] is not None}
-        self._known = snapshot.names(labels | {self._label(row[0], row[1]) for row in counters})
-        depths = {lane.key: lane.depths for lane in snapshot.lanes}
-        self.spans = self._spans(spans, [depths.get(key, 0) for key in lanes])
-        self.instants = self._instants(instants)
-        self.counters = self._counters(counters)
-        self.rows = max(len(spans), len(instants), len(counters))
+        self._codes: dict[str, int] = {}
 
-    def _label(self, lane: int, label: str) -> Label:
-        source, session, *_ = self._lanes[lane]
-        return source, session, label
+    def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
+        """Return the different texts with these numbers, and the place of each number's text among them."""
+        return self._texts.unified(numbers)
 
-    def _code(self, lane: int, label: str, member: str | None = None) -> int:
-        name = self._known[self._label(lane, label)]
+    def of(self, pieces: Pieces) -> Longs:
+        """Return the code of the name of each piece."""
+        counters = pieces.member if pieces.rows and pieces.what[0] == COUNTER else None
+        labels, label = self.unified(pieces.label)
+        members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
+        asked = np.array([(text or "").startswith("?") for text in labels], np.bool_)
+        # A name that is asked for is one of its session.
+        number = np.where(asked[label], pieces.number, NONE) if len(label) else label
+        packed = ((number + 1) * len(labels) + label) * len(members) + member
+        different, places = np.unique(packed, return_inverse=True)
+        found = []
+        for code in different.tolist():
+            rest, of_member = divmod(code, len(members))
+            of_number, of_label = divmod(rest, len(labels))
+            found.append((of_number - 1, labels[of_label] or "", members[of_member]))
+        known = self._snapshot.names({self._label(number, text) for number, text, _ in found})
+        codes = [self._code(known[self._label(number, text)], of) for number, text, of in found]
+        found_codes: Longs = np.array(codes, np.int64)[places.reshape(-1)]
+        return found_codes
+
+    def _label(self, number: int, text: str) -> Label:
+        source, session = self._lanes[number][:2] if number >= 0 else ("", "")
+        return source, session, text
+
+    def _code(self, name: str | None, member: str | None) -> int:
         shown = UNNAMED if name is None else name
         if member is not None:
             shown = f"{shown}.{member}"
-        return self.names.setdefault(shown, len(self.names))
-
-    def _spans(self, rows: list[tuple[Any, ...]], depths: list[int]) -> FrameSpans:
-        lane, _, begin, end, labels, count, busy, offset, is_open, _ = _columns(rows, 10)
-        row = [
-            place
-            for number, each in groupby(rows, itemgetter(0))
-            for place in _places(each, depths[number])
-        ]
-        names = [self._code(*each) for each in zip(lane, labels, strict=True)]
-        return FrameSpans(lane, row, begin, end, names, count, busy, offset, is_open)
-
-    def _instants(self, rows: list[tuple[Any, ...]]) -> FrameInstants:
-        lane, time, count, kind, labels, offset = _columns(rows, 6)
-        pairs = zip(lane, labels, strict=True)
-        names = [None if label is None else self._code(number, label) for number, label in pairs]
-        return FrameInstants(lane, time, count, kind, names, offset)
-
-    def _counters(self, rows: list[tuple[Any, ...]]) -> FrameCounters:
-        lane, labels, members, *rest = _columns(rows, 8)
-        names = [self._code(*each) for each in zip(lane, labels, members, strict=True)]
-        return FrameCounters(lane, names, *rest)
+        if shown not in self._codes:
+            self._codes[shown] = len(self.names)
+            self.names.append(shown)
+        return self._codes[shown]
 
 
-def _places(rows: Iterable[tuple[Any, ...]], first: int) -> Iterator[int]:
-    """Yield the depths of a lane's spans: those that are stored and, from `first` on, those of other spans."""
-    stack = LaneStack(first)
-    for _, depth, begin, end, *_, is_short in rows:
-        if depth is not None:
-            yield depth
-        elif is_short:
-            yield stack.below(begin)
-        else:
-            yield stack.take(begin, LATEST if end is None else end)
+def _spans(found: Drawing, texts: FrameNames, deepest: Sequence[int]) -> FrameSpans:
+    drawn = found.spans
+    pieces = drawn.pieces
+    several = pieces.events > 1
+    return FrameSpans(
+        pieces.number.tolist(),
+        rows_of(drawn, deepest).tolist(),
+        drawn.begin.tolist(),
+        _masked(drawn.end, pieces.open),
+        texts.of(pieces).tolist(),
+        pieces.events.tolist(),
+        drawn.busy.tolist(),
+        _masked(pieces.offset, several),
+        pieces.open.tolist(),
+    )
 
 
-def _columns(rows: list[tuple[Any, ...]], count: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(count)]
+def _instants(drawn: Drawn, texts: FrameNames) -> FrameInstants:
+    pieces = drawn.pieces
+    several = pieces.events > 1
+    names = np.zeros(pieces.rows, np.int64)
+    names[~several] = texts.of(pieces.take(~several))
+    kinds, kind = texts.unified(np.where(several, NONE, pieces.kind))
+    return FrameInstants(
+        pieces.number.tolist(),
+        drawn.begin.tolist(),
+        pieces.events.tolist(),
+        [kinds[code] for code in kind.tolist()],
+        _masked(names, several),
+        _masked(pieces.offset, several),
+    )
 
 
-def _gaps_in(snapshot: Snapshot, window: Range, lanes: Sequence[LaneKey]) -> list[PlacedGap]:
-    streams = {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
-    return [
-        gap
-        for gap in snapshot.gaps
-        if gap.gap.place in streams
-        and (gap.begin is None or gap.begin < window.end)
-        and (gap.end is None or gap.end >= window.begin)
-    ]
+def _counters(drawn: Drawn, texts: FrameNames) -> FrameCounters:
+    pieces = drawn.pieces
+    return FrameCounters(
+        pieces.number.tolist(),
+        texts.of(pieces).tolist(),
+        drawn.begin.tolist(),
+        pieces.events.tolist(),
+        pieces.least.tolist(),
+        pieces.most.tolist(),
+        pieces.latest.tolist(),
+    )
+
+
+def _streams(lanes: Sequence[LaneKey]) -> set[tuple[str, str, str]]:
+    """Return the streams of lanes, and those of what belongs to no known stream of their sessions."""
+    return {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
+
+
+def _masked(values: Longs, missing: Truths) -> list[int | None]:
+    """Return a list of values, with None in some places."""
+    found: list[int | None] = values.tolist()
+    for place in np.flatnonzero(missing).tolist():
+        found[place] = None
+    return found

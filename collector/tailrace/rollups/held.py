@@ -1,7 +1,6 @@
-"""Hold what a process knows of the sidecars: a database of their lanes, and of their coarse levels.
+"""Hold what a process knows of a table's data files: how far their lanes reach, their sidecars, and pages of these.
 
-A window over all of a large table has its sums in memory; a narrow one reads a few row groups from disk. Files
-of a newer version replace those that it no longer has, and what is held of the others stays.
+Files of a newer version replace those that it no longer has, and what is held of the others stays.
 """
 
 from __future__ import annotations
@@ -10,168 +9,154 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Collection
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Sequence
 
 import duckdb
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.query.catalog import Catalog, nothing
-from tailrace.query.engine import literal
-from tailrace.rollups.extents import least, most
-from tailrace.rollups.row_source import pattern
+from tailrace.rollups.extents import LaneExtent, least, most
+from tailrace.rollups.pages import MEMORY, KeptPages, PagedFile
+from tailrace.rollups.places import Truths
+from tailrace.rollups.placing import GapPlaces
+from tailrace.rollups.row_blocks import KeptBlocks
 from tailrace.rollups.sidecar import Sidecar, Sidecars
 
-MEMORY = 192 * 2**20
-"""Bytes of sums that are held, about."""
-
-SUM_BYTES = 150
-
 THREADS = 2
-DATABASE = "384MB"
-"""The most memory of the database, sums included; beyond that it writes to disk."""
-
-_TABLES = f"""
-CREATE SCHEMA part;
-CREATE VIEW stored AS {nothing()};
-CREATE TABLE file_lane (
-  file INTEGER, lane INTEGER, timed BOOLEAN, scale INTEGER, low BIGINT, high BIGINT, longest BIGINT,
-  source VARCHAR, session VARCHAR, stream VARCHAR, substream BIGINT
-);
-CREATE TABLE file_level (file INTEGER, level INTEGER);
-CREATE TABLE file_path (file INTEGER, cells VARCHAR, longs VARCHAR);
-CREATE TABLE coarse (
-  file INTEGER, level TINYINT, lane INTEGER, what TINYINT, timed BOOLEAN, depth INTEGER, edge BIGINT, spot BIGINT,
-  start BIGINT, "count" BIGINT, busy BIGINT, longest BIGINT, label VARCHAR, member VARCHAR, "offset" BIGINT,
-  kind VARCHAR, least DOUBLE, most DOUBLE, latest DOUBLE
-);
-"""
+DATABASE = "256MB"
+"""The most memory of the database that reads rows; beyond that it writes to disk."""
 
 FARTHEST = 2**63 - 1
 
+LaneId = tuple[str, str, str, int | None]
+
+
+class FileLanes:
+    """The lanes of a data file as columns; those with both kinds of rows are there twice.
+
+    `low` and `high` bound the stored times or ticks of the rows, and `longest` the ticks of the spans. `id` is the
+    number that `Held` has given to the lane."""
+
+    def __init__(self, extents: Sequence[LaneExtent], scales: Iterable[int], ids: list[int]) -> None:  # fmt: skip
+        self.extents = extents
+        rows: list[tuple[int, bool, int, int, int, int, int]] = []
+        for number, (extent, scale) in enumerate(zip(extents, scales, strict=True)):
+            longest = min(extent.longest or 0, FARTHEST)
+            if extent.timed_from is not None and extent.timed_until is not None:
+                rows.append((number, True, scale, extent.timed_from, extent.timed_until, longest, ids[number]))  # fmt: skip
+            first = least((extent.tick_first, extent.lone_first))
+            last = most((extent.tick_last, extent.lone_last))
+            if first is not None and last is not None:
+                rows.append((number, False, 0, first, last, longest, ids[number]))
+        columns = np.array(rows, np.int64).reshape(-1, 7).T
+        self.lane, self.scale, self.low, self.high, self.longest, self.id = columns[
+            [0, 2, 3, 4, 5, 6]
+        ]
+        self.timed: Truths = columns[1] != 0
+        self.events = np.array([extents[number].events for number in self.lane.tolist()], np.int64)
+        self.all_events = max(sum(extent.events for extent in extents), 1)
+
 
 class HeldFile:
-    """A data file with a sidecar, under a number of its own."""
+    """A data file with a sidecar."""
 
-    __slots__ = ("number", "sidecar")
-
-    def __init__(self, number: int, sidecar: Sidecar) -> None:
-        self.number = number
+    def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
+        """Raise OSError and pyarrow's errors."""
         self.sidecar = sidecar
+        self.lanes = lanes
+        self.levels = np.array(sidecar.header.levels, np.int64)
+        self.sizes = np.array(sidecar.header.sizes, np.int64)
+        self.cells = PagedFile(sidecar.cells, "level", "edge")
+        self.longs = PagedFile(sidecar.longs, "longest", "spot")
 
 
 class Held:
-    """The sidecars of one table that this process knows. Whoever reads `files` and the tables has the lock."""
+    """The data files of one table that this process knows. Whoever reads pages has the lock."""
 
     def __init__(self, sidecars: Sidecars | None, memory: int = MEMORY) -> None:
         self.sidecars = sidecars
         self.files: dict[str, HeldFile] = {}
-        self.lock = threading.Lock()
+        """The files with sidecars, by their paths in the table."""
+        self.pages = KeptPages(memory)
+        self.blocks = KeptBlocks()
+        self.lock = threading.RLock()
+        self._plain: dict[str, FileLanes] = {}
+        self._ids: dict[LaneId, int] = {}
         spill = tempfile.mkdtemp(prefix="tailrace-rollups-")
         weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
         self.database = duckdb.connect(
-            config={"memory_limit": DATABASE, "threads": THREADS, "temp_directory": spill}
+            config={
+                "memory_limit": DATABASE,
+                "threads": THREADS,
+                # Memory of ended statements goes back to the system soon, and few threads keep some.
+                "allocator_background_threads": True,
+                "async_threads": THREADS,
+                "temp_directory": spill,
+            }
         )
         self.database.execute("SET preserve_insertion_order = false")
-        self.database.execute(_TABLES)
-        Catalog().prepare(self.database, "part.ticks_ns part.numbers")
-        self._sums = memory // SUM_BYTES
-        self._number = 0
-        self.level = 0
-        """The lowest level that is held; all sums from there on are."""
+        self.database.execute("SET parquet_metadata_cache = true")
+        self.database.execute(f"CREATE SCHEMA part; CREATE VIEW stored AS {nothing()}")
+        Catalog().prepare(self.database, "part.numbers part.member")
+        self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, HeldFile]:
         """Hold the sidecars of these data files, as far as they are there, and no others. Return the files."""
         with self.lock:
-            self._follow(set(paths))
+            wanted = set(paths)
+            for path in self.files.keys() - wanted:
+                self._forget(path)
+            for path in self._plain.keys() - wanted:
+                del self._plain[path]
+            for path in sorted(wanted - self.files.keys()):
+                self._note(path)
             return dict(self.files)
-
-    def _follow(self, wanted: set[str]) -> None:
-        for path in self.files.keys() - wanted:
-            self._forget(self.files.pop(path))
-        if self.sidecars is None:
-            return
-        found = ((path, self.sidecars.find(path)) for path in sorted(wanted - self.files.keys()))
-        new = [self._note(path, sidecar) for path, sidecar in found if sidecar is not None]
-        level = self._level()
-        if level > self.level:
-            self.database.execute("DELETE FROM coarse WHERE level < ?", [level])
-        again = list(self.files.values()) if level < self.level else new
-        if level < self.level:
-            self.database.execute("DELETE FROM coarse")
-        self.level = level
-        for file in again:
-            self._load(file)
 
     def drop_damaged(self) -> bool:
         """Forget the sidecars that cannot be read to their end; return whether there are any."""
         if self.sidecars is None:
             return False
         with self.lock:
-            damaged = [
-                path for path, file in self.files.items() if self.sidecars.refuse(file.sidecar)
-            ]
+            damaged = [path for path, file in self.files.items() if self.sidecars.refuse(file.sidecar)]  # fmt: skip
             for path in damaged:
-                self._forget(self.files.pop(path))
+                self._forget(path)
         return bool(damaged)
 
-    def paths(self, numbers: Collection[int]) -> list[str]:
-        """Return the data files with these numbers."""
-        return [path for path, file in self.files.items() if file.number in numbers]
+    def plain(self, path: str) -> FileLanes | None:
+        """Return the lanes of a file without a sidecar, if they are known."""
+        return self._plain.get(path)
 
-    def reading(self, part: Literal["cells", "longs"], numbers: Collection[int]) -> str:
-        """Return the SQL of a part of the sidecars with these numbers, with the number as `file`."""
-        chosen = [file.sidecar for file in self.files.values() if file.number in numbers]
-        paths = ", ".join(pattern(getattr(each, part)) for each in chosen)
-        read = f"read_parquet([{paths}], filename = true, hive_partitioning = false)"
-        return f"SELECT p.file, c.* EXCLUDE (filename) FROM {read} AS c JOIN file_path AS p ON p.{part} = c.filename"  # noqa: S608 - our own words
+    def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
+        """Note, and return, the lanes of a file without a sidecar."""
+        with self.lock:
+            lanes = FileLanes(extents, [0] * len(extents), [self.id_of(each.key) for each in extents])  # fmt: skip
+            self._plain[path] = lanes
+            return lanes
 
-    def _note(self, path: str, sidecar: Sidecar) -> HeldFile:
-        self._number += 1
-        held = self.files[path] = HeldFile(self._number, sidecar)
-        header = sidecar.header
-        rows: list[tuple[Any, ...]] = []
-        for number, (scale, extent) in enumerate(
-            (each.scale, each.extent) for each in header.lanes
-        ):
-            key = (extent.source, extent.session, extent.stream, extent.substream)
-            longest = min(extent.longest or 0, FARTHEST)
-            if extent.timed_from is not None:
-                times = extent.timed_from, extent.timed_until
-                rows.append((held.number, number, True, scale, *times, longest, *key))
-            first = least((extent.tick_first, extent.lone_first))
-            if first is not None:
-                last = most((extent.tick_last, extent.lone_last))
-                rows.append((held.number, number, False, 0, first, last, longest, *key))
-        if rows:
-            self.database.executemany(f"INSERT INTO file_lane VALUES ({', '.join('?' * 11)})", rows)  # noqa: S608 - question marks
-        paths = held.number, sidecar.cells, sidecar.longs
-        self.database.execute("INSERT INTO file_path VALUES (?, ?, ?)", paths)
-        levels = [(held.number, level) for level in header.levels]
-        self.database.executemany("INSERT INTO file_level VALUES (?, ?)", levels)
-        return held
+    def id_of(self, key: LaneId) -> int:
+        """Return the number of a lane, the same one each time."""
+        with self.lock:
+            return self._ids.setdefault(key, len(self._ids))
 
-    def _forget(self, file: HeldFile) -> None:
-        for table in ("file_lane", "file_level", "file_path", "coarse"):
-            self.database.execute(f"DELETE FROM {table} WHERE file = ?", [file.number])  # noqa: S608 - our own words
+    @property
+    def lanes(self) -> int:
+        """Return how many lanes have a number."""
+        return len(self._ids)
 
-    def _level(self) -> int:
-        """Return the lowest level from which on all sums may be held."""
-        sizes: dict[int, int] = {}
-        for file in self.files.values():
-            for level, size in zip(
-                file.sidecar.header.levels, file.sidecar.header.sizes, strict=True
-            ):
-                sizes[level] = sizes.get(level, 0) + size
-        total, lowest = 0, 64
-        for level in sorted(sizes, reverse=True):
-            total += sizes[level]
-            if total > self._sums:
-                break
-            lowest = level
-        return lowest
+    def _note(self, path: str) -> None:
+        sidecar = self.sidecars.find(path) if self.sidecars is not None else None
+        if sidecar is None or self.sidecars is None:
+            return
+        extents = [each.extent for each in sidecar.header.lanes]
+        ids = [self.id_of(each.key) for each in extents]
+        lanes = FileLanes(extents, [each.scale for each in sidecar.header.lanes], ids)
+        try:
+            self.files[path] = HeldFile(sidecar, lanes)
+        except (OSError, pa.ArrowException):
+            self.sidecars.refuse(sidecar)
 
-    def _load(self, file: HeldFile) -> None:
-        self.database.execute(
-            "INSERT INTO coarse SELECT ?, * FROM read_parquet(?) WHERE level >= ?",
-            [file.number, literal(file.sidecar.cells), self.level],
-        )
+    def _forget(self, path: str) -> None:
+        file = self.files.pop(path)
+        self.pages.forget(file.sidecar.cells)
+        self.pages.forget(file.sidecar.longs)

@@ -8,6 +8,7 @@ and one in whose directory nothing may be written, has its sidecars in the user'
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,15 +23,16 @@ from pyarrow import parquet
 from tailrace.rollups.extents import LaneExtent
 from tailrace.store.layout import is_local, table_root
 
-VERSION = 1
+VERSION = 2
 """Stands in the directory's name. It rises whenever a sidecar comes to hold something else."""
 
 LEAST_ROWS = 20_000
 """A data file with fewer rows is as quickly read as its sidecar."""
 
 _HEADER = b"tailrace.rollup"
-_ROW_GROUP = 65_536
+_ROW_GROUP = 32_768
 _CELLS, _LONGS = ".cells.parquet", ".longs.parquet"
+_OF_THE_PROCESS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
@@ -71,7 +73,8 @@ class Sidecars:
         """How many sidecars were there and could not be used."""
 
     def find(self, path: str) -> Sidecar | None:
-        """Return the sidecar of a data file. Remove one that is damaged, or of something else."""
+        """Return the sidecar of a data file, None if it cannot be read now. Remove one that is damaged, or of something
+        else."""
         name = _name(path)
         for directory in self.directories:
             cells, longs = directory / (name + _CELLS), directory / (name + _LONGS)
@@ -82,7 +85,9 @@ class Sidecars:
                     parquet.read_metadata(cells).metadata[_HEADER], type=RollupHeader
                 )
                 parquet.read_metadata(longs)
-            except (OSError, pa.ArrowException, KeyError, TypeError, msgspec.MsgspecError):
+            except (OSError, pa.ArrowException, KeyError, TypeError, msgspec.MsgspecError) as error:
+                if _passing(error):
+                    return None
                 header = None
             if header is not None and header.path == path:
                 return Sidecar(header, str(cells), str(longs))
@@ -91,12 +96,14 @@ class Sidecars:
         return None
 
     def refuse(self, sidecar: Sidecar) -> bool:
-        """Read a sidecar to its end. If that fails, remove the sidecar, and return whether it failed."""
+        """Read a sidecar to its end. Remove it if it is damaged, and return whether it is, or is gone."""
         try:
             for path in (sidecar.cells, sidecar.longs):
                 for _ in parquet.ParquetFile(path).iter_batches():
                     pass
-        except (OSError, pa.ArrowException):
+        except (OSError, pa.ArrowException) as error:
+            if _passing(error):
+                return False
             self.refused += 1
             remove(Path(sidecar.cells), Path(sidecar.longs))
             return True
@@ -153,8 +160,13 @@ def _name(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
+def _passing(error: Exception) -> bool:
+    """Return whether an error tells of this process, not of the file."""
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_PROCESS
+
+
 def _files(directory: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError, NotADirectoryError):
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         yield from directory.iterdir()
 
 

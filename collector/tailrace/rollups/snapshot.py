@@ -7,17 +7,19 @@ nanoseconds, or for a session without wall time nanoseconds from its arrival on.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple, Self
 
+from tailrace.errors import UnknownError
 from tailrace.export.clocks import Facts, Key, SessionClock, axis, placed
-from tailrace.export.lost import EVENTS_OF, GAPS_OF, Gap, Neighbourhood, between
+from tailrace.export.lost import GAPS_OF, Gap
 from tailrace.query.engine import Engine
-from tailrace.query.filters import one_of
-from tailrace.rollups.events import BY_NAME
+from tailrace.rollups.begun import BEGUN, BegunSpans
 from tailrace.rollups.extents import EXTENTS, LaneExtent, of_sessions
-from tailrace.rollups.held import Held
+from tailrace.rollups.held import FileLanes, Held
+from tailrace.rollups.losses import GapTable, PlacedGap
 from tailrace.rollups.row_source import RowSource
 
 _OPEN = "SELECT source, session, stream, substream, count(*) FROM part.open_begins GROUP BY ALL"
@@ -40,26 +42,6 @@ LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USIN
 """
 """`clocks.FACTS` of all sessions with a word of their own, without counting their rows."""
 
-_BEGUN = f"""
-SELECT b.source, b.session, b.stream, b.substream, b.time IS NOT NULL AS timed, b.depth,
-  coalesce(b.time, b.start) AS spot, b.start,
-  least(greatest(coalesce(e."end", b.start)::HUGEINT - b.start, 0), 9223372036854775807)::BIGINT AS longest,
-  CASE WHEN b.name IS NOT NULL THEN {BY_NAME.format("b.name")}
-    ELSE concat('?', b.id, ' ', part.asked_name(b.attributes)) END AS label,
-  b."offset", e.id IS NULL AS open
-FROM part.kept_open AS b
-LEFT JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
-WHERE b.start IS NOT NULL
-"""  # noqa: S608 - our own words
-"""Spans that have the row of a begin and no row of a whole span: open, or ended when the begin was forgotten."""
-
-_BEGUN_TABLE = """
-CREATE OR REPLACE TEMP TABLE begun (
-  source VARCHAR, session VARCHAR, stream VARCHAR, substream BIGINT, timed BOOLEAN, depth BIGINT, spot BIGINT,
-  start BIGINT, longest BIGINT, label VARCHAR, "offset" BIGINT, open BOOLEAN
-)
-"""
-
 _NAMES = """
 SELECT a.source, a.session, a.label, coalesce(
   part.first_name_of(k.names, a.source, a.session, nullif(split_part(a.label, ' ', 2), '')), n.late_name)
@@ -69,6 +51,9 @@ LEFT JOIN part.late_names AS n
   ON n.source = a.source AND n.session = a.session AND n.id = try_cast(split_part(substr(a.label, 2), ' ', 1) AS BIGINT)
 """
 """The names of labels that ask for one."""
+
+WALL = "wall"
+"""The axis of all lanes with wall time."""
 
 Label = tuple[str, str, str]
 """Source, session, and the label of an event: see `events`."""
@@ -105,15 +90,6 @@ class TimelineLane(NamedTuple):
     """The words for the times: `wall time`, or which clock they are of."""
 
 
-class PlacedGap(NamedTuple):
-    """A gap, and between which times it lies; None where nothing tells."""
-
-    gap: Gap
-    begin: int | None
-    end: int | None
-    placed: str
-
-
 class Snapshot:
     """One version of the table. The engine belongs to the caller, and must not move to another version."""
 
@@ -126,8 +102,7 @@ class Snapshot:
         self.rows = RowSource(engine.table, self.database)
         self.files = self.held.follow(self.rows.paths)
         self._names: dict[Label, str | None] = {}
-        self._begun = list(engine.rows(_BEGUN))
-        self._note_begun()
+        self.begun = BegunSpans(self.held, list(engine.rows(BEGUN)))
 
     def beside(self, engine: Engine) -> Self:
         """Return the same with another engine on the same version, for another thread, with all that is known."""
@@ -135,7 +110,6 @@ class Snapshot:
         other.engine = engine
         other.database = self.held.database.cursor()
         other.rows = RowSource(engine.table, other.database)
-        other._note_begun()  # noqa: SLF001 - our own class
         return other
 
     def interrupt(self) -> None:
@@ -143,20 +117,29 @@ class Snapshot:
         self.database.interrupt()
 
     @cached_property
+    def file_lanes(self) -> dict[str, FileLanes]:
+        """Return the lanes of each data file. Those of files without a sidecar are read once."""
+        found = {path: file.lanes for path, file in self.files.items()}
+        lacking = [path for path in self.rows.paths if path not in found]
+        found |= {path: lanes for path in lacking if (lanes := self.held.plain(path)) is not None}
+        for path in lacking:
+            if path not in found:
+                sql = EXTENTS.format(rows=self.rows.of([path], "extent_rows"))
+                extents = [LaneExtent(*row) for row in self.database.execute(sql).fetchall()]
+                found[path] = self.held.learn(path, extents)
+        return found
+
+    @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
         """Return how far the lanes reach, without sessions that others replace."""
-        known = [each.extent for file in self.files.values() for each in file.sidecar.header.lanes]
-        lacking = [path for path in self.rows.paths if path not in self.files]
-        if lacking:
-            sql = EXTENTS.format(rows=self.rows.of(lacking, "extent_rows"))
-            known += [LaneExtent(*row) for row in self.database.execute(sql).fetchall()]
         hidden = {root for (root,) in self.engine.rows(_HIDDEN)}
         found: dict[LaneKey, LaneExtent] = {}
-        for each in known:
-            if each.session.split(".", 1)[0] in hidden:
-                continue
-            key = LaneKey(each.source, each.session, each.stream, each.substream)
-            found[key] = found[key].with_other(each) if key in found else each
+        for lanes in self.file_lanes.values():
+            for each in lanes.extents:
+                if each.session.split(".", 1)[0] in hidden:
+                    continue
+                key = LaneKey(*each.key)
+                found[key] = found[key].with_other(each) if key in found else each
         return found
 
     @cached_property
@@ -168,10 +151,13 @@ class Snapshot:
     def gaps(self) -> list[PlacedGap]:
         """Return all gaps, stream by stream."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
-        around = Neighbourhood(gaps)
-        if gaps:
-            self._look(around, {gap.session for gap in gaps})
-        return [self._placed(gap, around) for gap in gaps]
+        with self.held.lock:
+            return self.held.places.placed(gaps, self.rows, self.database, self.sessions)
+
+    @cached_property
+    def losses(self) -> GapTable:
+        """Return all gaps as what frames choose from."""
+        return GapTable(self.gaps)
 
     @cached_property
     def lanes(self) -> list[TimelineLane]:
@@ -183,6 +169,18 @@ class Snapshot:
         }
         keys = sorted(self.extents.keys() | missing.keys() | opened.keys(), key=in_order)
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
+
+    def on(self, axis: str) -> set[Key]:
+        """Return the sessions whose lanes are on an axis. Raise UnknownError if no lane is on it; there is always `WALL`."""
+        found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
+        if not found and axis != WALL:
+            raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")
+        return found
+
+    def depths(self, keys: Sequence[LaneKey]) -> list[int]:
+        """Return how many rows of spans with a recorded depth lanes have."""
+        known = (self.extents.get(key) for key in keys)
+        return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
     def session(self, key: LaneKey) -> SessionClock:
         """Return a lane's session, even one of which nothing but gaps is known."""
@@ -202,13 +200,6 @@ class Snapshot:
             for each in labels
         }
 
-    def _note_begun(self) -> None:
-        rows = self._begun
-        self.database.execute(_BEGUN_TABLE)
-        if rows:
-            marks = ", ".join("?" * len(rows[0]))
-            self.database.executemany(f"INSERT INTO begun VALUES ({marks})", rows)  # noqa: S608 - question marks
-
     def _lane(self, key: LaneKey, opened: int, gaps: list[Gap]) -> TimelineLane:
         session = self.session(key)
         extent = self.extents.get(key)
@@ -217,32 +208,16 @@ class Snapshot:
         return TimelineLane(
             key,
             format_,
-            0 if extent is None or extent.deepest is None else extent.deepest + 1,
+            self.depths([key])[0],
             opened + (0 if extent is None else extent.events),
             opened,
             first,
             last,
             sum(gap.remaining or 0 for gap in gaps),
             any(gap.remaining is None for gap in gaps),
-            "wall" if session.tied else " ".join(axis(session)),
+            WALL if session.tied else " ".join(axis(session)),
             session.clock_words,
         )
-
-    def _look(self, around: Neighbourhood, sessions: set[str]) -> None:
-        """Show `around` all events of the sessions that have gaps."""
-        chosen = one_of("session", sorted(sessions))
-        rows = self.engine.rows(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
-        for source, name, stream, number, offset, time, aligned in rows:
-            session = self.sessions.get((source, name))
-            begin = None if session is None else session.place(time, aligned)
-            if begin is not None:
-                around.see((source, name, stream), number, offset, begin)
-
-    def _placed(self, gap: Gap, around: Neighbourhood) -> PlacedGap:
-        session = self.sessions.get((gap.source, gap.session))
-        session = session or SessionClock(gap.source, gap.format, gap.session)
-        place = between(gap, session, around)
-        return PlacedGap(gap, *(place or (None, None, "nowhere")))
 
 
 def in_order(key: LaneKey) -> tuple[Any, ...]:

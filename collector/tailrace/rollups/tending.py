@@ -24,7 +24,8 @@ def tend(
     """Make the sidecars that large files of the newest version lack; yield the path of each file that got one.
 
     First remove the sidecars of files that no longer exist. A file that cannot be read, or whose sidecar
-    cannot be written, is left to the next time, and the log says so. Raise StoreError if the table cannot be read.
+    cannot be written, is left to the next time, and the log says so; so is one for which memory or disk do not
+    suffice. Raise StoreError if the table cannot be read.
     """
     table = TableReader(store, options)
     files = table.files()
@@ -35,7 +36,12 @@ def tend(
         try:
             with _opened(table, file.path) as source:
                 build(source, sidecars, file.path)
-        except (OSError, duckdb.Error, pa.ArrowException) as error:
+        except (
+            OSError,
+            pa.ArrowException,
+            duckdb.IOException,
+            duckdb.OutOfMemoryException,
+        ) as error:
             logger.warning("%s: no roll-up was made: %s", file.path, line(error))
             continue
         yield file.path

@@ -172,7 +172,7 @@ class Asking:
                 return kept
         answer = endpoint.answer(turn, asked)
         whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
-        if key is not None:
+        if key is not None and turn.same():  # an answer of two snapshots belongs to neither
             self._kept.put(key, whole)
         return whole
 

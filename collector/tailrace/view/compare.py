@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import structs
+
 from tailrace.analysis.difference import FigureChange, changes, exceeding
 from tailrace.analysis.grouping import Key, parse
 from tailrace.analysis.statistics import SpanStatistics, statistics
@@ -61,6 +63,8 @@ def _run(
     turn: DeskTurn, store: int, side: OfSelection, asked: OfComparison, by: Sequence[Key]
 ) -> ComparedRun:
     snapshot = turn.snapshot(store)
+    if not side.session:
+        side = structs.replace(side, session=turn.shelves[store].sessions)
     window, marker = side.window, None
     if asked.align:
         marker = _marker(snapshot, window, asked.align)

@@ -89,10 +89,18 @@ class TimelineDesk:
 
 
 class Shelf:
-    """The engines of one store. `name` is what the command line called the store."""
+    """The engines of one store. `name` is what the command line called the store; if that was the certificate of a run,
+    `sessions` are those of the run."""
 
-    def __init__(self, loaded: Loaded, clock: Clock, name: str | None = None) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        clock: Clock,
+        name: str | None = None,
+        sessions: Sequence[str] = (),
+    ) -> None:
         self.store = store_path(loaded.config)
+        self.sessions = list(sessions)
         self.name = name or self.store
         self.loaded = loaded
         self._options = loaded.config.store.options

@@ -30,7 +30,8 @@ from tailrace.view.questions import (
     OfStreams,
     OldNote,
 )
-from tailrace.view.rows import row, search
+from tailrace.view.rows import row
+from tailrace.view.searching import search
 from tailrace.view.sql import sql
 from tailrace.view.statistics import statistics
 from tailrace.view.streams import sessions, streams

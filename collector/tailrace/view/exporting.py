@@ -75,7 +75,7 @@ def _write(turn: DeskTurn, asked: OfExport, directory: Path) -> Written:
         raise UnknownError(f"there is no format {asked.format!r}; known: {', '.join(WRITERS)}")
     output = Output(str(directory / f"trace.{SUFFIXES.get(asked.format, asked.format)}"))
     with output:
-        exported = write_export(WRITERS[asked.format], select, output, RowCount(None))
+        exported = write_export(WRITERS[asked.format].load(), select, output, RowCount(None))
     names = output.names
     if len(names) == 1:
         return Written(directory, names[0], exported.words)

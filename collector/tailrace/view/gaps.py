@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.rollups.snapshot import PlacedGap
+from tailrace.rollups.losses import PlacedGap
 from tailrace.view import wire
 from tailrace.view.answering import cut, shown
 from tailrace.view.converting import decimal, whole
@@ -28,7 +28,11 @@ def next_gap(turn: DeskTurn, asked: OfNextGap) -> wire.Gaps:
     """Return the gap that begins next after a time, or before it; none if there is none."""
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.window.scope)
-    begins = [(each.begin, each) for each in _within(turn, asked) if each.begin is not None]
+    within = _within(turn, asked)
+    if asked.axis:
+        sessions = turn.timeline().on(asked.axis)
+        within = [each for each in within if each.gap.place[:2] in sessions]
+    begins = [(each.begin, each) for each in within if each.begin is not None]
     if asked.backwards:
         there = [(begin, each) for begin, each in begins if begin < asked.after]
         chosen = max(there, key=lambda pair: pair[0], default=None)

@@ -7,15 +7,15 @@ has taken the last one, so a slow page misses messages and holds none.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Collection
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, store_path
-from tailrace.errors import NoAnswerError, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.query.live import ask
 from tailrace.query.table import TableReader
 from tailrace.view.wire import CollectorHealth, News, Rate
@@ -58,21 +58,25 @@ class CollectorStatus(msgspec.Struct):
 
 
 class Rates:
-    """Events a second by source, from the sums in successive statuses of one collector."""
+    """Events a second by source, from the sums in successive statuses of all collectors."""
 
     def __init__(self) -> None:
-        self._last: tuple[int, float, dict[str, int]] | None = None
+        self._last: tuple[set[int], float, Counter[str]] | None = None
         self._rates: dict[str, deque[tuple[float, float]]] = {}
 
-    def add(self, status: CollectorStatus, now: float) -> None:
-        sums = {name: source.seen_events for name, source in status.sources.items()}
+    def add(self, statuses: Collection[CollectorStatus], now: float) -> None:
+        sums: Counter[str] = Counter()
+        for status in statuses:
+            for name, source in status.sources.items():
+                sums[name] += source.seen_events
+        pids = {status.pid for status in statuses}
         if self._last is not None:
-            pid, then, before = self._last
-            if pid == status.pid and now > then:
+            before_pids, then, before = self._last
+            if pids == before_pids and now > then:
                 for name, seen in sums.items():
                     kept = self._rates.setdefault(name, deque(maxlen=KEPT_SECONDS))
-                    kept.append((now, max(seen - before.get(name, 0), 0) / (now - then)))
-        self._last = status.pid, now, sums
+                    kept.append((now, max(seen - before[name], 0) / (now - then)))
+        self._last = pids, now, sums
 
     def of(self, now: float) -> list[Rate]:
         """Return the rates of the last `KEPT_SECONDS`, at seconds before now."""
@@ -95,7 +99,7 @@ class LiveWatch:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="watch")
         self._table: TableReader | None = None
-        self._status: CollectorStatus | None = None
+        self._statuses: dict[str, CollectorStatus] = {}
         self._unasked = ""
         self._not_before = 0.0
         self._rates = Rates()
@@ -149,30 +153,27 @@ class LiveWatch:
         except TailraceError as error:
             self._table = None
             unasked = str(error)
-        self._look_at_collector()
+        self._look_at_collectors()
         self._number += 1
         news = News(
             number=self._number,
             version=version,
             rows=rows,
-            health=_health(self._status),
+            collectors=[_health(name, status) for name, status in self._statuses.items()],
             unasked=unasked or self._unasked,
             rates=self._rates.of(self._clock.monotonic()),
         )
         return b"id: %d\nevent: news\ndata: %b\n\n" % (self._number, msgspec.json.encode(news))
 
-    def _look_at_collector(self) -> None:
+    def _look_at_collectors(self) -> None:
         if self._clock.monotonic() < self._not_before:
             return
         began = self._clock.monotonic()
-        try:
-            self._status, self._unasked = ask(self._loaded.config, CollectorStatus), ""
-        except NoAnswerError as error:
-            self._status, self._unasked = None, str(error)
+        self._statuses, self._unasked = ask(self._loaded.config, CollectorStatus)
         now = self._clock.monotonic()
-        if self._status is not None:
-            self._rates.add(self._status, now)
-        elif now - began > EVERY_SECONDS:
+        if self._statuses:
+            self._rates.add(self._statuses.values(), now)
+        if self._unasked and now - began > EVERY_SECONDS:
             self._not_before = now + AWAY_SECONDS
 
     def _look_at_table(self) -> tuple[int, int]:
@@ -185,11 +186,10 @@ class LiveWatch:
         return self._table.version(), sum(file.rows for file in self._table.files())
 
 
-def _health(status: CollectorStatus | None) -> CollectorHealth | None:
-    if status is None:
-        return None
+def _health(name: str, status: CollectorStatus) -> CollectorHealth:
     beats = status.heartbeat.interval_seconds > 0
     return CollectorHealth(
+        name=name,
         pid=status.pid,
         state=status.state,
         conditions=status.conditions,

@@ -7,7 +7,7 @@ from tailrace.analysis.difference import FIGURES
 from tailrace.analysis.grouping import COLUMNS
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.export.formats import WRITERS
-from tailrace.query.completeness import EVERYTHING
+from tailrace.query.completeness import EVERYTHING, MISSING
 from tailrace.query.views import VIEWS
 from tailrace.view import wire
 from tailrace.view.answering import cut
@@ -26,10 +26,10 @@ SELECT source, any_value(format), count(DISTINCT session), count(DISTINCT sessio
 FROM streams GROUP BY source ORDER BY source
 """
 
-_MISSING = """
-SELECT source, reason, coalesce(sum(remaining), 0)::HUGEINT, count(*) - count(remaining), count(DISTINCT (session, stream))
+_MISSING = f"""
+SELECT source, reason, {MISSING}, count(*) - count(remaining), count(DISTINCT (session, stream))
 FROM gaps GROUP BY source, reason ORDER BY 3 DESC, source, reason
-"""
+"""  # noqa: S608 - our own words
 
 
 def store(turn: DeskTurn, _: OfNothing) -> wire.StoreAnswer:
@@ -41,6 +41,7 @@ def store(turn: DeskTurn, _: OfNothing) -> wire.StoreAnswer:
         tailrace=__version__,
         root=cut(table.root),
         stores=[cut(shelf.name) for shelf in turn.shelves],
+        certified=[shelf.sessions for shelf in turn.shelves],
         watched=table.watched,
         files=len(files),
         file_bytes=sum(file.size for file in files),

@@ -97,8 +97,8 @@ class OfLanes(ApiQuestion, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> Scope:
-        given = (self.source, self.session, self.stream)
-        return Scope.of(Selection(*(tuple(each) or None for each in given)))
+        sources, sessions, streams = map(tuple, (self.source, self.session, self.stream))
+        return Scope.of(Selection(sources or None, sessions or None, streams or None))
 
     def has(self, source: str, session: str, stream: str) -> bool:
         """Return whether a lane of this stream is selected."""
@@ -202,19 +202,23 @@ class OfRow(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfSearch(OfSelection, frozen=True, kw_only=True):
-    """Names that contain `name`, whatever its case, of events that begin after a time or, `backwards`, before it."""
+    """Names that contain `name`, whatever its case, of events that begin after a time or, `backwards`, before it.
+
+    With `axis`, as a lane names it, the events are those of its lanes, and all times are on it."""
 
     name: Annotated[str, Meta(min_length=1, max_length=1000)]
     after: Nanoseconds | None = None
     backwards: bool = False
+    axis: Word = ""
     limit: Limit = 1
 
 
 class OfNextGap(OfSelection, frozen=True, kw_only=True):
-    """The gap that begins next after a time, or, `backwards`, last before it."""
+    """The gap that begins next after a time, or, `backwards`, last before it; with `axis`, of lanes on that axis."""
 
     after: Nanoseconds
     backwards: bool = False
+    axis: Word = ""
 
 
 class NewNote(ApiQuestion, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Single rows: everything about one, and the search for a name."""
+"""Show all that is known of one row."""
 
 from __future__ import annotations
 
@@ -8,31 +8,22 @@ from typing import Any, NamedTuple
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Scope
 from tailrace.query.engine import Engine
-from tailrace.query.filters import RowCondition, Selection, all_of
+from tailrace.query.filters import RowCondition, Selection
 from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.view import wire
-from tailrace.view.answering import cut, shown
-from tailrace.view.converting import bounded, decimal, members, whole
+from tailrace.view.answering import cut
+from tailrace.view.converting import bounded, members, whole
 from tailrace.view.desk import DeskTurn
-from tailrace.view.questions import OfRow, OfSearch
+from tailrace.view.questions import OfRow
+from tailrace.view.searching import shown_event
 
 CHILDREN_MAX = 200
 ROWS_MAX = 100
 """Rows at one place. The collector's own rows share one."""
 
-_EVENT = 'source, session, "offset", stream, substream, kind, name, category, time, duration, open'
-
 _OF_SPAN = (
     "source, session, \"offset\", stream, substream, 'span', name, category, time, duration, open"
 )
-
-_BOTH = """
-SELECT source, session, "offset", stream, substream, 'span' AS kind, name, category, time, duration, open FROM spans
-WHERE {condition}
-UNION ALL
-SELECT source, session, "offset", stream, substream, kind, name, category, time, NULL, false FROM events
-WHERE kind IN ('instant', 'counter', 'annotation') AND {condition}
-"""
 
 
 class _Span(NamedTuple):
@@ -71,34 +62,6 @@ def row(turn: DeskTurn, asked: OfRow) -> wire.RowsAnswer:
         related=how,
         raw=wire.Raw(bytes=None, why="the collector keeps no bytes of records that it could read"),
     )
-
-
-def search(turn: DeskTurn, asked: OfSearch) -> wire.FoundEvents:
-    """Return the next events, by wall time, whose name contains a text, whatever its case."""
-    snapshot = turn.snapshot()
-    found = snapshot.whole(asked.window.scope)
-    condition = all_of([asked.window.rows, *_searched(asked)])
-    direction = "DESC" if asked.backwards else "ASC"
-    sql = (
-        f"SELECT {_EVENT} FROM ({_BOTH.format(condition=condition.sql)})"  # noqa: S608 - our own words
-        f' ORDER BY time {direction}, source, session, "offset" LIMIT ?'
-    )
-    values = (*condition.values, *condition.values, asked.limit + 1)
-    events = [_event(*each) for each in snapshot.engine.rows(sql, values)]
-    return wire.FoundEvents(
-        version=snapshot.version,
-        whole=whole(found),
-        events=events[: asked.limit],
-        more=len(events) > asked.limit,
-    )
-
-
-def _searched(asked: OfSearch) -> Iterator[RowCondition]:
-    yield RowCondition("contains(lower(name), lower(?))", (asked.name,))
-    if asked.after is not None:
-        yield RowCondition("time < ?" if asked.backwards else "time > ?", (asked.after,))
-    else:
-        yield RowCondition("time IS NOT NULL")
 
 
 def _rows(engine: Engine, view: View, asked: OfRow, also: str) -> Iterator[wire.ShownRow]:
@@ -182,7 +145,7 @@ def _contained(
         f' SELECT {_OF_SPAN} FROM reached WHERE until IS NULL OR "end" > until'
         f' ORDER BY start, "offset" LIMIT {CHILDREN_MAX + 1}'
     )
-    children = [_event(*each) for each in engine.rows(sql, inside.values)]
+    children = [shown_event(*each) for each in engine.rows(sql, inside.values)]
     more = len(children) > CHILDREN_MAX
     return above, children[:CHILDREN_MAX], more, "containment"
 
@@ -193,19 +156,4 @@ def _spans(engine: Engine, condition: RowCondition, order: str) -> Iterator[wire
         f" ORDER BY {order} LIMIT {CHILDREN_MAX + 1}"
     )
     for each in engine.rows(sql, condition.values):
-        yield _event(*each)
-
-
-def _event(source: str, session: str, offset: int, stream: str, *rest: Any) -> wire.ShownEvent:  # noqa: ANN401 - a row
-    substream, kind, name, category, time, duration, open_ = rest
-    return wire.ShownEvent(
-        place=wire.RowPlace(source=source, session=session, offset=offset),
-        stream=cut(stream),
-        substream=decimal(substream),
-        kind=kind,
-        name=shown(name),
-        category=shown(category),
-        time=decimal(time),
-        duration=decimal(duration),
-        open=open_,
-    )
+        yield shown_event(*each)

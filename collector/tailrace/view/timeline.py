@@ -12,8 +12,9 @@ from tailrace.rollups.frame import (
     FrameSpans,
     frame as of_window,
 )
+from tailrace.rollups.losses import SeenGap
 from tailrace.rollups.scale import Range
-from tailrace.rollups.snapshot import LaneKey, PlacedGap, TimelineLane
+from tailrace.rollups.snapshot import LaneKey, TimelineLane
 from tailrace.view import wire
 from tailrace.view.answering import cut, shown
 from tailrace.view.converting import decimal, whole
@@ -142,19 +143,22 @@ def _counters(found: FrameCounters, zero: int) -> wire.CounterColumns:
     )
 
 
-def _gap(each: PlacedGap, zero: int) -> wire.FrameGap:
-    gap = each.gap
+def _gap(each: SeenGap, zero: int) -> wire.FrameGap:
+    gap = each.first.gap
+    single = each.gaps == 1
     return wire.FrameGap(
         source=gap.source,
         session=gap.session,
         stream=gap.stream,
-        reason=cut(gap.reason),
-        detail=shown(gap.detail),
-        first=decimal(gap.first),
-        last=decimal(gap.last),
-        remaining=gap.remaining,
-        of=shown(gap.of),
+        count=each.gaps,
+        reason=shown(each.reason),
+        detail=shown(gap.detail) if single else None,
+        first=decimal(gap.first) if single else None,
+        last=decimal(gap.last) if single else None,
+        remaining=each.remaining,
+        unknown=each.unknown,
+        of=shown(gap.of) if single else None,
         begin=None if each.begin is None else each.begin - zero,
         end=None if each.end is None else each.end - zero,
-        placed=each.placed,
+        placed=each.first.placed if single else None,
     )

@@ -52,6 +52,13 @@ class Watched:
         self._context.set_default_timeout(SECONDS * 1000)
         self.page.goto((viewer.url if token else self._home) + hash_)
 
+    def become(self, scheme, size):
+        """Change the colours that the person prefers and the size of the window, as both may change at any time."""
+        self.scheme = scheme
+        self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        self.page.set_viewport_size({"width": size[0], "height": size[1]})
+        self.page.wait_for_timeout(300)
+
     def check(self):
         odd = [each for each in self.said if not any(part in each for part in self.expected)]
         assert odd == []

@@ -9,10 +9,13 @@ import pytest
 
 from tailrace_client import Emitter
 from tests.export.drawn import of_perfetto
+from tests.export.traces import EPOCH
+from tests.query.tables import clocked, gap, make, row
 from tests.system.collector import until
-from tests.view.browser.conftest import LOST
+from tests.view.browser.conftest import LOST, runs
 from tests.view.browser.pages import PHONE
 from tests.view.browser.programs import STEP, emitting
+from tests.view.viewer import Viewer
 
 SECOND = 1_000_000_000
 HOSTILE = [
@@ -41,6 +44,32 @@ def test_an_injected_gap_shows_at_every_zoom(open_page, runs_viewer):
         page.until(lambda: page.lossy_columns("canvas.rangebar"), "the gap in the range bar")
 
 
+def test_a_gap_of_several_lanes_counts_once(open_page, tmp_path):
+    """A gap is a stream's, and stands in each of its lanes. Gaps in one place are one mark, and count as many."""
+    steps = [
+        row(seq=n, substream=n % 2, offset=10 * n, start=100 * n, end=100 * n + 70, name="step")
+        for n in range(9)
+        if n not in (3, 4)
+    ]
+    gaps = [gap(2, 3), gap(4, offset=85), gap(0, offset=85)]
+    viewer = Viewer("--store", make(tmp_path / "store", [clocked(epoch=EPOCH), *steps, *gaps]))
+    page = open_page(viewer, "#/timeline")
+    page.until_text(".status", "3 lanes · 3 gaps near")
+    page.until(page.lossy_columns, "the gaps")
+    page.close()
+    assert viewer.end() == (0, "")
+
+
+@pytest.mark.parametrize("key", ["g", "G"])
+def test_a_key_goes_to_a_gap_in_sight_wherever_it_is(open_page, runs_viewer, key):
+    page = open_page(runs_viewer, "#/timeline")
+    page.until(page.lossy_columns, "the gap")
+    page.page.keyboard.press(key)
+    page.until(lambda: "from" in parse_qs(page.hash.partition("?")[2]), "the move to the gap")
+    page.page.keyboard.press(key)
+    page.until_text(".toolbar", f"no {'later' if key == 'g' else 'earlier'} gap")
+
+
 def test_a_gap_says_what_is_missing(open_page, runs_viewer):
     page = open_page(runs_viewer, "#/timeline")
     page.until(page.lossy_columns, "the gap")
@@ -59,7 +88,7 @@ def test_a_gap_says_what_is_missing(open_page, runs_viewer):
 
 
 def test_a_run_without_loss_has_no_hatch(open_page, runs_viewer, run_of):
-    first, _ = sorted(runs_viewer.get("sessions")["sessions"], key=lambda each: int(each["begins"]))
+    first, _ = runs(runs_viewer)
     page = open_page(runs_viewer, f"#/timeline?source={first['source']}&session={first['session']}")
     page.until_text(".status", "lanes")
     page.until(lambda: page.page.evaluate(DRAWS), "a drawing")
@@ -193,8 +222,8 @@ def test_drawing_is_measured(open_page, runs_viewer, size, record_property):
     box = page.page.locator("canvas.lanes").bounding_box()
     page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 150)
     before = len(page.page.evaluate(DRAWS))
-    for step in range(40):
-        page.page.mouse.wheel(0, -120 if step < 20 else 120)
+    for step in range(16):
+        page.page.mouse.wheel(0, -120 if step < 8 else 120)
     draws = page.until(lambda: page.page.evaluate(DRAWS)[before:], "drawings")
     p95 = statistics.quantiles([*draws, *draws], n=20)[-1]
     record_property("draw_p95_ms", p95)

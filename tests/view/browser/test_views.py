@@ -1,4 +1,4 @@
-"""What a person sees of two runs of a real program: each view, in Chromium."""
+"""Test what a person sees of two runs of a real program: each view, in Chromium."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.view.browser.conftest import LOST
-from tests.view.browser.pages import PHONE
+from tests.view.browser.conftest import LOST, runs
+from tests.view.browser.pages import PHONE, SIZE
 from tests.view.browser.programs import STEP
 
 VIEWS = ["overview", "timeline", "statistics", "compare", "sql", "notes"]
-
-
-def sessions(viewer):
-    """The ids of the sessions, by their times."""
-    found = viewer.get("sessions")["sessions"]
-    return [each["session"] for each in sorted(found, key=lambda each: int(each["begins"]))]
 
 
 def test_the_overview_says_first_what_is_missing(open_page, runs_viewer):
@@ -47,7 +41,7 @@ def test_statistics_have_a_table_a_flame_graph_and_durations(open_page, runs_vie
 
 
 def test_a_comparison_names_what_got_slower(open_page, runs_viewer):
-    one, other = sessions(runs_viewer)
+    one, other = (each["session"] for each in runs(runs_viewer))
     page = open_page(
         runs_viewer,
         f"#/compare?a={quote(f'0:{one}')}&b={quote(f'0:{other}')}&figure=p50&threshold=10",
@@ -81,14 +75,14 @@ def test_a_note_is_kept_and_deleted(open_page, runs_viewer, run_of):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize(
-    ("scheme", "size"), [("light", (1280, 800)), ("dark", (1280, 800)), ("light", PHONE)]
-)
-def test_axe_finds_nothing(open_page, runs_viewer, view, scheme, size):
-    page = open_page(runs_viewer, f"#/{view}", scheme=scheme, size=size)
+def test_axe_finds_nothing(open_page, runs_viewer, view):
+    """Nor once the page is dark, and once it is as small as a phone's."""
+    page = open_page(runs_viewer, f"#/{view}")
     page.until(lambda: page.page.locator("main[data-view]").count(), "the view")
     page.page.wait_for_load_state("networkidle") if view == "notes" else page.page.wait_for_timeout(
         1500
     )
-    assert page.violations() == []
-    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for scheme, size in [("light", SIZE), ("dark", SIZE), ("light", PHONE)]:
+        page.become(scheme, size)
+        assert page.violations() == [], (scheme, size)
+        assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), size

@@ -23,7 +23,7 @@ export class Live {
     this._source = new EventSource("api/v1/live");
     const take = (event) => {
       this.latest = JSON.parse(event.data);
-      this._become(this.latest.health ? "live" : "still");
+      this._become(this.latest.collectors.length ? "live" : "still");
     };
     this._source.addEventListener("message", take);
     this._source.addEventListener("news", take);

@@ -112,7 +112,8 @@ class RowPlace(msgspec.Struct, kw_only=True):
 
 
 class ShownEvent(msgspec.Struct, kw_only=True):
-    """An event that `search` finds. `duration` is null for what has none, and for an open span."""
+    """An event that `search` finds. `duration` is null for what has none, and for an open span. `time` is wall time or,
+    of a question about another axis, a time on this axis."""
 
     place: RowPlace
     stream: str

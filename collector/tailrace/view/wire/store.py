@@ -36,6 +36,8 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
     tailrace: str
     root: str
     stores: list[str]
+    certified: list[list[str]]
+    """The sessions of each store that `compare` takes if no session is named: those of a certificate; empty for all."""
     watched: bool
     """Whether a collector has the store now."""
     files: int
@@ -55,8 +57,9 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
 
 
 class CollectorHealth(msgspec.Struct, kw_only=True):
-    """The state of the running collector, in its own words."""
+    """The state of a running collector, in its own words."""
 
+    name: str
     pid: int
     state: str
     conditions: dict[str, str]
@@ -78,13 +81,13 @@ class Rate(msgspec.Struct, kw_only=True):
 class News(msgspec.Struct, kw_only=True):
     """One message of `live`.
 
-    `number` counts them. `health` is null where no collector runs or none answers; `unasked` says which of
-    these, and why."""
+    `number` counts them. `collectors` are those that run and answer; `unasked` says which others give no answer,
+    and why."""
 
     number: int
     version: int
     rows: int
-    health: CollectorHealth | None
+    collectors: list[CollectorHealth]
     unasked: str
     rates: list[Rate]
 

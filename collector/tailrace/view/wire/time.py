@@ -87,25 +87,30 @@ class CounterColumns(msgspec.Struct, kw_only=True):
 
 
 class FrameGap(msgspec.Struct, kw_only=True):
-    """A gap in sight. `begin` and `end` are numbers as in columns, or null where nothing tells; `placed` says how
-    exact they are."""
+    """A gap in sight, or `count` gaps of one stream that begin in one bucket and end in one bucket.
+
+    `begin` and `end` are numbers as in columns, or null where nothing tells. `remaining` is the sum of what is missing, as
+    far as it is known; `unknown` gaps lack an unknown number of events. `reason` is null of several reasons; `placed` says
+    how exact the place is. It, `detail`, `first`, `last` and `of` are null of several gaps."""
 
     source: str
     session: str
     stream: str
-    reason: str
+    count: int
+    reason: str | None
     detail: str | None
     first: Ticks | None
     last: Ticks | None
     remaining: int | None
+    unknown: int
     of: str | None
     begin: int | None
     end: int | None
-    placed: str
+    placed: str | None
 
 
 class FrameAnswer(msgspec.Struct, kw_only=True):
-    """The content of a window: every long span, buckets of short ones, and each gap.
+    """The content of a window: every long span, buckets of short ones, and the gaps.
 
     `bucket` is the width of a bucket in ns; `coarse` says that it is wider than a pixel, for want of room."""
 

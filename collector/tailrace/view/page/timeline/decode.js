@@ -13,7 +13,7 @@ export function decodeFrame(answer) {
   addSpans(answer, content);
   addInstants(answer, content);
   addCounters(answer, content);
-  return { from, to: BigInt(answer.to), version: answer.version, lanes, gaps: gapsOf(answer, ids), coarse: answer.coarse };
+  return { from, to: BigInt(answer.to), version: answer.version, lanes, ...gapsOf(answer, ids), coarse: answer.coarse };
 }
 
 function place(answer, lane, offset) {
@@ -65,9 +65,11 @@ function addCounters(answer, content) {
   }
 }
 
-/** Return the gaps by lane. A gap of a stream stands in all of its lanes, and one without times fills its lane. */
+/** Return the gaps by lane, and how many there are: a gap of a stream stands in all of its lanes, and counts once. One
+    without times fills its lane. */
 function gapsOf(answer, ids) {
-  const found = new Map();
+  const gaps = new Map();
+  let gapCount = 0;
   const byStream = new Map();
   answer.lanes.forEach((lane, index) => {
     const key = JSON.stringify([lane.source, lane.session, lane.stream]);
@@ -81,9 +83,12 @@ function gapsOf(answer, ids) {
       start: gap.begin ?? Math.min(-length, gap.end ?? 0),
       end: gap.end ?? Math.max(2 * length, gap.begin ?? 0),
     };
-    for (const id of byStream.get(JSON.stringify([gap.source, gap.session, gap.stream])) ?? []) {
-      found.set(id, [...(found.get(id) ?? []), drawn]);
+    const of = byStream.get(JSON.stringify([gap.source, gap.session, gap.stream])) ?? [];
+    if (of.length) gapCount += gap.count;
+    for (const id of of) {
+      if (!gaps.has(id)) gaps.set(id, []);
+      gaps.get(id).push(drawn);
     }
   }
-  return found;
+  return { gaps, gapCount };
 }

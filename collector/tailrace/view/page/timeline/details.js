@@ -5,6 +5,7 @@ import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
 import { count, cut, duration, moment } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
+import { amount, title } from "./loss.js";
 import { bytesOf, columnsOf, placeParams, relativesOf } from "./row.js";
 
 const MOST_NAMES = 8;
@@ -44,8 +45,9 @@ export class Details {
 
   /** Show a gap of a lane. */
   gap({ gap, start, end }, lane, clock) {
-    const missing = gap.missing === null ? "An unknown number of events is missing" : `${count(gap.missing)} ${gap.missing === 1 ? "event is" : "events are"} missing`;
-    this._show(`Gap: ${gap.reason}`, [
+    const words = `${amount(gap)} ${gap.missing === null || gap.missing === 1 ? "is" : "are"} missing`;
+    const missing = words[0].toUpperCase() + words.slice(1);
+    this._show(gap.count === 1 ? `Gap: ${gap.reason}` : title(gap), [
       h("div", { class: "lossbox" }, h("span", { class: "hatch", "aria-hidden": "true" }), missing),
       facts([
         ["lane", laneName(lane)],
@@ -56,6 +58,7 @@ export class Details {
         ["of", gap.of],
         ["detail", gap.detail],
       ]),
+      gap.count === 1 ? null : h("div", {}, h("button", { type: "button", on: { click: () => this._on.shown(start, end) } }, "Zoom to them")),
     ]);
   }
 

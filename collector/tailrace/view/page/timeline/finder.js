@@ -22,10 +22,10 @@ export class Finder {
 
   /** Go to the next (1) or previous (-1) match. A search for a new text begins at the left edge. */
   async match(way, anew = false) {
-    const { view, filters } = this._timeline;
+    const { view, filters, axis } = this._timeline;
     if (!this._text) return;
     const from = anew || !this._at ? view.from : this._at;
-    await this._go(() => get("search", { name: this._text, after: from, backwards: way < 0, ...filters }), (answer) => {
+    await this._go(() => get("search", { name: this._text, after: from, backwards: way < 0, axis, ...filters }), (answer) => {
       const [found] = answer.events;
       if (!found && anew && from >= view.bounds.from) {
         // Nothing behind the left edge: begin at the beginning.
@@ -42,14 +42,17 @@ export class Finder {
     });
   }
 
-  /** Go to the next (1) or previous (-1) gap from the middle of what is in sight. */
+  /** Go to the next (1) or previous (-1) gap: from the last that was gone to, as long as it is in sight, otherwise from
+   * the edge of what is in sight. */
   async gap(way) {
-    const { view, filters } = this._timeline;
-    const middle = view.from + BigInt(Math.round(view.length / 2));
-    await this._go(() => get("gaps/next", { after: middle, backwards: way < 0, ...filters }), (answer) => {
+    const { view, filters, axis } = this._timeline;
+    const known = this._gapAt !== undefined && view.from <= this._gapAt && this._gapAt < view.to;
+    const after = known ? this._gapAt : way > 0 ? view.from - 1n : view.to;
+    await this._go(() => get("gaps/next", { after, backwards: way < 0, axis, ...filters }), (answer) => {
       const [gap] = answer.gaps;
       if (!gap || gap.begins === null) return `no ${way > 0 ? "later" : "earlier"} gap`;
-      this._timeline.reveal(BigInt(gap.begins), BigInt(gap.ends ?? gap.begins));
+      this._gapAt = BigInt(gap.begins);
+      this._timeline.reveal(this._gapAt, BigInt(gap.ends ?? gap.begins));
       this._lane(laneId({ ...gap, substream: null }));
       return "";
     });

@@ -1,7 +1,7 @@
 // Gaps: at every zoom, in front of everything, in a hatch that nothing else has, and never narrower than three pixels.
 
 import { colours, font } from "../parts/theme.js";
-import { short } from "../parts/text.js";
+import { label } from "./loss.js";
 
 const NARROWEST = 3;
 const LEGIBLE = 54;
@@ -54,7 +54,7 @@ export function drawGap(pen, gap, place, y, height) {
   pen.fillRect(place.x, y, 1, height);
   pen.fillRect(place.x + place.length - 1, y, 1, height);
   if (place.length < LEGIBLE || height < 14) return;
-  const text = gap.missing === null ? "? missing" : `${short(gap.missing)} missing`;
+  const text = label(gap);
   pen.font = font(11, 600);
   const room = pen.measureText(text).width + 10;
   if (room > place.length - 8) return;

@@ -2,6 +2,7 @@
 
 import { AXIS_HEIGHT } from "./axis.js";
 import { extent } from "./gaps.js";
+import { title } from "./loss.js";
 import { COUNTER, ROW } from "./layout.js";
 
 const NEAR = 4;
@@ -21,7 +22,7 @@ export function itemAt(canvas, x, y) {
 function gapAt({ frame }, { lane }, measures, x) {
   for (const gap of frame.gaps.get(lane.id) ?? []) {
     const seen = extent(gap, measures);
-    if (seen && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(frame, lane, { gap, start: gap.start, end: gap.end, name: gap.reason });
+    if (seen && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(frame, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
   }
   return null;
 }

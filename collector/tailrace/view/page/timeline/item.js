@@ -1,14 +1,14 @@
 // What is under the pointer, or picked, in one sentence: in the status line, and for screen readers.
 
 import { count, cut, short } from "../parts/text.js";
+import { amount, title } from "./loss.js";
 
 /** Return a sentence about an item of a lane. */
 export function describe(item, lane, clock) {
   const where = `${lane.source} · ${lane.name}`;
   const when = `at ${clock.moment(item.start)}`;
   if (item.gap) {
-    const missing = item.gap.missing === null ? "an unknown number of events" : `${count(item.gap.missing)} events`;
-    return `${missing} missing (${item.gap.reason}) · ${where} · ${when}`;
+    return `${amount(item.gap)} missing (${title(item.gap)}) · ${where} · ${when}`;
   }
   const name = cut(item.name, 80);
   if (item.counter) return `${name} = ${short(item.value)} (${short(item.least)} to ${short(item.most)} near) · ${where} · ${when}`;

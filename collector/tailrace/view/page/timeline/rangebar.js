@@ -1,9 +1,12 @@
 // All of time as a bar: how much happens when, where events are missing, and which part is in sight.
 
+import { get } from "../api.js";
 import { h } from "../parts/dom.js";
 import { colours, onChange } from "../parts/theme.js";
+import { decodeFrame } from "./decode.js";
 import { drawGap } from "./gaps.js";
 
+const MOST_LANES = 400;
 const EDGE = 7;
 const NARROWEST = 3;
 
@@ -13,6 +16,7 @@ export class RangeBar {
     this._view = view;
     this._moved = moved;
     this._frame = null;
+    this._closed = false;
     this.element = h("canvas", { class: "rangebar", role: "img", "aria-label": "The whole range, and the part in sight" });
     this._pen = this.element.getContext("2d", { alpha: false });
     this._size = new ResizeObserver(() => this.draw());
@@ -25,13 +29,20 @@ export class RangeBar {
   }
 
   close() {
+    this._closed = true;
     this._stop();
     this._size.disconnect();
   }
 
-  /** Show a frame of the whole range. */
-  show(frame) {
-    this._frame = frame;
+  /** Ask for a frame of the whole range, and show it. */
+  async load(lanes) {
+    const { from, to } = this._view.bounds;
+    const asked = lanes.slice(0, MOST_LANES).map((each) => each.id);
+    const pixels = Math.max(50, Math.ceil(this.element.clientWidth / 2));
+    if (!asked.length) return;
+    const answer = await get("frame", { from, to: to + 1n, pixels, lanes: asked });
+    if (this._closed) return;
+    this._frame = decodeFrame(answer);
     this.draw();
   }
 

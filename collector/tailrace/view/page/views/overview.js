@@ -66,7 +66,8 @@ class Overview {
     const { files, file_bytes } = this._frame.store;
     const rows = latest?.rows ?? this._frame.store.rows;
     this._size.textContent = `${count(rows)} rows · ${count(files)} files of ${bytes(file_bytes)} at first · version ${latest?.version ?? this._version ?? "–"}`;
-    if (latest?.health) this._size.title = `the collector runs since ${duration(latest.health.uptime_seconds * 1e9)}`;
+    const [first] = latest?.collectors ?? [];
+    if (first) this._size.title = `the collector runs since ${duration(first.uptime_seconds * 1e9)}`;
   }
 }
 

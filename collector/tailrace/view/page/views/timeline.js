@@ -4,9 +4,7 @@ import { get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
-import { count } from "../parts/text.js";
 import { TimeCanvas } from "../timeline/canvas.js";
-import { decodeFrame } from "../timeline/decode.js";
 import { OwnClock, WALL_CLOCK } from "../timeline/clock.js";
 import { Details } from "../timeline/details.js";
 import { Finder } from "../timeline/finder.js";
@@ -19,10 +17,11 @@ import { Layout, Shapes } from "../timeline/layout.js";
 import { Gestures } from "../timeline/pointer.js";
 import { RangeBar } from "../timeline/rangebar.js";
 import { links } from "../timeline/links.js";
+import { stateOf } from "../timeline/state.js";
+import { StatusLine } from "../timeline/statusline.js";
 import { Toolbar } from "../timeline/toolbar.js";
 import { Viewport } from "../timeline/viewport.js";
 
-const MOST_LANES_OF_BAR = 400;
 const EMPTY = { from: 0n, to: 1n };
 
 export class Timeline {
@@ -54,15 +53,14 @@ export class Timeline {
     });
     this._again = new Again(() => this._load());
     this._shapes = new Shapes();
-    this._hover = h("span", { class: "hover" });
-    this._status = h("span");
+    this._status = new StatusLine(this.canvas);
     this._clockNote = h("p", { class: "clock-note", hidden: true });
     this._message = h("p", { class: "message" }, "Reading lanes …");
     root.append(h("h1", { class: "spoken" }, "Timeline"), h("div", { class: "timeline" },
       this.toolbar.element,
       h("div", { class: "sight" }, this.bar.element, this._clockNote, this.canvas.element, this._message),
       this.details.element,
-      h("div", { class: "status" }, this._hover, this._status, h("span", { id: "timeline-keys" }, "wheel zooms · drag moves · Shift + drag selects · ? keys"))));
+      this._status.element));
     this._stop = frame.live.listen(({ latest }) => this._news(latest));
     this._again.want();
   }
@@ -110,7 +108,7 @@ export class Timeline {
     this.canvas.draw();
     this.bar.draw();
     this.frames.want();
-    this._tell();
+    this._status.tell();
     if (person) this.note({ from: this.view.from, to: this.view.to });
   }
 
@@ -144,7 +142,7 @@ export class Timeline {
   select(from, to, done) {
     this.canvas.selection = from === null ? null : { from, to };
     this.canvas.draw();
-    this._tell();
+    this._status.tell();
     if (!done) return;
     this.note({ sel: from === null ? null : `${from},${to}`, row: null });
     if (from === null) this.details.hide();
@@ -179,7 +177,7 @@ export class Timeline {
     this.details.hide();
     this.note({ sel: null, row: null });
     this.canvas.draw();
-    this._tell();
+    this._status.tell();
   }
 
   zoomToSelection() {
@@ -193,6 +191,11 @@ export class Timeline {
   leave(view) {
     const { from, to } = this.canvas.selection ?? this.view;
     if (this.clock.wall) this.frame.address.go(view, { from, to, ...this.filters });
+  }
+
+  /** Return the axis of the lanes shown. */
+  get axis() {
+    return this._axis;
   }
 
   /** Return the parameters that narrow questions to the lanes shown. */
@@ -231,17 +234,16 @@ export class Timeline {
     this.view.bounds = bounds;
     if (first) this._restore();
     else this._grown();
-    this._drawBar(lanes);
+    this.bar.load(lanes).catch((error) => this._failed(error));
   }
 
   /** Show the window, selection and row of the address. */
   _restore() {
-    const { from, to, sel, row, y } = this.params;
-    if (isTime(from) && isTime(to)) this.view.show(BigInt(from), BigInt(to));
+    const { window, selection, row, scroll } = stateOf(this.params);
+    if (window) this.view.show(window.from, window.to);
     else this.view.whole();
-    this.canvas.scrollTo(Number(y) || this.canvas.scroll);
-    const [begin, end] = (sel ?? "").split(",");
-    this.canvas.selection = isTime(begin) && isTime(end) ? { from: BigInt(begin), to: BigInt(end) } : null;
+    this.canvas.scrollTo(scroll || this.canvas.scroll);
+    this.canvas.selection = selection;
     if (row) this.details.row(row);
     else if (this.canvas.selection) this._showSelection();
     else this.details.hide();
@@ -255,18 +257,6 @@ export class Timeline {
     this.moved(false);
   }
 
-  async _drawBar(lanes) {
-    const { from, to } = this.view.bounds;
-    const asked = lanes.slice(0, MOST_LANES_OF_BAR).map((each) => each.id);
-    const pixels = Math.max(50, Math.ceil(this.bar.element.clientWidth / 2));
-    if (!asked.length || this._closed) return;
-    try {
-      this.bar.show(decodeFrame(await get("frame", { from, to: to + 1n, pixels, lanes: asked })));
-    } catch (error) {
-      this._failed(error);
-    }
-  }
-
   _news(latest) {
     if (latest && latest.version !== this._version) this._again.want();
   }
@@ -276,7 +266,7 @@ export class Timeline {
     this.canvas.frame = frame;
     this._message.hidden = true;
     this.canvas.draw();
-    this._tell();
+    this._status.tell();
   }
 
   /** Lay the lanes out anew: some need more rows. The lane at the top stays where it is. */
@@ -302,23 +292,12 @@ export class Timeline {
 
   _hovered(x, y) {
     const item = x < 0 ? null : itemAt(this.canvas, x, y);
-    this._hover.textContent = item ? describe(item, this.canvas.layout.of(item.lane).lane, this.clock) : "";
+    this._status.hovered(item);
     if (item?.start !== this.canvas.hovered?.start || item?.lane !== this.canvas.hovered?.lane || item?.depth !== this.canvas.hovered?.depth) {
       this.canvas.hovered = item;
       this.canvas.draw();
     }
   }
-
-  _tell() {
-    const { canvas } = this;
-    const selected = canvas.selection ? `${this.clock.length(Number(canvas.selection.to - canvas.selection.from))} selected · ` : "";
-    const gaps = canvas.frame ? [...canvas.frame.gaps.values()].reduce((sum, each) => sum + each.length, 0) : 0;
-    this._status.textContent = `${selected}${count(canvas.layout?.places.length ?? 0)} lanes${gaps ? ` · ${count(gaps)} gaps near` : ""}`;
-  }
-}
-
-function isTime(text) {
-  return /^-?\d+$/.test(text ?? "");
 }
 
 export function open(root, frame, params) {

@@ -14,6 +14,7 @@ export function sideOf(name, text) {
 export class Sides {
   constructor(store) {
     this._stores = store.stores;
+    this._certified = store.certified.some((each) => each.length);
     this._forms = ["a", "b"].map((name) => this._form(name));
     this._align = h("input", { type: "text", placeholder: "both begin at the first event of this name", "aria-label": "Align at the first event of this name" });
     this.element = h("div", { class: "form" },
@@ -51,7 +52,7 @@ export class Sides {
 
   _form(name) {
     const store = h("select", {}, this._stores.map((each, index) => h("option", { value: String(index) }, each)));
-    const session = h("select", {}, h("option", { value: "" }, "All sessions"));
+    const session = h("select", {}, h("option", { value: "" }, this._certified ? "All sessions, or those of the certificate" : "All sessions"));
     const [from, to] = ["first", "last"].map((word) => h("input", { type: "text", inputmode: "numeric", pattern: "-?[0-9]*", placeholder: `${word} nanosecond` }));
     const element = h("fieldset", {},
       h("legend", {}, name === "a" ? "A, the run before" : "B, the run after"),

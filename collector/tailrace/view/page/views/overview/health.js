@@ -1,20 +1,24 @@
-// How the running collector is, in its own words.
+// How the running collectors are, in their own words.
 
 import { h } from "../../parts/dom.js";
 import { bytes, duration, visible } from "../../parts/text.js";
 
 /** Return the parts of the panel. `latest` is null before the first message. */
 export function health(latest, state) {
-  const now = latest?.health;
-  const head = h("header", {}, h("h2", {}, "Collector"), h("span", { class: "whole", data: { state: now ? (now.state === "ok" ? "complete" : "unsure") : "nothing" } }, now?.state ?? "not running"));
-  if (!now) {
+  const running = latest?.collectors ?? [];
+  if (!running.length) {
     const why = state === "away" ? "The viewer does not answer. This page asks again by itself." : latest?.unasked || "Waiting for the first message …";
-    return [head, h("div", { class: "body note" }, visible(why))];
+    return [header("Collector", "nothing", "not running"), h("div", { class: "body note" }, visible(why))];
   }
+  const silent = latest.unasked ? h("div", { class: "body note" }, visible(latest.unasked)) : null;
+  return [...running.flatMap((each) => collector(each, running.length > 1)), silent];
+}
+
+function collector(now, named) {
   const behind = now.behind_seconds === null ? "unknown" : `${duration(Math.round(now.behind_seconds * 10) * 1e8)} ago`;
   const conditions = Object.entries(now.conditions);
   return [
-    head,
+    header(named ? `Collector ${now.name}` : "Collector", now.state === "ok" ? "complete" : "unsure", now.state),
     conditions.length ? h("div", { class: "body" }, conditions.map(([name, text]) => h("p", {}, h("strong", {}, name), ` ${visible(text)}`))) : null,
     h("dl", { class: "tiles" },
       tile("Heartbeat in the table", behind),
@@ -23,6 +27,10 @@ export function health(latest, state) {
       tile("Running for", duration(Math.round(now.uptime_seconds) * 1e9)),
       tile("Process", String(now.pid))),
   ];
+}
+
+function header(title, kind, text) {
+  return h("header", {}, h("h2", {}, title), h("span", { class: "whole", data: { state: kind } }, text));
 }
 
 function tile(name, value) {

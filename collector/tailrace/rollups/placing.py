@@ -1,0 +1,215 @@
+"""Place gaps in time, between the events that are nearest by number or by offset: those that `export.lost` finds, and
+without a look at each event in Python.
+
+Nearly always an event stands directly before and directly behind a gap, and a join by equal numbers finds both. The
+other gaps are compared with all events of their streams, in the database. The findings of each file stay true, so a newer
+version costs a look at its new files, and at all files for new gaps alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+from tailrace.export.clocks import DRAWN, SessionClock
+from tailrace.export.lost import NUMBERS, Gap, between
+from tailrace.rollups.losses import PlacedGap
+from tailrace.rollups.row_source import RowSource
+
+_EVENTS = f"""
+SELECT source, session, stream, {{number}} AS number, "offset", time, start FROM {{rows}}
+WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{formats}}
+"""  # noqa: S608 - our own words
+
+_OTHERWISE = ("dftracer", "et3")
+"""The formats whose events are numbered otherwise than by `seq`. The bounds of a column alone tell which row groups have a
+number."""
+
+_BESIDE = """
+SELECT g.key, g.below, any_value(struct_pack(place := e.number, time := e.time, start := e.start))
+FROM ({events}) AS e JOIN beside AS g USING (source, session, stream, number) GROUP BY g.key, g.below
+"""
+
+_EVENT = "struct_pack(place := e.{by}, time := e.time, start := e.start)"
+_NEAREST = ", ".join(
+    f"arg_{most}({_EVENT.format(by=by)}, e.{by}) FILTER (e.{by} {bound})"
+    for by, most, bound in (
+        ("number", "max", "< g.first"),
+        ("number", "min", "> g.last"),
+        ('"offset"', "max", '< g."offset"'),
+        ('"offset"', "min", '>= g."offset"'),
+    )
+)
+_AROUND = f"""
+SELECT g.key, {_NEAREST} FROM ({{events}}) AS e JOIN around AS g USING (source, session, stream) GROUP BY g.key
+UNION ALL
+SELECT g.key, {_NEAREST} FROM ({{events}}) AS e
+JOIN (FROM around WHERE stream = '') AS g ON g.source = e.source AND g.session = e.session AND e.stream <> ''
+GROUP BY g.key
+"""  # noqa: S608 - our own words
+
+CROWD = 1000
+"""Gaps that are compared with all events at a time."""
+
+
+class NearEvent(NamedTuple):
+    """An event near a gap: its number or offset, and its stored time and tick."""
+
+    place: int
+    time: int | None
+    start: int
+
+    def begin(self, session: SessionClock) -> int | None:
+        return session.place_tick(self.start) if self.time is None else session.place(self.time, None)  # fmt: skip
+
+
+class _Nearest:
+    """The nearest events of a gap: below and above by number, then by offset."""
+
+    __slots__ = ("by_number", "by_offset", "gap")
+
+    def __init__(self, gap: Gap) -> None:
+        self.gap = gap
+        self.by_number: list[NearEvent | None] = [None, None]
+        self.by_offset: list[NearEvent | None] = [None, None]
+
+    @property
+    def exact(self) -> bool:
+        """Return whether no event can be nearer."""
+        return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
+
+    def see(self, events: Iterable[dict[str, Any] | None]) -> None:
+        """Take the nearest events of some files: by number, then by offset, below and above."""
+        for side, found in enumerate(events):
+            kept = self.by_number if side < 2 else self.by_offset
+            if found is None:
+                continue
+            event, known = NearEvent(**found), kept[side % 2]
+            if known is None or (event.place > known.place) == (side % 2 == 0):
+                kept[side % 2] = event
+
+    def times(self, session: SessionClock) -> tuple[int | None, int | None]:
+        """Return when the events before and behind the gap begin."""
+        first, end = self.gap.first, self.gap.end
+        found = (
+            None if first is None else _begin(self.by_number[0], session),
+            None if end is None else _begin(self.by_number[1], session),
+        )
+        if found == (None, None):
+            return _begin(self.by_offset[0], session), _begin(self.by_offset[1], session)
+        return found
+
+    def _is_beside(self, side: int, number: int | None, step: int) -> bool:
+        event = self.by_number[side]
+        return number is not None and event is not None and event.place == number + step
+
+
+class GapPlaces:
+    """The places of a table's gaps, from one version to the next."""
+
+    def __init__(self) -> None:
+        self._files: set[str] = set()
+        self._known: dict[Gap, _Nearest] = {}
+
+    def placed(
+        self,
+        gaps: Sequence[Gap],
+        rows: RowSource,
+        database: duckdb.DuckDBPyConnection,
+        sessions: dict[tuple[str, str], SessionClock],
+    ) -> list[PlacedGap]:
+        """Return gaps with their places. Raise the database's errors."""
+        known = {gap: nearest for gap in gaps if (nearest := self._known.get(gap)) is not None}
+        new = {gap: _Nearest(gap) for gap in gaps if gap not in known}
+        look = _Look(rows, database)
+        look.at(set(rows.paths) - self._files, known.values())
+        look.at(set(rows.paths), new.values())
+        self._known, self._files = known | new, set(rows.paths)
+        return [_placed(self._known[gap], sessions) for gap in gaps]
+
+
+class _Look:
+    """Looks at the events of files for those that are nearest to gaps."""
+
+    def __init__(self, rows: RowSource, database: duckdb.DuckDBPyConnection) -> None:
+        self._rows = rows
+        self._database = database
+
+    def at(self, paths: Collection[str], gaps: Iterable[_Nearest]) -> None:
+        if paths:
+            self._beside(paths, [each for each in gaps if not each.exact])
+            self._around(paths, [each for each in gaps if not each.exact])
+
+    def _beside(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
+        """Look for events that stand directly before and behind gaps."""
+        wanted = [
+            (key, below, *each.gap.place, number + (-1 if below else 1))
+            for key, each in enumerate(gaps)
+            for below, number in ((True, each.gap.first), (False, each.gap.end))
+            if number is not None and each.gap.stream
+        ]
+        columns = ("key", "below", "source", "session", "stream", "number")
+        formats = {each.gap.format for each in gaps}
+        for key, below, event in self._ask(paths, formats, _BESIDE, "beside", columns, wanted):
+            gaps[key].see([event, None] if below else [None, event])
+
+    def _around(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
+        """Compare gaps with all events of their streams."""
+        for at in range(0, len(gaps), CROWD):
+            some = gaps[at : at + CROWD]
+            wanted = [
+                (key, *each.gap.place, each.gap.first, each.gap.end, each.gap.offset)
+                for key, each in enumerate(some)
+            ]
+            columns = ("key", "source", "session", "stream", "first", "last", "offset")
+            formats = {each.gap.format for each in some}
+            for key, *events in self._ask(paths, formats, _AROUND, "around", columns, wanted):
+                some[key].see(events)
+
+    def _ask(
+        self,
+        paths: Collection[str],
+        formats: Collection[str],
+        sql: str,
+        name: str,
+        columns: Sequence[str],
+        wanted: list[tuple[Any, ...]],
+    ) -> list[tuple[Any, ...]]:
+        if not wanted:
+            return []
+        texts = {"source", "session", "stream"}
+        types = [pa.string() if each in texts else pa.bool_() if each == "below" else pa.int64() for each in columns]  # fmt: skip
+        arrays = [pa.array(column, type_) for column, type_ in zip(zip(*wanted, strict=True), types, strict=True)]  # fmt: skip
+        self._database.register(name, pa.Table.from_arrays(arrays, names=list(columns)))
+        try:
+            found = []
+            for number, chosen in _numberings(formats):
+                rows = self._rows.of(paths, "gap_rows")
+                events = _EVENTS.format(number=number, formats=chosen, rows=rows)
+                found += self._database.execute(sql.format(events=events)).fetchall()
+            return found
+        finally:
+            self._database.unregister(name)
+
+
+def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield how the events of some formats are numbered, and which rows these are."""
+    if not set(formats) <= set(_OTHERWISE):
+        yield "seq", f"format NOT IN {_OTHERWISE}"
+    if not set(formats).isdisjoint(_OTHERWISE):
+        yield NUMBERS, f"format IN {_OTHERWISE}"
+
+
+def _begin(event: NearEvent | None, session: SessionClock) -> int | None:
+    return None if event is None else event.begin(session)
+
+
+def _placed(nearest: _Nearest, sessions: dict[tuple[str, str], SessionClock]) -> PlacedGap:
+    gap = nearest.gap
+    session = sessions.get((gap.source, gap.session))
+    session = session or SessionClock(gap.source, gap.format, gap.session)
+    place = between(session, *nearest.times(session))
+    return PlacedGap(gap, *(place or (None, None, "nowhere")))

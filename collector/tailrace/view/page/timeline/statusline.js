@@ -1,0 +1,30 @@
+// The line below the timeline: what is under the pointer, what is selected, how many lanes and gaps there are.
+
+import { h } from "../parts/dom.js";
+import { count } from "../parts/text.js";
+import { describe } from "./item.js";
+
+const HELP = "wheel zooms · drag moves · Shift + drag selects · ? keys";
+
+export class StatusLine {
+  constructor(canvas) {
+    this._canvas = canvas;
+    this._hover = h("span", { class: "hover" });
+    this._status = h("span");
+    this.element = h("div", { class: "status" }, this._hover, this._status, h("span", { id: "timeline-keys" }, HELP));
+  }
+
+  /** Say what is under the pointer; null clears. */
+  hovered(item) {
+    const { layout, clock } = this._canvas;
+    this._hover.textContent = item ? describe(item, layout.of(item.lane).lane, clock) : "";
+  }
+
+  /** Say what is in sight. */
+  tell() {
+    const { selection, clock, layout, frame } = this._canvas;
+    const selected = selection ? `${clock.length(Number(selection.to - selection.from))} selected · ` : "";
+    const gaps = frame?.gapCount ?? 0;
+    this._status.textContent = `${selected}${count(layout?.places.length ?? 0)} lanes${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}`;
+  }
+}

@@ -1,0 +1,126 @@
+"""Clocks, counters, fingers and thousands of lanes, in Chromium: stores that are written for it."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+import pytest
+
+from tests.export.traces import EPOCH
+from tests.query.tables import clocked, make, row
+from tests.view.viewer import Viewer
+
+STEP = 1_000_000
+
+
+@pytest.fixture
+def viewers():
+    """Viewers that end behind their pages, which are closed first."""
+    started = []
+    yield started
+    for viewer in started:
+        assert viewer.end() == (0, "")
+
+
+@pytest.fixture
+def page_of(viewers, open_page, tmp_path):
+    """A function that opens the timeline of some rows."""
+
+    def open_(rows, **options):
+        viewers.append(Viewer("--store", make(tmp_path / f"store {len(viewers)}", rows)))
+        return open_page(viewers[-1], "#/timeline", **options)
+
+    return open_
+
+
+def asked(page):
+    return {key: value[0] for key, value in parse_qs(page.hash.partition("?")[2]).items()}
+
+
+def steps(session, count=9, **values):
+    return [
+        row(session=session, seq=n, offset=10 * n, start=STEP * n, end=STEP * n + STEP // 2, **values)
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_a_clock_without_wall_time_has_an_axis_of_its_own_that_says_so(page_of):
+    wall = [clocked(session="a", epoch=EPOCH), *steps("a", name="with wall time")]
+    logical = [
+        clocked(session="b", ticks_per_second=None),
+        *steps("b", name="in ticks"),
+    ]
+    page = page_of([*wall, *logical])
+    page.until_text(".status", "1 lanes")
+    clocks = page.page.get_by_label("Clock")
+    assert len(clocks.locator("option").all_inner_texts()) == 2
+    assert not page.page.locator(".clock-note").is_visible()
+    clocks.select_option(index=1)
+    page.until_text(".clock-note", "No wall time here")
+    page.until_text(".clock-note", "a tick is drawn as 1 ns")
+    page.until(lambda: "clock" in asked(page), "the clock in the address")
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("in ticks")
+    page.until_text(".details h2", "in ticks")
+
+
+def test_a_counter_says_its_values_where_it_is_drawn(page_of):
+    values = [
+        row("counter", seq=n, offset=10 * n, start=STEP * n, name="queue", attributes={"value": 40 + n})
+        for n in range(9)
+    ]  # fmt: skip
+    page = page_of([clocked(epoch=EPOCH), *values])
+    page.until_text(".status", "1 lanes")
+    box = page.page.locator("canvas.lanes").bounding_box()
+
+    def hovered():
+        for y in range(40, int(min(box["height"], 200)), 6):
+            page.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + y)
+            if "queue" in (text := page.text(".status .hover")):
+                return text
+        return None
+
+    assert any(str(value) in page.until(hovered, "the counter") for value in range(40, 49))
+
+
+def test_two_fingers_zoom(page_of):
+    page = page_of([clocked(epoch=EPOCH), *steps("a", 100, name="step")])
+    page.until_text(".status", "1 lanes")
+    touch = page.page.context.new_cdp_session(page.page)
+    touch.send("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 2})
+    box = page.page.locator("canvas.lanes").bounding_box()
+    middle, y = box["x"] + box["width"] * 0.6, box["y"] + 100
+
+    def fingers(kind, apart):
+        points = [
+            {"x": middle - apart, "y": y, "id": 1},
+            {"x": middle + apart, "y": y, "id": 2},
+        ]
+        event = {"type": kind, "touchPoints": points if apart else []}
+        touch.send("Input.dispatchTouchEvent", event)
+
+    fingers("touchStart", 50)
+    for apart in range(60, 201, 20):
+        fingers("touchMove", apart)
+    fingers("touchEnd", 0)
+
+    def zoomed():
+        # The page may put a zoom into the address while the fingers still move apart.
+        place = asked(page)
+        return "from" in place and 0 < int(place["to"]) - int(place["from"]) < 100 * STEP / 2
+
+    page.until(zoomed, "the whole zoom")
+
+
+def test_thousands_of_lanes_can_be_seen(page_of):
+    lanes = 3000
+    rows = [
+        row(stream=str(n), seq=0, offset=10 * n, start=n * STEP, end=n * STEP + 50 * STEP, name=f"of {n}")
+        for n in range(lanes)
+    ]  # fmt: skip
+    page = page_of([clocked(epoch=EPOCH), *rows])
+    page.until_text(".status", "3,000 lanes")
+    page.page.keyboard.press("/")
+    page.page.keyboard.type(f"of {lanes - 1}")
+    page.until_text(".details h2", f"of {lanes - 1}")
+    page.until_text(".details", str(lanes - 1))

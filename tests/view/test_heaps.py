@@ -1,0 +1,44 @@
+"""The heaps of a process whose threads allocate, as glibc counts them."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+COUNTS = """
+import ctypes, sys, threading
+from tailrace.view.heaps import share_heaps
+
+libc = ctypes.CDLL(None)
+libc.fopen.restype = libc.malloc.restype = ctypes.c_void_p
+if sys.argv[1] == "shared":
+    share_heaps()
+together = threading.Barrier(8)
+
+def allocate():
+    together.wait()
+    for size in range(1000, 60000, 100):
+        libc.malloc(ctypes.c_size_t(size))
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+file = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_threads_share_two_heaps():
+    def heaps(word):
+        command = [sys.executable, "-c", COUNTS, word]
+        done = subprocess.run(command, capture_output=True, check=True, text=True)
+        return done.stdout.count("<heap nr=")
+
+    assert heaps("own") > 2
+    assert heaps("shared") <= 2
