@@ -26,7 +26,7 @@ copy_out() {
     cp -R "$1/." "$part/" && rm -f "$part/tokens" && sync -f "$part" && mv -T "$part" "$to" && echo "$to" && exit 0
     rm -rf "$part"
     exit 1
-  ' sh "$kept" "$copy_to/$SLURM_JOB_ID" "${SLURMD_NODENAME:-$(uname -n)}"
+  ' sh "$kept" "$copy_to/$SLURM_JOB_ID" "$node"
 }
 
 # `rm` follows no link, so what is deleted is within these directories.
@@ -44,6 +44,11 @@ pid='' started=''
 signal_and_wait TERM 900 || signal_and_wait KILL 100 || {
   say "the collector, process $pid, does not end: $kept is left as it is"
   exit 0
+}
+# The job is over: files that its tracers wrote are read to their end, and nobody goes on with a session.
+[ -f "$run/tailrace.toml" ] && [ -d "$kept/store" ] && {
+  timeout -k 10 "$read_seconds" $as_user sh -c 'umask 077 && exec "$1" serve --rest --config "$2" >>"$3" 2>&1' \
+    sh "$program" "$run/tailrace.toml" "$kept/log" || say "not all files were read to their end: $(basename "$kept")/log says why"
 }
 rm -rf --one-file-system "$run" || say "cannot delete all of $run"
 if [ -z "$copy_to" ]; then

@@ -10,6 +10,7 @@ home=$(getent passwd "$SLURM_JOB_USER" | cut -d: -f6)
 . "$here/settings.sh"
 run=$run_root/$SLURM_JOB_ID
 kept=$kept_root/$SLURM_JOB_ID
+node=${SLURMD_NODENAME:-$(uname -n)}
 as_user="setpriv --reuid=$SLURM_JOB_USER --regid=$(id -g "$SLURM_JOB_USER") --init-groups --reset-env --no-new-privs --"
 
 say() { logger -t tailrace "job $SLURM_JOB_ID: $1" 2>/dev/null || echo "tailrace: job $SLURM_JOB_ID: $1" >&2; }

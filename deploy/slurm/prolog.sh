@@ -10,7 +10,9 @@ make_directories() {
   make_root_only "$run_root" && make_root_only "$kept_root" && mkdir "$run" || return 1
   # What an earlier job of the same number left, of another user, is not this user's.
   [ ! -e "$kept" ] || [ "$(stat -c %U "$kept")" = "$SLURM_JOB_USER" ] || return 1
-  install -d -m 0700 -o "$SLURM_JOB_USER" "$run/sockets" "$kept"
+  install -d -m 0700 -o "$SLURM_JOB_USER" "$run/sockets" "$kept" || return 1
+  # The tracers' files: what is in a directory of the user's, the user makes. DFTracer makes no directory itself.
+  $as_user mkdir -p "$kept/traces/ovni" "$kept/traces/dftracer"
 }
 
 write_configuration() {
@@ -26,6 +28,10 @@ max_size = "2 GB"
 listen = "127.0.0.1:0"
 tokens = "$kept/tokens"
 
+[job]
+id = "$SLURM_JOB_ID"
+node = "$node"
+
 [sources.heph]
 type = "unix"
 format = "heph"
@@ -35,6 +41,16 @@ listen = "$run/sockets/heph.sock"
 type = "unix"
 format = "jets"
 listen = "$run/sockets/jets.sock"
+
+[sources.ovni]
+type = "tail"
+format = "ovni"
+paths = ["$kept/traces/ovni"]
+
+[sources.dftracer]
+type = "tail"
+format = "dftracer"
+paths = ["$kept/traces/dftracer"]
 TOML
 }
 

@@ -13,6 +13,9 @@ retention_size="20 GB"
 # Where the epilog copies the table and the log to, as the user: $copy_to/JOB/NODE. Empty: they stay on the node.
 copy_to=$home/tailrace-jobs
 
+# Reading the tracers' files to their end is given up after so many seconds.
+read_seconds=300
+
 # A copy that takes longer is given up, and the table stays on the node.
 copy_seconds=600
 

@@ -20,6 +20,7 @@ import pytest
 import tailrace_client
 from tailrace.chosen import transports
 from tailrace.config.load import load
+from tailrace.query.engine import Engine
 
 SLURM = Path(__file__).parents[2] / "deploy/slurm"
 USER = "nobody"
@@ -131,7 +132,7 @@ class Node:
 
     def emit(self, name):
         """Emit an event as a task of the job."""
-        address = self.script("task_prolog.sh").strip().removeprefix("export TAILRACE_ADDRESS=")
+        address = self.script("task_prolog.sh").split()[1].removeprefix("TAILRACE_ADDRESS=")
         task = (
             "import sys, tailrace_client as t;"
             f"t.connect(sys.argv[1]); t.event({name!r}); assert t.close(20)"
@@ -181,7 +182,12 @@ def node(python):
 def test_what_a_job_emits_is_copied_to_its_user_and_deleted_on_the_node(node):
     node.script("prolog.sh")
     given = node.script("task_prolog.sh")
-    assert given == f"export TAILRACE_ADDRESS=unix://{node.run}/sockets/heph.sock\n"
+    assert given.splitlines() == [
+        f"export TAILRACE_ADDRESS=unix://{node.run}/sockets/heph.sock",
+        f"export OVNI_TRACEDIR={node.kept}/traces/ovni",
+        f"export DFTRACER_LOG_FILE={node.kept}/traces/dftracer/trace",
+        "export DFTRACER_TRACE_COMPRESSION=0",
+    ]
     assert stat.S_IMODE((node.run / "sockets/heph.sock").stat().st_mode) == 0o600
     node.emit("ran")
     node.script("epilog.sh")
@@ -191,6 +197,25 @@ def test_what_a_job_emits_is_copied_to_its_user_and_deleted_on_the_node(node):
     assert stat.S_IMODE(node.copies.stat().st_mode) == 0o700
     assert not (node.copies / "tokens").exists()
     assert node.names(node.copies / "store") == ["ran"]
+
+
+def test_files_of_tracers_are_read_to_their_end_and_know_their_job_and_node(node):
+    """Also files that are written while the collector ends, which only the epilog can read."""
+    node.script("prolog.sh")
+    event = '{{"id":{0},"name":"read","cat":"POSIX","pid":5,"tid":1,"ts":{0},"dur":1,"ph":"X","args":{{}}}}\n'
+    lines = "[\n" + "".join(event.format(number) for number in range(500)) + "]\n"
+    os.kill(node.collector(), signal.SIGSTOP)
+    path = node.kept / "traces/dftracer/trace-5-app.pfw"
+    done = as_user("/bin/sh", "-c", 'printf %s "$1" >"$2"', "sh", lines, path)
+    assert done.returncode == 0, done.stderr
+    os.kill(node.collector(), signal.SIGTERM)
+    os.kill(node.collector(), signal.SIGCONT)
+    node.script("epilog.sh")
+    store = node.copies / "store"
+    assert node.names(store) == ["read"] * 500
+    assert list(Engine(str(store)).rows("SELECT rank, node, job, state FROM sessions")) == [
+        (None, "node1", "4711", "ended")
+    ]
 
 
 def test_root_owns_what_root_reads_and_only_sockets_are_in_what_the_user_owns(node):

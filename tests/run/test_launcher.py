@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tailrace.run.naming import RANKS, rank, store_name, unused
+from tailrace.query.engine import Engine
+from tailrace.run.launcher import RANKS, LaunchedRank, launched
+from tailrace.run.naming import node_store_name, store_name, unused
 from tests import program
+from tests.ingest.log import heph_event
 from tests.system.collector import until
 
 RANK_COUNT = 4
@@ -52,25 +56,14 @@ def launch(directory, *options):
     return [process.returncode for process in processes], said
 
 
-def test_ranks_that_start_together_have_a_store_each(tmp_path):
+def test_ranks_that_start_together_share_the_collector_of_their_node(tmp_path):
     codes, said = launch(tmp_path, "--max-loss", 0)
     assert codes == [0] * RANK_COUNT, said
-    stores = sorted(tmp_path.glob("tailrace-run-*"))
-    assert len(stores) == RANK_COUNT
-    for number in range(RANK_COUNT):
-        (store,) = tmp_path.glob(f"tailrace-run-*-rank{number}-*")
-        certificate = json.loads((store / "certificate.json").read_bytes())
-        assert certificate["totals"]["stored"] == 10
-
-
-@pytest.mark.parametrize(("options", "lossy"), [((), 0), (("--max-loss", 0), 4)])
-def test_of_ranks_that_share_a_store_one_is_traced_and_all_run(tmp_path, options, lossy):
-    codes, said = launch(tmp_path, "--store", "store", *options)
-    assert sorted(codes) == [0, *[lossy] * (RANK_COUNT - 1)], said
-    untraced = [words for words in said if "the program is not traced: " in words]
-    assert len(untraced) == RANK_COUNT - 1
-    assert all("is in use by process" in words for words in untraced)
-    assert json.loads((tmp_path / "store/certificate.json").read_bytes())["totals"]["stored"] == 10
+    (store,) = tmp_path.glob("tailrace-run-*")
+    assert json.loads((store / "certificate.json").read_bytes())["totals"]["stored"] == 40
+    assert sum("run certificate " in words for words in said) == 1
+    asked = "SELECT rank, events, missing FROM sessions WHERE events > 0 ORDER BY rank"
+    assert list(Engine(str(store)).rows(asked)) == [(rank, 10, 0) for rank in range(RANK_COUNT)]
 
 
 def test_with_a_trace_required_only_what_is_traced_runs(tmp_path):
@@ -92,12 +85,36 @@ def test_with_a_trace_required_only_what_is_traced_runs(tmp_path):
 
 @pytest.mark.parametrize("name", RANKS)
 def test_every_launcher_says_a_rank(name):
-    assert rank({name: "12"}) == 12
-    assert rank({name: ""}) is rank({name: "x"}) is rank({}) is None
-    assert store_name(5, "node-1.cluster", 77, {name: "12"}) == "tailrace-run-5-node-1-rank12-77"
+    assert launched({name: "12"}, "h").rank == 12
+    assert launched({name: ""}, "h") is launched({name: "x"}, "h") is launched({}, "h") is None
+
+
+def test_a_nodes_store_is_named_by_job_and_node():
+    rank = LaunchedRank(rank=12, node="../n 1", job="17.0")
+    assert node_store_name(5, 77, rank) == "tailrace-job-17.0/_n_1"
+    assert node_store_name(5, 77, rank._replace(job=None)) == "tailrace-run-5-_n_1-77"
+    assert store_name(5, "node-1.cluster", 77) == "tailrace-run-5-node-1-77"
 
 
 def test_a_name_that_is_taken_is_not_used_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    name = store_name(5, "node", 77, {})
-    assert [unused(name).name for _ in range(3)] == [name, f"{name}-2", f"{name}-3"]
+    name = store_name(5, "node", 77)
+    assert [unused(Path(name)).name for _ in range(3)] == [name, f"{name}-2", f"{name}-3"]
+
+
+def test_the_collector_knows_its_job_and_the_ranks_of_files_in_their_directories(tmp_path):
+    """Only where it is told that it works for a job: `rank-3` may be anybody's directory."""
+    for place in ("rank-3/of/rank-12", "rank-x", "no-rank-4"):
+        (tmp_path / "in" / place).mkdir(parents=True)
+        (tmp_path / "in" / place / "packets").write_bytes(heph_event(1, len(place)))
+    told = {"TAILRACE_JOB_ID": "17.0", "TAILRACE_JOB_NODE": "n1"}
+    for name, environ in (("job", told), ("none", {})):
+        done = program.run(
+            [*program.COMMAND, "import", tmp_path / "in", "--store", tmp_path / name],
+            env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    asked = "SELECT rank, node, job FROM sessions ORDER BY rank"
+    others = [(None, "n1", "17.0")] * 2
+    assert list(Engine(str(tmp_path / "job")).rows(asked)) == [(12, "n1", "17.0"), *others]
+    assert list(Engine(str(tmp_path / "none")).rows(asked)) == [(None, None, None)] * 3

@@ -1,4 +1,4 @@
-"""What the tests of security share."""
+"""Fixtures that the tests of security share."""
 
 from __future__ import annotations
 

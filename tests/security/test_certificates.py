@@ -83,7 +83,7 @@ def test_nobody_gets_less_than_tls_1_2(certificates, authority):
 def test_a_client_that_only_sends_is_sent_nothing_after_the_handshake(
     certificates, authority, version
 ):
-    """What it leaves unread makes the kernel reset its connection, and what it sent last is lost."""
+    """Bytes that it leaves unread make the kernel reset its connection, and what it sent last is lost."""
     client = authority.client()
     client.maximum_version = version
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -26,11 +26,13 @@ from tailrace.bundle.subject import Subject
 from tailrace.config.load import store_path
 from tailrace.doctor.examination import examine
 from tailrace.errors import TailraceError
+from tailrace.figures import Status
 from tailrace.ingest.state import IngestState, decode
 from tailrace.model.quarantine import frames
 from tailrace.query import admin
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
+from tailrace.query.live import ask
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.store import layout
 from tailrace.store.quarantine import SUFFIX
@@ -91,6 +93,12 @@ def page(path: str) -> Callable[[Subject], str]:
         return found.decode(errors="replace")
 
     return get
+
+
+def collectors(subject: Subject) -> str:
+    """Return the statuses of all collectors of the store, by name."""
+    asked = ask(subject.loaded.config, Status, subject.host.environ)
+    return _json({"unasked": asked.unasked, "answers": msgspec.to_builtins(asked.answers)})
 
 
 def log(subject: Subject) -> str:
@@ -232,6 +240,7 @@ PARTS = (
     BundlePart("environment.txt", "Names of the variables that begin with TAILRACE_, without their values.", environment),
     BundlePart("host.json", "The findings of `tailrace doctor --quick` on this host.", host),
     BundlePart("status.json", "/status of the running daemon.", page("/status?format=json")),
+    BundlePart("collectors.json", "/status of each collector that runs on the store here, and why others do not answer.", collectors),
     BundlePart("healthz.json", "/healthz of the running daemon.", page("/healthz")),
     BundlePart("metrics.txt", "/metrics of the running daemon.", page("/metrics")),
     BundlePart("log.txt", "The last lines of the running daemon's log.", log),

@@ -14,13 +14,16 @@ from tailrace.chosen import choose
 from tailrace.cli import ExitCode
 from tailrace.cli.options import config_option, json_option, signatures
 from tailrace.errors import TailraceError
+from tailrace.run.outcome import NOT_TRACED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tailrace.config.load import Loaded
     from tailrace.run.certificate import Certificate
-    from tailrace.run.service import RunDone
+    from tailrace.run.launcher import LaunchedRank
+    from tailrace.run.outcome import RunDone
+    from tailrace.run.spec import NodeSpec
 
 
 T = TypeVar("T")
@@ -39,7 +42,7 @@ class Prepared(NamedTuple):
 @click.option(
     "--store",
     metavar="DIR",
-    help="Directory or URL of the table; by default a new directory, tailrace-run-TIME-HOST-PROCESS, whose name has the rank under a launcher.",
+    help="Directory or URL of the table; by default a new directory, tailrace-run-TIME-HOST-PROCESS. Under a launcher, each node has a table below it, named by the node; by default in tailrace-job-JOB.",
 )
 @click.option(
     "--max-loss",
@@ -100,14 +103,30 @@ def command(
     is given. The exit status is the program's own, or 4 when more was lost than --max-loss allows, or
     nothing was traced.
 
+    Under a launcher of parallel jobs (srun, mpirun, mpiexec, flux run), the ranks of a node share one
+    collector and one table. The last of them to end reports and certifies what the node stored, and
+    --max-loss is about that; the others return their programs' exit status. `tailrace merge` makes one table
+    and one certificate of all nodes. TAILRACE_JOB_NODE and TAILRACE_JOB_ID name node and job where the
+    launcher does not.
+
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
     tracing, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that
     lack anything; null without a certificate."""
-    from tailrace.run import service, surroundings
+    from tailrace.run import launcher, surroundings
 
     surroundings.followed(files)
     report = Report(as_json=as_json, require=require)
-    prepared = report.attempt(service.NOT_TRACED, lambda: prepare(config, store))
+    rank = launcher.launched(os.environ, os.uname().nodename)
+    if rank is not None:
+        given = GivenOptions(config, store, max_loss or 0, files, path, key)
+        done = run_rank(rank, given, arguments, report)
+        report.say(done, arguments)
+        failed = require and bool(report.failures)
+        context.exit(exit_status(done, max_loss, failed=failed))
+
+    from tailrace.run import service
+
+    prepared = report.attempt(NOT_TRACED, lambda: prepare(config, store))
     if prepared is None:
         done = service.untraced(arguments)
     else:
@@ -124,6 +143,58 @@ def command(
     context.exit(exit_status(done, max_loss, failed=require and bool(report.failures)))
 
 
+class GivenOptions(NamedTuple):
+    """The options of a run."""
+
+    config: Path | None
+    store: str | None
+    max_loss: int
+    files: tuple[str, ...]
+    path: Path | None
+    key: Path | None
+
+
+def run_rank(
+    rank: LaunchedRank, given: GivenOptions, arguments: tuple[str, ...], report: Report
+) -> RunDone:
+    """Run the program of a rank that a launcher started, beside the others of its node."""
+    from tailrace.run import member
+
+    wanted = member.RankWanted(
+        rank=rank, arguments=arguments, files=given.files, store=given.store,
+        prepare=lambda: prepare_node(rank, given), require=report.require,
+    )  # fmt: skip
+    done, report.path = member.run(wanted, report.warn)
+    return done
+
+
+def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
+    """Choose the store of a node and make its directory. Raise TailraceError or OSError."""
+    from tailrace.clock import SystemClock
+    from tailrace.config.load import store_path
+    from tailrace.run import naming
+    from tailrace.run.spec import NodeSpec
+
+    now = SystemClock().wall_ns() // 10**9
+    name = naming.node_store_name(now, os.getpid(), rank)
+    loaded = choose(given.config, given.store or name)
+    store = f"{store_path(loaded.config).rstrip('/')}/{naming.file_name(rank.node)}"
+    if given.store is None:
+        directory = naming.unused(Path(name))
+        store = str(directory)
+    elif "://" in store:
+        directory = naming.unused(Path(name))
+    else:
+        directory = Path(store)
+        directory.mkdir(parents=True, exist_ok=True)
+    path = given.path or directory / "certificate.json"
+    return NodeSpec(
+        config=str(given.config) if given.config else None, store=store, directory=str(directory),
+        node=rank.node, job=rank.job, size=rank.size, local_size=rank.local_size,
+        max_loss=given.max_loss, certificate=str(path), sign=str(given.key) if given.key else None,
+    )  # fmt: skip
+
+
 class Report:
     """The messages of a run on standard error. With `require`, an error before the program starts is
     raised instead of reported."""
@@ -131,15 +202,15 @@ class Report:
     def __init__(self, *, as_json: bool, require: bool) -> None:
         self.failures: list[str] = []
         self._as_json = as_json
-        self._require = require
-        self._path: Path | None = None
+        self.require = require
+        self.path: Path | None = None
 
     def attempt(self, without: str, call: Callable[[], T]) -> T | None:
         """Return what a call returns. If it fails, warn with the text `without`, and return None."""
         try:
             return call()
         except Exception as error:
-            if self._require:
+            if self.require:
                 raise
             self.warn(without, error)
             return None
@@ -159,11 +230,11 @@ class Report:
         if private:
             signatures().sign(certificate, private)
         try:
-            self._path = certificates.write(certificate, wished)
+            self.path = certificates.write(certificate, wished)
         except TailraceError as error:
             self.warn("the certificate could not be written", error)
             return
-        if self._path != wished and not self._as_json:
+        if self.path != wished and not self._as_json:
             click.echo(f"tailrace: {wished} is an earlier certificate and is kept", err=True)
 
     def say(self, done: RunDone, arguments: Sequence[str]) -> None:
@@ -172,12 +243,17 @@ class Report:
 
         if self._as_json:
             words = summary.document(
-                [*map(spelled, arguments)], done.status, done.certificate, self._path, self.failures
+                [*map(spelled, arguments)],
+                done.status,
+                done.certificate,
+                self.path,
+                self.failures,
+                others=done.others,
             )
             sys.stderr.buffer.write(words)
             sys.stderr.flush()
         elif done.certificate:
-            for line in summary.lines(done.certificate, self._path):
+            for line in summary.lines(done.certificate, self.path):
                 sys.stderr.write(f"{line}\n")
 
 
@@ -189,11 +265,11 @@ def prepare(config: Path | None, store: str | None) -> Prepared:
     from tailrace.run import naming
 
     now = SystemClock().wall_ns() // 10**9
-    name = naming.store_name(now, os.uname().nodename, os.getpid(), os.environ)
+    name = naming.store_name(now, os.uname().nodename, os.getpid())
     loaded = choose(config, store or name)
     directory = Path(store_path(loaded.config))
     if store is None or "://" in store_path(loaded.config):
-        directory = naming.unused(name)
+        directory = naming.unused(Path(name))
     if store is None:
         loaded = choose(config, str(directory))
     log.configure(loaded.config.log, quiet=True)
@@ -212,7 +288,7 @@ def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
     if done.certificate:
         lost = done.certificate.untraced or not done.certificate.within_budget
     else:
-        lost = not done.status
+        lost = not (done.status or done.others)
     if lost and max_loss is not None:
         return ExitCode.LOSS
     return done.status or (ExitCode.FAILED if failed else ExitCode.GOOD)

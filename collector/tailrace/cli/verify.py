@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tailrace.config.load import Loaded
+    from tailrace.job.certificate import JobCertificate
     from tailrace.run.certificate import Certificate
 
 
@@ -40,7 +41,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Verify a run certificate, or all files of a store.
+    """Verify the certificate of a run or a job, or all files of a store.
 
     CERTIFICATE is a file. The command computes everything in it anew from the table, and exits with 1 if
     anything differs: a row, a gap or a digit that was changed.
@@ -94,14 +95,21 @@ def _verify_certificate(
 ) -> bool:
     """Verify a certificate and print the result. Return whether anything differs."""
     from tailrace.config.load import store_path
+    from tailrace.job import certificate as jobs, verify as verify_job
+    from tailrace.job.merging import rank_logs
     from tailrace.query.engine import Engine
     from tailrace.run import certificate as certificates, verify
+    from tailrace.run.ranks import read
 
-    certificate = certificates.read(path)
+    certificate = jobs.read(path) if jobs.is_job(path) else certificates.read(path)
     loaded = load_config(config, store or certificate.store)
     engine = Engine(store_path(loaded.config), loaded.config.store.options)
     try:
-        found = verify.differences(certificate, engine)
+        if isinstance(certificate, jobs.JobCertificate):
+            logs = [read(directory) for directory in rank_logs(Path(store_path(loaded.config)))]
+            found = verify_job.differences(certificate, logs, engine)
+        else:
+            found = verify.differences(certificate, engine)
         if key is not None or certificate.signature:
             found += signatures().differences(certificate, key)
     finally:
@@ -110,7 +118,7 @@ def _verify_certificate(
     return bool(found)
 
 
-def _text(path: Path, certificate: Certificate, found: list[str]) -> Iterator[str]:
+def _text(path: Path, certificate: Certificate | JobCertificate, found: list[str]) -> Iterator[str]:
     if found:
         yield from found
         yield f"{path}: does not hold: {counted(len(found), 'difference')}"
@@ -123,7 +131,7 @@ def _text(path: Path, certificate: Certificate, found: list[str]) -> Iterator[st
     )
 
 
-def _json(path: Path, certificate: Certificate, found: list[str]) -> Iterator[str]:
+def _json(path: Path, certificate: Certificate | JobCertificate, found: list[str]) -> Iterator[str]:
     import msgspec
 
     signature = certificate.signature

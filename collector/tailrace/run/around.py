@@ -1,16 +1,18 @@
-"""Run a program beside a collector. The program starts once the collector listens, and runs on if the
-collector fails.
+"""Run a collector beside a program, or beside whatever else. The program starts once the collector listens, and
+runs on if the collector fails.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import trio
 
 from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.receiving import Receiving
 from tailrace.errors import ConfigError
 from tailrace.run import program
 from tailrace.run.surroundings import made, variables
@@ -20,21 +22,16 @@ SETTLE_MOST = 60.0
 LOOK_SECONDS = 0.05
 
 
-class Tracing:
-    """One run of a program. `status` is its exit status, or None if it did not run. `refusal` says why it
-    could not be started, and `failure` what went wrong with the collector."""
+class Collecting(ABC):
+    """A collector that lives as long as something beside it. `failure` says what went wrong with it."""
 
-    def __init__(self, arguments: Sequence[str], traces: Path) -> None:
-        self.status: int | None = None
-        self.refusal: ConfigError | None = None
+    def __init__(self) -> None:
         self.failure: Exception | None = None
-        self._arguments = arguments
-        self._traces = traces
         self._stop = trio.Event()
         self._ready = trio.Event()
 
     async def main(self, daemon: Daemon) -> None:
-        """Return when both have ended. Wait for the program even if the collector fails."""
+        """Return when both have ended. Wait for what runs beside it even if the collector fails."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._collect, daemon)
             await self._ready.wait()
@@ -44,11 +41,41 @@ class Tracing:
 
     async def _collect(self, daemon: Daemon) -> None:
         try:
-            await daemon.run(self._stop, started=self._ready.set)
+            await daemon.run(self._stop, started=self._ready.set, beside=self._receive)
         except* Exception as group:  # noqa: BLE001 - the program runs on after any error
             self.failure = next(_leaves(group))
         finally:
             self._ready.set()
+
+    @abstractmethod
+    async def _run(self, daemon: Daemon) -> None:
+        """Return when the collector is to end."""
+
+    async def _receive(self, _: Receiving) -> None:
+        """Run while sources take in."""
+        await trio.sleep_forever()
+
+    async def _settle(self, daemon: Daemon) -> None:
+        """Return when nothing has arrived for a while."""
+        with trio.move_on_after(SETTLE_MOST):
+            before, quiet_since = _received(daemon), trio.current_time()
+            while trio.current_time() - quiet_since < SETTLE_SECONDS:
+                await trio.sleep(LOOK_SECONDS)
+                now = _received(daemon)
+                if now != before:
+                    before, quiet_since = now, trio.current_time()
+
+
+class Tracing(Collecting):
+    """One run of a program. `status` is its exit status, or None if it did not run. `refusal` says why it
+    could not be started."""
+
+    def __init__(self, arguments: Sequence[str], traces: Path) -> None:
+        super().__init__()
+        self.status: int | None = None
+        self.refusal: ConfigError | None = None
+        self._arguments = arguments
+        self._traces = traces
 
     async def _run(self, daemon: Daemon) -> None:
         sources = daemon.sources.items()
@@ -67,16 +94,6 @@ class Tracing:
             return
         if self.failure is None:
             await self._settle(daemon)
-
-    async def _settle(self, daemon: Daemon) -> None:
-        """Return when nothing has arrived for a while."""
-        with trio.move_on_after(SETTLE_MOST):
-            before, quiet_since = _received(daemon), trio.current_time()
-            while trio.current_time() - quiet_since < SETTLE_SECONDS:
-                await trio.sleep(LOOK_SECONDS)
-                now = _received(daemon)
-                if now != before:
-                    before, quiet_since = now, trio.current_time()
 
 
 def _received(daemon: Daemon) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -54,6 +55,13 @@ class Signature(msgspec.Struct, kw_only=True):
     value: str
 
 
+class Signed(Protocol):
+    """A certificate of any kind, as a signature needs it."""
+
+    sha256: str
+    signature: Signature | None
+
+
 class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True):
     kind: str
     version: int
@@ -96,8 +104,8 @@ def total(streams: list[StreamEvidence]) -> Totals:
     )
 
 
-def digest(certificate: Certificate) -> bytes:
-    """Return the SHA-256 of the canonical form."""
+def digest(certificate: Signed) -> bytes:
+    """Return the SHA-256 of the canonical form, of a run's or a job's certificate."""
     content = msgspec.to_builtins(certificate)
     content.pop("sha256", None)
     content.pop("signature", None)
@@ -105,7 +113,7 @@ def digest(certificate: Certificate) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def write(certificate: Certificate, path: Path) -> Path:
+def write(certificate: Signed, path: Path) -> Path:
     """Write the certificate to a new file, `path` or the next free number beside it, and return its path.
 
     An existing file is never overwritten. Raise StoreError when the certificate cannot be written."""

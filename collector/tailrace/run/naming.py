@@ -1,41 +1,45 @@
 """Choose names that no other run uses, for a run's own store and for its certificate.
 
-Ranks of one job start within the same second, often in a shared directory, and each has its own
-collector.
+Runs start within the same second, often in a shared directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-RANKS = ("SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Variables in which launchers (Slurm, PMIx, Open MPI, MPICH and Intel MPI) give a process its rank. The
-first one that is set counts."""
+from tailrace.run.launcher import LaunchedRank
 
 
-def rank(environ: Mapping[str, str]) -> int | None:
-    """Return the rank that a launcher gave this process, or None without a launcher."""
-    return next((int(environ[name]) for name in RANKS if environ.get(name, "").isdecimal()), None)
-
-
-def store_name(seconds: int, host: str, pid: int, environ: Mapping[str, str]) -> str:
+def store_name(seconds: int, host: str, pid: int) -> str:
     """Return the name of the store of a run that begins at `seconds` of Unix time."""
-    number = rank(environ)
-    rank_part = [] if number is None else [f"rank{number}"]
     short_host = host.partition(".")[0] or "host"
-    return "-".join(["tailrace-run", str(seconds), short_host, *rank_part, str(pid)])
+    return f"tailrace-run-{seconds}-{short_host}-{pid}"
 
 
-def unused(name: str) -> Path:
+def node_store_name(seconds: int, pid: int, rank: LaunchedRank) -> str:
+    """Return the name of the store of a node's collector, which begins at `seconds` of Unix time."""
+    node = file_name(rank.node)
+    if rank.job is None:
+        return f"tailrace-run-{seconds}-{node}-{pid}"
+    return f"tailrace-job-{file_name(rank.job)}/{node}"
+
+
+def file_name(text: str) -> str:
+    """Return a text as the name of a file."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text).lstrip(".") or "_"
+
+
+def unused(name: Path) -> Path:
     """Make a new directory of this name in the working directory, or with a number if the name is taken,
     as by an equal process id in another container.
 
     Raise OSError when no directory can be made."""
-    for path in alternatives(Path(name)):
+    for path in alternatives(name):
         try:
-            path.mkdir()
+            path.mkdir(parents=True)
         except FileExistsError:
             continue
         return path

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import trio
@@ -26,10 +25,10 @@ from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.errors import TailraceError
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
-from tailrace.run import program
-from tailrace.run.around import Tracing
+from tailrace.run import evidence, program
+from tailrace.run.around import Collecting, Tracing
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, digest, total
-from tailrace.run.evidence import collect
+from tailrace.run.outcome import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import sources
 
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
@@ -46,20 +45,6 @@ class RunRequest(msgspec.Struct, kw_only=True):
     require: bool
 
 
-class RunDone(NamedTuple):
-    """The result of a run: the program's exit status and, unless tracing failed, the certificate."""
-
-    status: int
-    certificate: Certificate | None = None
-
-
-Warn = Callable[[str, Exception], None]
-"""Receives what went wrong with tracing, and the error behind it."""
-
-NOT_TRACED = "the program is not traced"
-CUT_OFF = "tracing failed, so that there is no certificate"
-
-
 def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     """Run the program, collect its events and certify what was stored.
 
@@ -72,7 +57,7 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     began = clock.wall_ns()
     around = Tracing(wanted.arguments, wanted.traces)
     with tamed_garbage_collection():
-        _collect(loaded._replace(config=config), clock, around)
+        collect(loaded._replace(config=config), clock, around)
         if around.refusal is not None:
             raise around.refusal
         if around.status is None:
@@ -90,7 +75,7 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
         )  # fmt: skip
         tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
         try:
-            _finish(loaded, structs.replace(config, sources=dict(tails)), clock)
+            read_rest(loaded, structs.replace(config, sources=dict(tails)), clock)
             return RunDone(around.status, certify(loaded, about, wanted.max_loss))
         except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
             warn(CUT_OFF, error)
@@ -109,7 +94,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
     try:
         began = about.started
         since = f"SELECT session FROM sessions WHERE opened >= {began} OR closed_at >= {began}"  # noqa: S608 - a number
-        streams = collect(engine, {session for (session,) in engine.rows(since)})
+        streams = evidence.collect(engine, {session for (session,) in engine.rows(since)})
     finally:
         engine.close()
     certificate = Certificate(
@@ -121,8 +106,8 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
     return certificate
 
 
-def _collect(loaded: Loaded, clock: Clock, around: Tracing) -> None:
-    """Run a collector around the program."""
+def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
+    """Run a collector around a program, or around whatever it is beside; `around.failure` says what went wrong."""
     try:
         with collecting(loaded, clock, Mode(last=True)) as daemon:
             trio.run(around.main, daemon)
@@ -130,9 +115,9 @@ def _collect(loaded: Loaded, clock: Clock, around: Tracing) -> None:
         around.failure = around.failure or error
 
 
-def _finish(loaded: Loaded, config: Config, clock: Clock) -> None:
-    """Run the collector again to read files to their end and close their sessions."""
-    with collecting(loaded._replace(config=config), clock, Mode(once=True)) as daemon:
+def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> None:
+    """Run the collector again to read files to their end and close their sessions; with `last`, close all sessions."""
+    with collecting(loaded._replace(config=config), clock, Mode(once=True, last=last)) as daemon:
 
         async def main() -> None:
             await daemon.run(trio.Event(), started=lambda: None)

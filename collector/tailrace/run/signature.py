@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tailrace.errors import ConfigError
-from tailrace.run.certificate import Certificate, Signature, digest
+from tailrace.run.certificate import Signature, Signed, digest
 
 
 def load(path: Path) -> Ed25519PrivateKey:
@@ -28,13 +28,13 @@ def load(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def sign(certificate: Certificate, key: Ed25519PrivateKey) -> None:
+def sign(certificate: Signed, key: Ed25519PrivateKey) -> None:
     public = key.public_key().public_bytes_raw().hex()
     value = key.sign(digest(certificate)).hex()
     certificate.signature = Signature(public_key=public, value=value)
 
 
-def differences(certificate: Certificate, wanted: str | None) -> list[str]:
+def differences(certificate: Signed, wanted: str | None) -> list[str]:
     """Return what is wrong with the signature. `wanted` is the public key (hex) that must have made it."""
     signature = certificate.signature
     if signature is None:

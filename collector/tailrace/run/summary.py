@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tailrace.run.certificate import Certificate
-from tailrace.run.evidence import StreamEvidence
+if TYPE_CHECKING:
+    from tailrace.run.certificate import Certificate
+    from tailrace.run.evidence import StreamEvidence
 
 
 def lines(done: Certificate, path: Path | None) -> Iterator[str]:
@@ -16,12 +18,12 @@ def lines(done: Certificate, path: Path | None) -> Iterator[str]:
     totals = done.totals
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
-    yield f"  events: {totals.expected} expected, {totals.stored} stored, {_missing(totals.missing, totals.unknown)}"
+    yield f"  events: {totals.expected} expected, {totals.stored} stored, {missing_in_words(totals.missing, totals.unknown)}"
     if not done.streams:
         yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
-    for stream in _short(done):
+    for stream in lacking(done.streams):
         name = f"{stream.source} session {stream.session} stream {stream.stream or '-'}"
-        yield f"  {name}: {_missing(stream.missing, stream.unknown)}"
+        yield f"  {name}: {missing_in_words(stream.missing, stream.unknown)}"
         for gap in stream.gaps:
             yield f"    {gap}"
 
@@ -32,28 +34,32 @@ def document(
     certificate: Certificate | None,
     path: Path | None,
     failures: Sequence[str],
+    *,
+    others: bool = False,
 ) -> bytes:
-    """Return the same as one line of JSON, with or without a certificate."""
+    """Return the same as one line of JSON, with or without a certificate. With `others`, other ranks of the node run
+    on, and nobody knows yet what was traced."""
     found: dict[str, object] = {
         "arguments": arguments,
         "exit_status": exit_status,
-        "traced": bool(certificate and certificate.streams),
+        "traced": None if others else bool(certificate and certificate.streams),
         "failures": failures,
         "certificate": str(path) if path else None,
         "sha256": certificate.sha256 if certificate else None,
         "store": certificate.store if certificate else None,
         "totals": certificate.totals if certificate else None,
-        "streams": list(_short(certificate)) if certificate else None,
+        "streams": list(lacking(certificate.streams)) if certificate else None,
     }
     return msgspec.json.encode(found) + b"\n"
 
 
-def _short(done: Certificate) -> Iterator[StreamEvidence]:
+def lacking(streams: Iterable[StreamEvidence]) -> Iterator[StreamEvidence]:
     """Return the streams that lack anything."""
-    return (stream for stream in done.streams if stream.unknown or stream.missing)
+    return (stream for stream in streams if stream.unknown or stream.missing)
 
 
-def _missing(missing: dict[str, int], unknown: bool) -> str:
+def missing_in_words(missing: dict[str, int], unknown: bool) -> str:
+    """Return how much is missing, and why."""
     reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(missing.items()) if count)
     text = f"{sum(missing.values())} missing" + (f" ({reasons})" if reasons else "")
     return text + (" and an unknown number more" if unknown else "")

@@ -7,8 +7,12 @@ follows that path instead of our own.
 from __future__ import annotations
 
 import glob
+import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from msgspec import structs
 
 from tailrace.config.schema import SourceConfig, TailConfig, TcpConfig, UdpConfig
 from tailrace.decoding.formats import FORMATS
@@ -44,6 +48,60 @@ def sources(
     for number, (format_, path) in enumerate(followed(files), 1):
         found[f"files_{number}_{format_}"] = _tail(format_, Path(path))
     return found
+
+
+CONNECTIONS_MAX = 65_536
+"""Connections at a time to the collector of a node, whose ranks all come from one address. Descriptors bound them, too."""
+
+
+def of_node(directory: Path) -> dict[str, SourceConfig]:
+    """Return the sources of a node's collector: listeners, and the directories in which its ranks' tracers write."""
+    found: dict[str, SourceConfig] = {}
+    for name, source in LISTENERS.items():
+        if isinstance(source, TcpConfig):
+            many = {"connections_max": CONNECTIONS_MAX, "connections_per_peer_max": CONNECTIONS_MAX}
+            found[name] = structs.replace(source, **many)
+        else:
+            found[name] = source
+    return found | tails_of_node(directory)
+
+
+def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
+    """Return the directories in which a node's tracers write, as sources, or those of a run without a launcher."""
+    here = glob.escape(str(directory))
+    formats = ("dftracer", "ovni")
+    return {
+        name: TailConfig(format=name, paths=[f"{here}/rank-*/{name}", f"{here}/{name}"])
+        for name in formats
+    }
+
+
+def rank_directory(directory: Path, rank: int) -> Path:
+    """Return the directory of a rank's tracers; `daemon.intake` reads the rank from it."""
+    return directory / f"rank-{rank}"
+
+
+def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the directories, by format, that variables of the user name for tracers."""
+    found = {}
+    if log_file := environ.get("DFTRACER_LOG_FILE"):
+        found["dftracer"] = str(Path(log_file).absolute().parent)
+    if directory := environ.get("OVNI_TRACEDIR"):
+        found["ovni"] = str(Path(directory).absolute())
+    return found
+
+
+def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceConfig]:
+    """Return the sources that one rank asks for beside those of its node. Their names tell their paths apart.
+
+    Raise ConfigError for invalid files (see `followed`)."""
+    wanted = [*followed(files), *own.items()]
+    return {
+        f"files_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}_{format_}": _tail(
+            format_, Path(path)
+        )
+        for format_, path in wanted
+    }
 
 
 def followed(files: Iterable[str]) -> list[tuple[str, str]]:

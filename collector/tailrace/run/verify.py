@@ -17,10 +17,11 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
     if total(certificate.streams) != certificate.totals:
         found.append("its totals are not the sums of its streams")
     sessions = {stream.session for stream in certificate.streams}
-    return found + list(_compare(certificate.streams, collect(engine, sessions)))
+    return found + list(compare(certificate.streams, collect(engine, sessions)))
 
 
-def _compare(said: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
+def compare(said: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
+    """Yield a line for each stream that differs."""
     before, now = _by_key(said), _by_key(there)
     for key in sorted(before.keys() | now.keys()):
         name = f"{key[0]}, session {key[1]}, stream {key[2] or '(whole session)'}"

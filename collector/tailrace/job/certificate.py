@@ -1,0 +1,188 @@
+"""A job certificate: which ranks there were on which nodes, what each left in the table, and what of it is missing.
+
+It is one JSON object. Its digest and its signature are those of a run certificate (`run.certificate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from tailrace import __version__
+from tailrace.errors import StoreError
+from tailrace.job.presence import Presence, RankPresence, RankState, presence
+from tailrace.query.engine import Engine
+from tailrace.run import certificate as certificates, evidence
+from tailrace.run.certificate import Signature, Totals, digest, total
+from tailrace.run.evidence import StreamEvidence
+from tailrace.run.naming import alternatives
+from tailrace.run.ranks import RankLine
+
+KIND = "tailrace job certificate"
+VERSION = 1
+
+PLACES = """
+SELECT session, job, rank, node FROM part.places
+"""
+
+LAST = """
+SELECT session, max(last_time) FROM streams GROUP BY session
+"""
+
+
+class NodeEvidence(msgspec.Struct, kw_only=True):
+    """One node of a job. A collector that did not end in order was killed."""
+
+    job: str | None
+    node: str
+    host: str
+    ranks: int
+    collectors: int
+    collectors_ended: int
+
+
+class RankEvidence(msgspec.Struct, kw_only=True):
+    """One rank, how it ended, and the sums over its sessions. Times are Unix nanoseconds, null where unknown."""
+
+    job: str | None
+    rank: int
+    node: str | None
+    state: RankState
+    exit_status: int | None
+    signal: str | None
+    came: int | None
+    left: int | None
+    last_event: int | None
+    """The time of its latest event in the table."""
+    sessions: int
+    expected: int
+    stored: int
+    missing: dict[str, int]
+    unknown: bool
+    """Whether an unknown number of further events is missing."""
+
+
+class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True):
+    kind: str
+    version: int
+    tailrace: str
+    store: str
+    sizes: dict[str, int]
+    """The number of ranks by job, where the launcher says it; the job's name is empty where it is unknown."""
+    nodes: list[NodeEvidence]
+    ranks: list[RankEvidence]
+    totals: Totals
+    """Sums over all streams, those of sessions without a rank among them."""
+    streams: list[StreamEvidence]
+    sha256: str = ""
+    signature: Signature | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Return whether nothing is missing, and each rank came and ended by itself."""
+        ended = all(rank.state == RankState.ENDED for rank in self.ranks)
+        return ended and not self.totals.unknown and not any(self.totals.missing.values())
+
+
+def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCertificate:
+    """Return the certificate of all that a merged store has."""
+    there = presence(logs)
+    sessions = {session for (session,) in engine.rows("SELECT session FROM sessions")}
+    streams = evidence.collect(engine, sessions)
+    certificate = JobCertificate(
+        kind=KIND, version=VERSION, tailrace=__version__, store=store,
+        sizes={job or "": size for job, size in there.sizes.items()},
+        nodes=[
+            NodeEvidence(
+                job=node.job, node=node.node, host=node.host, ranks=node.ranks,
+                collectors=node.began, collectors_ended=node.ended,
+            )
+            for node in there.nodes
+        ],
+        ranks=ranks(there, streams, engine), totals=total(streams), streams=streams,
+    )  # fmt: skip
+    certificate.sha256 = digest(certificate).hex()
+    return certificate
+
+
+def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> list[RankEvidence]:
+    """Return each rank with what is of it in the table; also ranks of which only the table knows."""
+    places = {session: place for session, *place in engine.rows(PLACES)}
+    last = dict(engine.rows(LAST))
+    of_rank: dict[tuple[str | None, int], list[StreamEvidence]] = {}
+    known = {(each.job, each.rank): each for each in there.ranks}
+    sessions: dict[tuple[str | None, int], set[str]] = {}
+    for session, (job, rank, node) in places.items():
+        if rank is not None:
+            known.setdefault((job, rank), RankPresence(job, rank, node, RankState.UNKNOWN))
+            sessions.setdefault((job, rank), set()).add(session)
+    for stream in streams:
+        job, rank, _ = places.get(stream.session, (None, None, None))
+        if rank is not None:
+            of_rank.setdefault((job, rank), []).append(stream)
+    return [
+        _evidence(each, of_rank.get(key, []), sessions.get(key, set()), last)
+        for key, each in sorted(known.items(), key=lambda item: (item[0][0] or "", item[0][1]))
+    ]
+
+
+def _evidence(
+    there: RankPresence,
+    streams: list[StreamEvidence],
+    sessions: set[str],
+    last: dict[str, int | None],
+) -> RankEvidence:
+    sums = total(streams)
+    times = [at for session in sessions if (at := last.get(session)) is not None]
+    return RankEvidence(
+        job=there.job, rank=there.rank, node=there.node, state=there.state,
+        exit_status=there.exit_status, signal=there.signal, came=there.came, left=there.left,
+        last_event=max(times, default=None), sessions=len(sessions), expected=sums.expected,
+        stored=sums.stored, missing=sums.missing, unknown=sums.unknown,
+    )  # fmt: skip
+
+
+def read(path: Path) -> JobCertificate:
+    """Return the job certificate in a file. Raise StoreError if it is none, or of another version."""
+    try:
+        certificate = msgspec.json.decode(path.read_bytes(), type=JobCertificate)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: is not a job certificate: {error}") from error
+    if (certificate.kind, certificate.version) != (KIND, VERSION):
+        raise StoreError(f"{path}: is not a job certificate of version {VERSION}")
+    return certificate
+
+
+def write(certificate: JobCertificate, path: Path) -> Path:
+    """Write the certificate to `path` or the next free number beside it, unless one of these says the same already.
+
+    Return the path. Raise StoreError."""
+    for taken in alternatives(path):
+        if not taken.exists():
+            break
+        if (
+            is_job(taken)
+            and read(taken).sha256 == certificate.sha256
+            and certificate.signature is None
+        ):
+            return taken
+    return certificates.write(certificate, path)
+
+
+def is_job(path: Path) -> bool:
+    """Return whether a file says that it is a job certificate. Raise StoreError if it cannot be read."""
+    try:
+        kind = msgspec.json.decode(path.read_bytes(), type=_Kind).kind
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return kind == KIND
+
+
+class _Kind(msgspec.Struct):
+    kind: str

@@ -1,0 +1,130 @@
+"""Merge stores into one: rows as they are, each once, however often it is done or killed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+from tailrace.clock import Clock
+from tailrace.config.schema import StoreConfig
+from tailrace.errors import StoreError
+from tailrace.query.engine import Engine
+from tailrace.query.filters import quote
+from tailrace.run.ranks import NAME as RANKS
+from tailrace.store.arrow import DayRows
+from tailrace.store.entrance import Entrance
+from tailrace.store.lock import DirectoryLock
+from tailrace.store.merged import MergedTable, by_day, identity
+
+BATCH_ROWS = 500_000
+"""Rows of a data file at most."""
+
+QUARANTINE = "quarantine"
+
+RANKS_DIRECTORY = "ranks"
+"""The directory of the merged store that has the logs of the nodes' ranks."""
+
+COLUMNS_EXCEPT = """
+SELECT * FROM theirs
+EXCEPT ALL
+SELECT * FROM ours
+"""
+
+
+class MergedStore(NamedTuple):
+    """One store and how many rows of it were added."""
+
+    store: Path
+    rows: int
+
+
+def merge(
+    stores: Iterable[Path], into: Path, config: StoreConfig, clock: Clock
+) -> Iterator[MergedStore]:
+    """Merge stores, and yield each once it is durable in the other. Raise StoreError, FullError or LockedError."""
+    into.mkdir(parents=True, exist_ok=True)
+    with DirectoryLock(into), Entrance(into) as entrance:
+        if not entrance.alone:
+            entrance.admit()  # else a collector that starts waits: it may have to repair the table, which a merge does not
+        table = MergedTable.open(into, config, clock)
+        for store in stores:
+            if store == into.resolve():
+                raise StoreError(f"{store}: cannot be merged into itself")
+            table_id, version = identity(store)
+            count = 0
+            if table.merged(table_id) != version:
+                count = table.add(_rows(store, into, version), table_id, version)
+            _copy_beside(store, into, table_id)
+            yield MergedStore(store, count)
+
+
+def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
+    """Yield the rows of a store that the other lacks."""
+    theirs, ours = Engine(str(store), version=version), Engine(str(into))
+    try:
+        known = _sessions(ours) & _sessions(theirs)
+        listed = ", ".join(map(quote, sorted(known))) or "''"
+        whole = theirs.connection.sql(f"FROM stored WHERE session NOT IN ({listed})")
+        yield from _in_files(whole.to_arrow_reader(BATCH_ROWS))
+        for session in sorted(known):
+            where = f"FROM stored WHERE session = {quote(session)}"
+            yield from _in_files(_lacking(theirs, ours, where))
+    finally:
+        theirs.close()
+        ours.close()
+
+
+def _lacking(theirs: Engine, ours: Engine, where: str) -> pa.RecordBatchReader:
+    """Return the rows of a session that has grown since it was merged."""
+    connection = duckdb.connect()
+    connection.register("theirs", theirs.connection.sql(where).to_arrow_table())
+    connection.register("ours", ours.connection.sql(where).to_arrow_table())
+    return connection.sql(COLUMNS_EXCEPT).to_arrow_reader(BATCH_ROWS)
+
+
+def _in_files(reader: pa.RecordBatchReader) -> Iterator[DayRows]:
+    for batch in reader:
+        yield from by_day(pa.Table.from_batches([batch]))
+
+
+def _sessions(engine: Engine) -> set[str]:
+    return {session for (session,) in engine.rows("SELECT DISTINCT session FROM stored")}
+
+
+def _copy_beside(store: Path, into: Path, table_id: str) -> None:
+    """Copy unreadable bytes and the log of ranks. Raise StoreError."""
+    try:
+        for path in (store / QUARANTINE).glob("*"):
+            target = into / QUARANTINE / path.name
+            if path.is_file() and not (
+                target.exists() and target.stat().st_size == path.stat().st_size
+            ):
+                _copy(path, target)
+        if (store / RANKS).exists():
+            _copy(store / RANKS, into / RANKS_DIRECTORY / table_id / RANKS)
+        for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"):
+            _copy(path, into / RANKS_DIRECTORY / path.parent.name / RANKS)
+    except OSError as error:
+        raise StoreError(f"{error.filename or store}: {error.strerror}") from error
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file, whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.part")
+    shutil.copyfile(path, temporary)
+    temporary.replace(target)
+
+
+def rank_logs(store: Path) -> list[Path]:
+    """Return the directories with logs of ranks of a store, merged or not."""
+    with suppress(OSError):
+        merged = sorted(path.parent for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"))
+        return [*([store] if (store / RANKS).exists() else []), *merged]
+    return []

@@ -1,0 +1,128 @@
+"""The place where the ranks of one node meet: a directory of this user's on the node, with a lock and a socket.
+
+The node's collector holds the lock for as long as it lives, and listens on the socket while ranks may join it. The
+kernel gives the lock back, whoever is killed. So a rank that finds no socket and gets the lock starts the collector.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from tailrace.errors import TailraceError
+from tailrace.run.launcher import LaunchedRank
+
+FAILURE_SECONDS = 30
+"""For so long, no other rank starts a collector after one that did not start."""
+
+_SOCKET_MAX = 100
+"""Bytes of a socket's path; the kernel takes 107."""
+
+
+class Meeting:
+    """The meeting place of one job's ranks on this node that write into one store."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.socket = directory / "socket"
+        self._lock = directory / "lock"
+        self._failure = directory / "failure"
+
+    @classmethod
+    def of(cls, rank: LaunchedRank, store: str | None) -> Self:
+        """Make the place, if it is not there. Raise TailraceError if another user could have made it."""
+        words = (rank.job or _launch(), rank.node, os.path.abspath(store or os.curdir))  # noqa: PTH100 - a URL may stand there
+        key = hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]
+        root = Path(tempfile.gettempdir())
+        if len(str(root)) > _SOCKET_MAX - 60:
+            root = Path("/tmp")  # noqa: S108 - a directory below it is ours alone
+        ours = root / f"tailrace-{os.getuid()}"
+        for directory in (ours, ours / key):
+            with suppress(FileExistsError):
+                directory.mkdir(mode=0o700)
+            found = directory.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                raise TailraceError(f"{directory}: is not a directory of this user's")
+        return cls(ours / key)
+
+    def connect(self) -> socket.socket | None:
+        """Return a connection to the node's collector, or None if none takes ranks now."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(self.socket))
+        except OSError:
+            connection.close()
+            return None
+        return connection
+
+    def lock(self) -> int | None:
+        """Return a descriptor that holds the lock, or None if a collector or another rank holds it."""
+        self.directory.mkdir(mode=0o700, exist_ok=True)  # the last collector removes it
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_ino == self._lock.stat().st_ino:
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(descriptor)
+        return None
+
+    def failed(self, message: str) -> None:
+        """Tell the other ranks that the collector does not start, so that not each of them tries it."""
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self._failure.write_text(message, errors="surrogateescape")
+
+    @property
+    def failure(self) -> str | None:
+        """Return why a collector did not start, shortly ago."""
+        try:
+            age = time.time() - self._failure.stat().st_mtime  # noqa: TID251 - the file system's time
+            return self._failure.read_text() if age < FAILURE_SECONDS else None
+        except OSError:
+            return None
+
+    def listener(self) -> socket.socket:
+        """Return the collector's listening socket; whoever holds the lock may make it."""
+        self.socket.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.socket))
+        listener.listen(4096)
+        return listener
+
+    def remove(self) -> None:
+        """Remove the place; whoever holds the lock may do so."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _launch() -> str:
+    """Return a name of the launch where the launcher gives none: the process that started the ranks.
+
+    It is the nearest ancestor of another session: Hydra, MPICH's launcher, gives each rank a session of its own."""
+    session, ancestor = str(os.getsid(0)), os.getppid()
+    while (found := _process(ancestor)) and found.session == session and found.parent > 0:
+        ancestor = found.parent
+    return f"started by {ancestor} of {found.started if found else 'unknown'}"
+
+
+class _Process(NamedTuple):
+    parent: int
+    session: str
+    started: str
+
+
+def _process(pid: int) -> _Process | None:
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+        return _Process(int(words[1]), words[3], words[19])
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,202 @@
+"""Run the program of one rank of a job, traced by the collector of its node, which the first rank starts.
+
+Nothing here keeps the program from running: without a collector it runs untraced.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import trio
+
+from tailrace.errors import ConfigError, TailraceError
+from tailrace.model.spelling import spelled
+from tailrace.run import program
+from tailrace.run.launcher import LaunchedRank
+from tailrace.run.meeting import Meeting
+from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Welcome, packed
+from tailrace.run.outcome import CUT_OFF, NOT_TRACED, RunDone, Warn
+from tailrace.run.spec import NodeSpec
+from tailrace.run.surroundings import followed, made, own_directories, variables
+
+JOIN_SECONDS = 60.0
+"""A program does not wait for its collector longer than that, and runs untraced."""
+
+LOOK_SECONDS = 0.02
+
+NO_PROGRAM = 127
+"""The exit status of a program that could not be started, as in a shell."""
+
+M = TypeVar("M")
+
+
+class RankWanted(NamedTuple):
+    """The rank's program, and how to trace it."""
+
+    rank: LaunchedRank
+    arguments: Sequence[str]
+    files: Sequence[str]
+    store: str | None
+    """As the user gave it, for all nodes."""
+    prepare: Callable[[], NodeSpec]
+    """Chooses and makes the directories of a collector that this rank starts. Raises TailraceError or OSError."""
+    require: bool
+
+
+def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
+    """Run the program. Return how it ended and, for the last rank of the node, the path of the node's certificate.
+
+    Raise ConfigError when there is no such program. With `wanted.require`, also raise whatever keeps the rank from
+    being traced."""
+    try:
+        membership = join(wanted)
+        given = membership.variables()
+    except (TailraceError, OSError) as error:
+        if wanted.require:
+            raise
+        warn(NOT_TRACED, error)
+        return RunDone(trio.run(program.run, wanted.arguments, {})), None
+    try:
+        status = trio.run(program.run, wanted.arguments, given)
+    except ConfigError:
+        with suppress(TailraceError, OSError):
+            membership.leave(NO_PROGRAM)
+        raise
+    try:
+        released = membership.leave(status)
+        what = CUT_OFF if released.certificate is None else "the node's collector"
+        for failure in released.failures:
+            warn(what, TailraceError(failure))
+        if released.others or released.certificate is None:
+            return RunDone(status, others=released.others), None
+        from tailrace.run import certificate as certificates  # noqa: PLC0415 - loads the database, for the last rank
+
+        path = Path(released.certificate)
+        return RunDone(status, certificates.read(path)), path
+    except (TailraceError, OSError) as error:
+        warn(CUT_OFF, error)
+        return RunDone(status), None
+
+
+class Membership:
+    """A rank's connection to its node's collector. It ends with the process, whatever ends that."""
+
+    def __init__(self, connection: socket.socket, lines: Iterator[bytes], welcome: Welcome) -> None:
+        self._connection = connection
+        self._lines = lines
+        self._welcome = welcome
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables for the program, for which there are directories now. Raise OSError."""
+        traces = Path(self._welcome.traces)
+        for directory in made(traces):
+            directory.mkdir(parents=True, exist_ok=True)
+        return variables(traces, os.environ, self._welcome.addresses)
+
+    def leave(self, status: int) -> Released:
+        """Say that the program has ended, and wait to be released. Raise OSError or TailraceError."""
+        with _undisturbed():
+            self._connection.sendall(packed(Bye(exit_status=status)))
+            return _heard(self._lines, Released)
+
+
+def join(wanted: RankWanted) -> Membership:
+    """Join the node's collector, and start it if there is none. Raise TailraceError or OSError."""
+    meeting = Meeting.of(wanted.rank, wanted.store)
+    hello = Hello(
+        rank=wanted.rank.rank, job=wanted.rank.job, size=wanted.rank.size, pid=os.getpid(),
+        arguments=[*map(spelled, wanted.arguments)],
+        files=[f"{format_}={os.path.abspath(path)}" for format_, path in followed(wanted.files)],  # noqa: PTH100 - may be a pattern's text
+        own=own_directories(os.environ),
+    )  # fmt: skip
+    until = time.monotonic() + JOIN_SECONDS
+    while time.monotonic() < until:
+        if membership := _joined(meeting, hello):
+            return membership
+        if (lock := meeting.lock()) is None:
+            time.sleep(LOOK_SECONDS)
+            continue
+        try:
+            if meeting.failure is not None:
+                raise TailraceError(meeting.failure)
+            _start(meeting, wanted.prepare, lock)
+        finally:
+            os.close(lock)
+    raise TailraceError(f"the node's collector did not answer within {JOIN_SECONDS:.0f} s")
+
+
+def _joined(meeting: Meeting, hello: Hello) -> Membership | None:
+    """Return a membership, or None where nobody takes ranks now."""
+    connection = meeting.connect()
+    if connection is None:
+        return None
+    connection.settimeout(JOIN_SECONDS)
+    lines = _lines(connection)
+    try:
+        connection.sendall(packed(hello))
+        welcome = _heard(lines, Welcome)
+    except (OSError, TailraceError):  # it is about to end
+        connection.close()
+        return None
+    connection.settimeout(None)
+    return Membership(connection, lines, welcome)
+
+
+def _start(meeting: Meeting, prepare: Callable[[], NodeSpec], lock: int) -> None:
+    """Start a collector, to which the lock goes over. Return once it takes ranks. Raise TailraceError or OSError."""
+    try:
+        spec = prepare()
+        spec.meeting = str(meeting.directory)
+        with (Path(spec.directory) / "collector.log").open("ab") as log:
+            collector = subprocess.Popen(  # noqa: S603 - ourselves
+                [sys.executable, "-P", "-m", "tailrace.run.node", msgspec.json.encode(spec)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                start_new_session=True, pass_fds=(lock,),
+            )  # fmt: skip
+    except (TailraceError, OSError) as error:
+        meeting.failed(str(error))
+        raise
+    with collector.stdout or os.devnull as said:  # type: ignore[union-attr]  # it is a pipe
+        word = said.readline().decode(errors="replace").strip()
+    if word != "ready":
+        message = word or f"the collector ended, see {log.name}"
+        meeting.failed(message)
+        raise TailraceError(message)
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    with connection.makefile("rb") as file:
+        while line := file.readline(LINE_MAX):
+            yield line
+
+
+def _heard(lines: Iterator[bytes], kind: type[M]) -> M:
+    line = next(lines, b"")
+    if not line.endswith(b"\n"):
+        raise TailraceError("the node's collector ended")
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except msgspec.DecodeError as error:
+        raise TailraceError(f"the node's collector is of another version: {error}") from error
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ignore the signals by which launchers end ranks: this one ends by itself, and soon."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,48 @@
+"""The messages between a rank and its node's collector: JSON lines over a unix socket.
+
+A rank says `Hello`, and hears `Welcome`. When its program has ended, it says `Bye`, and hears `Released`: at once
+if other ranks are there; the last one waits for the certificate.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+LINE_MAX = 1 << 20
+"""Bytes of a message; a program's arguments are the longest."""
+
+
+class Hello(msgspec.Struct, kw_only=True):
+    rank: int
+    job: str | None
+    size: int | None
+    pid: int
+    arguments: list[str]
+    files: list[str]
+    """FORMAT=PATH to follow, with absolute paths."""
+    own: dict[str, str]
+    """The directories, by format, of tracers that write elsewhere than we would tell them."""
+
+
+class Welcome(msgspec.Struct, kw_only=True):
+    addresses: dict[str, str]
+    """host:port by source."""
+    traces: str
+    """The directory of this rank's tracers."""
+
+
+class Bye(msgspec.Struct, kw_only=True):
+    exit_status: int
+
+
+class Released(msgspec.Struct, kw_only=True):
+    """The rank may end. With `others`, other ranks run on; or else `certificate` is the path of the node's, if it could
+    be written."""
+
+    others: bool
+    certificate: str | None = None
+    failures: list[str] = []
+
+
+def packed(message: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(message) + b"\n"

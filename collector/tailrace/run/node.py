@@ -1,0 +1,316 @@
+"""The collector of one node of a job: a process of its own, which lives as long as ranks of the node do.
+
+    python -P -m tailrace.run.node SPECIFICATION
+
+It inherits the lock of the meeting place. A rank is there from its hello to the end of its connection, which the
+kernel closes whatever ends the rank; so a killed rank keeps nothing alive, and ends nothing for others. Signals do
+not end the collector, but make it wait for nobody: launchers send them to all processes of a job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import trio
+from msgspec import structs
+
+from tailrace import log
+from tailrace.chosen import choose
+from tailrace.clock import Clock, SystemClock
+from tailrace.config.load import Loaded
+from tailrace.config.schema import Config, HeartbeatConfig, JobConfig, SourceConfig, TailConfig
+from tailrace.daemon.daemon import Daemon
+from tailrace.daemon.receiving import Receiving
+from tailrace.daemon.service import raise_descriptor_limit, tamed_garbage_collection
+from tailrace.errors import TailraceError
+from tailrace.run import certificate as certificates
+from tailrace.run.around import LOOK_SECONDS, Collecting
+from tailrace.run.certificate import Certificate, Program
+from tailrace.run.meeting import Meeting
+from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Welcome, packed
+from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
+from tailrace.run.service import certify, collect, read_rest
+from tailrace.run.spec import NodeSpec
+from tailrace.run.surroundings import of_node, of_rank, rank_directory
+
+LINGER_SECONDS = 2.0
+"""After the last rank has left, others may still come if nobody knows how many there are."""
+
+FIRST_SECONDS = 20.0
+"""The first rank comes at once, unless it was killed meanwhile."""
+
+logger = logging.getLogger(__name__)
+
+
+class NodeCollecting(Collecting):
+    """A collector beside the ranks of its node, who come and go."""
+
+    def __init__(self, spec: NodeSpec, listener: socket.socket, clock: Clock) -> None:
+        super().__init__()
+        self.arguments: list[str] = []
+        """The first rank's program."""
+        self.worst = 0
+        """The highest exit status of a rank."""
+        self.problems: list[str] = []
+        self.last: socket.socket | None = None
+        """The connection of the rank that waits for the certificate."""
+        self._spec = spec
+        self._listener = listener
+        self._clock = clock
+        self._log = RankLog(Path(spec.directory))
+        self._traces = Path(spec.directory).absolute() / "traces"
+        self._here: set[trio.SocketStream] = set()
+        self._came: set[int] = set()
+        self._waiting: trio.SocketStream | None = None
+        self._hurried = False
+        self._quiet_since = 0.0
+        self._receiving: Receiving | None = None
+        self.followed: dict[str, SourceConfig] = {}
+        """The sources at the end."""
+        self._changing = trio.Lock()
+
+    def note(self, line: RankLine) -> None:
+        """Append to the log of ranks. A full disk keeps no rank from running."""
+        try:
+            self._log.append(line)
+        except OSError as error:
+            logger.warning("the log of ranks: %s", error)
+
+    async def _receive(self, receiving: Receiving) -> None:
+        self._receiving = receiving
+        await trio.sleep_forever()
+
+    async def _run(self, daemon: Daemon) -> None:
+        self._quiet_since = trio.current_time()
+        self.note(
+            NodeBegan(
+                time=self._clock.wall_ns(), node=self._spec.node, host=os.uname().nodename,
+                job=self._spec.job, size=self._spec.size, local_size=self._spec.local_size,
+            )
+        )  # fmt: skip
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._hurry)
+            nursery.start_soon(self._serve, listener, daemon)
+            sys.stdout.write("ready\n")
+            with suppress(OSError):  # whoever started us may be gone
+                sys.stdout.flush()
+            while not self._is_over():  # noqa: ASYNC110 - time ends it, too
+                await trio.sleep(LOOK_SECONDS)
+            os.unlink(self._listener.getsockname())  # noqa: PTH108 - in a directory of memory or the local disk
+            nursery.cancel_scope.cancel()
+        if self._waiting is not None:
+            self.last = socket.socket(fileno=os.dup(self._waiting.socket.fileno()))
+            self.last.settimeout(None)
+        self.followed = dict(daemon.config.sources)
+        if self.failure is None:
+            await self._settle(daemon)
+
+    def _is_over(self) -> bool:
+        if self.failure is not None:
+            return True
+        if self._here:
+            return False
+        awaited = self._spec.local_size
+        if self._hurried or (awaited is not None and len(self._came) >= awaited):
+            return True
+        patience = LINGER_SECONDS if self._came else FIRST_SECONDS
+        return trio.current_time() - self._quiet_since >= patience
+
+    async def _hurry(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                logger.info("signal %d: ends with the ranks that are here", number)
+                self._hurried = True
+
+    async def _serve(self, listener: trio.SocketListener, daemon: Daemon) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                nursery.start_soon(self._attend, await listener.accept(), daemon)
+
+    async def _attend(self, stream: trio.SocketStream, daemon: Daemon) -> None:
+        """Attend to a rank from its hello to its end."""
+        lines = _StreamLines(stream)
+        self._here.add(stream)
+        try:
+            line = await lines.next()
+            if line is None:
+                return
+            hello = msgspec.json.decode(line, type=Hello)
+            await self._come(hello, stream, daemon)
+            said = await lines.next()
+            bye = None if said is None else msgspec.json.decode(said, type=Bye)
+            self._left(hello, bye)
+        except msgspec.DecodeError as error:
+            logger.warning("a rank speaks another language: %s", error)
+            return
+        finally:
+            self._here.discard(stream)
+            self._quiet_since = trio.current_time()
+        await self._release(stream, gone=bye is None)
+
+    async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:
+        self.arguments = self.arguments or hello.arguments
+        self._came.add(hello.rank)
+        self.note(
+            RankCame(
+                time=self._clock.wall_ns(), rank=hello.rank, job=hello.job, size=hello.size,
+                pid=hello.pid, arguments=hello.arguments,
+            )
+        )  # fmt: skip
+        await self._follow(of_rank(hello.files, hello.own), daemon)
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            await _say(waiting, Released(others=True))
+        addresses = {name: source.address for name, source in daemon.sources.items()}
+        traces = rank_directory(self._traces, hello.rank)
+        await _say(stream, Welcome(addresses=addresses, traces=str(traces)))
+
+    def _left(self, hello: Hello, bye: Bye | None) -> None:
+        status = None if bye is None else bye.exit_status
+        self.worst = max(self.worst, 128 + signal.SIGKILL if status is None else status)
+        self.note(
+            RankLeft(time=self._clock.wall_ns(), rank=hello.rank, job=hello.job, exit_status=status)
+        )
+
+    async def _release(self, stream: trio.SocketStream, *, gone: bool) -> None:
+        """Let a rank go if others are here; the last one waits."""
+        if gone:
+            await stream.aclose()
+        elif self._here:
+            await _say(stream, Released(others=True))
+        else:
+            self._waiting = stream
+
+    async def _follow(self, sources: dict[str, SourceConfig], daemon: Daemon) -> None:
+        """Also follow these, unless they are followed."""
+        async with self._changing:
+            known = daemon.config.sources
+            new = {name: each for name, each in sources.items() if each not in known.values()}
+            if not new or self._receiving is None:
+                return
+            loaded = daemon.current.loaded
+            config = structs.replace(loaded.config, sources=known | new)
+            changed = loaded._replace(config=config)
+            try:
+                await self._receiving.replace(config, put=lambda: daemon.current.put(changed))
+            except TailraceError as error:
+                self.problems.append(f"a rank's files are not followed: {error}")
+
+
+class _StreamLines:
+    """The lines of a stream; None at its end."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    async def next(self) -> bytes | None:
+        while b"\n" not in self._rest and len(self._rest) < LINE_MAX:
+            try:
+                data = await self._stream.receive_some()
+            except trio.BrokenResourceError:
+                return None
+            if not data:
+                return None
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+
+async def _say(stream: trio.SocketStream, message: msgspec.Struct) -> None:
+    with suppress(trio.BrokenResourceError):
+        await stream.send_all(packed(message))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Collect for a node's ranks; say "ready", or why not, on standard output."""
+    spec = msgspec.json.decode(arguments[0], type=NodeSpec)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    meeting = Meeting(Path(spec.meeting))
+    try:
+        loaded = choose(Path(spec.config) if spec.config else None, spec.store)
+        log.configure(loaded.config.log, quiet=True)
+        released = _collect(loaded, spec, meeting)
+    except (TailraceError, OSError) as error:
+        sys.stdout.write(f"{error}\n")
+        return 1
+    return 1 if released.failures else 0
+
+
+def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
+    """Collect, certify, and release the last rank."""
+    raise_descriptor_limit()
+    clock = SystemClock()
+    config = _config(loaded.config, spec)
+    around = NodeCollecting(spec, meeting.listener(), clock)
+    began = clock.wall_ns()
+    with tamed_garbage_collection():
+        collect(loaded._replace(config=config), clock, around)
+        if around.failure is not None and not around.arguments:
+            raise around.failure
+        released = Released(others=False, failures=around.problems)
+        failure = around.failure
+        if failure is None:
+            try:
+                read_rest(loaded, _tails(config, around), clock)
+                about = Program(
+                    arguments=around.arguments, exit_status=around.worst, started=began,
+                    ended=clock.wall_ns(),
+                )  # fmt: skip
+                certificate = certify(loaded, about, spec.max_loss)
+                released.failures += _unsigned(certificate, spec.sign)
+                path = certificates.write(certificate, Path(spec.certificate))
+                released.certificate = str(path.absolute())
+            except Exception as error:  # noqa: BLE001 - the rank must be released
+                failure = error
+        if failure is not None:
+            logger.warning("no certificate: %s", failure)
+            released.failures.append(str(failure) or repr(failure))
+        around.note(NodeEnded(time=clock.wall_ns()))
+    meeting.remove()
+    if around.last is not None:
+        with suppress(OSError):
+            around.last.sendall(packed(released))
+    return released
+
+
+def _config(config: Config, spec: NodeSpec) -> Config:
+    # The table of a run has only the program's events, and none of our own.
+    return structs.replace(
+        config,
+        sources=of_node(Path(spec.directory).absolute() / "traces"),
+        heartbeat=HeartbeatConfig(interval=None),
+        job=JobConfig(id=config.job.id or spec.job, node=config.job.node or spec.node),
+    )
+
+
+def _tails(config: Config, around: NodeCollecting) -> Config:
+    """Return the configuration with the files alone that were followed at the end."""
+    tails = {n: s for n, s in around.followed.items() if isinstance(s, TailConfig)}
+    return structs.replace(config, sources=dict(tails))
+
+
+def _unsigned(certificate: Certificate, key: str | None) -> list[str]:
+    """Sign a certificate. Return why it is not signed, if it was to be."""
+    try:
+        if key:
+            from tailrace.run import signature  # noqa: PLC0415 - needs a package that few have
+
+            signature.sign(certificate, signature.load(Path(key)))
+    except (TailraceError, ImportError) as error:
+        return [f"the certificate is not signed: {error}"]
+    return []
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

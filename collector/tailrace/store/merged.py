@@ -1,0 +1,116 @@
+"""A local table into which other tables are merged, each in one commit, exactly once.
+
+The commit carries a transaction named after the other table, whose version is the version of that table which was
+merged. So whoever merges again sees what is done, wherever an earlier merge was killed: files without a commit are
+removed by the daily vacuum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+
+from tailrace.clock import Clock
+from tailrace.config.schema import StoreConfig
+from tailrace.store import data_files, durable, layout, schema
+from tailrace.store.arrow import NAMES, SCHEMA, DayRows
+from tailrace.store.local_versions import LocalVersions
+from tailrace.store.log import Add
+from tailrace.store.refusal import refusal
+
+
+class MergedTable:
+    """A table that one process merges into, which holds the store's lock."""
+
+    def __init__(self, root: Path, table: DeltaTable, clock: Clock) -> None:
+        self._root = root
+        self._table = table
+        self._clock = clock
+        self._versions = LocalVersions(root)
+        self._versions.sync_newest()
+
+    @classmethod
+    def open(cls, store: Path, config: StoreConfig, clock: Clock) -> Self:
+        """Open or make the table of a store. Raise StoreError, FullError or SyncError."""
+        root = Path(layout.table_root(str(store)))
+        try:
+            table = layout.open_or_none(str(root), {})
+            if table is None:
+                table = layout.create(str(root), {}, config)
+                durable.sync_new(root)
+            schema.check_writable(table)
+            return cls(root, table, clock)
+        except (DeltaError, OSError) as error:
+            raise refusal(error, str(root), "open the table") from error
+
+    def merged(self, table_id: str) -> int | None:
+        """Return the version of another table up to which it is in this one; None if nothing of it is."""
+        return self._table.transaction_version(_transaction(table_id))
+
+    def add(self, rows: Iterable[DayRows], table_id: str, version: int) -> int:
+        """Add rows of another table at a version, in one commit. Return how many; they are durable on return.
+
+        Raise FullError, StoreError or SyncError: then none is added."""
+        added: list[Add] = []
+        count = 0
+        try:
+            for day_rows in rows:
+                added.append(data_files.write_rows(self._root, day_rows))
+                count += day_rows.rows.num_rows
+            self._commit(added, table_id, version)
+        except (DeltaError, OSError) as error:
+            data_files.discard(self._root, added)
+            raise refusal(error, str(self._root), "merge") from error
+        self._versions.sync(self._table.version())
+        return count
+
+    def _commit(self, added: list[Add], table_id: str, version: int) -> None:
+        now = self._clock.wall_ns() // 1_000_000
+        self._table.create_write_transaction(
+            [data_files.action_of(add) for add in added],
+            "append",
+            schema.SCHEMA,
+            ["day"],
+            post_commithook_properties=durable.NO_HOOKS,
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(_transaction(table_id), version, now)]
+            ),
+        )
+        self._table.update_incremental()
+
+
+def identity(store: Path) -> tuple[str, int]:
+    """Return the id of a store's table, and its version. Raise StoreError."""
+    root = layout.table_root(str(store))
+    try:
+        table = layout.open_table(root, {})
+        return str(table.metadata().id), table.version()
+    except (DeltaError, OSError) as error:
+        raise refusal(error, root, "read the table") from error
+
+
+def by_day(rows: pa.Table) -> Iterable[DayRows]:
+    """Yield rows that have a `day` as rows of each day, as the files of a table have them."""
+    days = rows.column("day").combine_chunks().cast(pa.int32())
+    for day in days.unique().to_pylist():
+        chosen = rows.filter(pa.compute.equal(days, day))
+        yield DayRows(
+            day, pa.Table.from_arrays([_column(chosen, f) for f in SCHEMA], schema=SCHEMA)
+        )
+
+
+def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    column = rows.column(field.name).combine_chunks()
+    if field.type == NAMES:
+        coded = column.cast(pa.string()).dictionary_encode()
+        return pa.chunked_array([coded], NAMES)
+    return pa.chunked_array([column.cast(field.type)], field.type)
+
+
+def _transaction(table_id: str) -> str:
+    return f"merged/{table_id}"
