@@ -31,7 +31,7 @@ UNPRIVILEGED = (
     if os.geteuid() == 0
     else []
 )
-"""What to put before a command for it to be refused what its files' modes refuse."""
+"""Return what to put before a command for it to be refused what its files' modes refuse."""
 
 
 class StoppedClock:

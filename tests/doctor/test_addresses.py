@@ -101,7 +101,7 @@ def test_a_name_without_an_address_is_a_problem():
 def test_a_port_that_is_not_allowed_is_a_problem(monkeypatch):
     """As root every port is: the refusal is the kernel's, made here."""
 
-    def bound(listen, kind):
+    def bound(listen, kind, *, shared):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(addresses, "bound", bound)

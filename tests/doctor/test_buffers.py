@@ -1,4 +1,4 @@
-"""What sockets of this host really get, against limits that a root directory says there are."""
+"""The buffers that sockets of this host really get, against limits that a root directory says there are."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import pytest
 from tests import program
 from tests.cli.command import COMMAND, ENVIRONMENT
 from tests.doctor.hosts import UNPRIVILEGED, without_privileges
+from tests.doctor.object_store.lying import LyingS3
 
 SOURCES = """
 [admin]
@@ -130,6 +131,42 @@ def test_a_wrong_configuration_is_exit_code_two(tmp_path):
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"{wrong}:1: stor: unknown section; did you mean store?\n"
+
+
+def test_a_url_as_store_has_its_endpoint_tested(doctor, tmp_path):
+    with LyingS3() as server:
+        variables = {f"TAILRACE_STORE_OPTIONS_{n.upper()}": v for n, v in server.options.items()}
+        arguments = {"store": "s3://bucket/a", "XDG_DATA_HOME": str(tmp_path), **variables}
+        good = doctor("--json", "--quick", **arguments)
+        text = doctor("--quick", **arguments)
+    assert found(good, "conditional puts")[0]["figures"]["keys_with_one_winner"] == 50
+    assert found(good, "endpoint clean-up")[0]["severity"] == "good"
+    assert "8 writers raced for 50 keys: exactly one won each." in " ".join(text.split())
+    assert server.objects == {}
+
+
+def test_an_endpoint_that_lies_is_exit_code_one(doctor, tmp_path):
+    with LyingS3(ignores=True) as server:
+        variables = {n.upper(): v for n, v in server.options.items()}
+        arguments = {"store": "s3://bucket/a", "XDG_DATA_HOME": str(tmp_path), **variables}
+        output = doctor("--json", "--quick", code=1, **arguments)
+    assert [f["check"] for f in json.loads(output)["findings"] if f["severity"] == "problem"] == [
+        "conditional puts"
+    ]
+
+
+def test_a_configured_url_is_tested_only_when_it_is_asked_for(tmp_path, config):
+    with LyingS3() as server:
+        options = "".join(f'{n} = "{v}"\n' for n, v in server.options.items())
+        config.write_text(f'{SOURCES}[store]\npath = "s3://bucket/a"\n[store.options]\n{options}')
+        done = program.run(
+            [*COMMAND, "doctor", "--config", config, "--json", "--quick"],
+            env=ENVIRONMENT | {"XDG_DATA_HOME": str(tmp_path)},
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+    (endpoint,) = found(done.stdout, "endpoint")
+    assert "Not tested" in endpoint["what"]
+    assert server.asked == []
 
 
 @without_privileges

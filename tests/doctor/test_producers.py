@@ -27,7 +27,7 @@ def check(environ, **sources):
 
 
 def exports(finding):
-    """What its commands would set."""
+    """Return what its commands would set."""
     words = shlex.split(" ".join(finding.commands))
     return dict(word.split("=", 1) for word in words if "=" in word)
 

@@ -51,7 +51,7 @@ def test_a_source_of_datagrams_and_the_admin_endpoint(installed):
     admin = AdminConfig(listen="192.0.2.1:9464", open_to_all=True)
     put(installed, **{f"{ETC}.d__a.conf": "[Service]\nIPAddressAllow=10.1.0.0/16\n"})
     found = check(installed, sources={"a": source}, admin=admin)
-    # Of 10.0.0.0/8 the operator lets through a part, which is some of what is meant.
+    # The operator lets a part of 10.0.0.0/8 through, which is some of what is meant.
     assert [finding.what for finding in found] == [
         "tailrace.service blocks 192.0.2.0/24, which sources.a.listen ([::]:7701) must reach."
     ]

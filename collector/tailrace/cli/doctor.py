@@ -33,6 +33,10 @@ def command(config: Path | None, store: str | None, *, as_json: bool, quick: boo
     Needs no root, changes nothing, and does not disturb a running collector. Takes some five seconds.
     Exits with 1 when there is a problem; advice alone does not count.
 
+    With --store s3://BUCKET/PREFIX the endpoint is tested, too: whether its clock, its rights, conditional
+    puts, reads and listings are such that several collectors can write one table. This writes some eighty
+    small keys below the prefix, beside the table, and deletes them.
+
     With --json: `problems` and `advice` say how many there are; each of `findings` has a `check`, a
     `severity` (problem, advice or good), `what` is the case, `why` it matters, `commands` that change it
     and `figures`, whose names end in their units."""
@@ -45,7 +49,17 @@ def command(config: Path | None, store: str | None, *, as_json: bool, quick: boo
     from tailrace.doctor.finding import Severity
     from tailrace.doctor.host import Host
 
-    findings = examine(Host(loaded.config, os.environ, SystemClock()), quick=quick)
+    clock = SystemClock()
+    host = Host(loaded.config, os.environ, clock)
+    findings = examine(host, quick=quick)
+    if host.store is None:
+        from tailrace.doctor.object_store import examination
+
+        if store is None:
+            findings.append(examination.not_asked_for())
+        else:
+            options = loaded.config.store.options
+            findings += examination.examine(store, options, os.environ, clock)
     if as_json:
         spool = spool_path(loaded.config)
         origin = str(loaded.path or "")

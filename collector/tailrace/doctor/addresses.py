@@ -31,6 +31,7 @@ class ListeningSocket(NamedTuple):
     name: str
     listen: str
     kind: socket.SocketKind
+    shared: bool = False
 
 
 def check(host: Host) -> Iterator[Finding]:
@@ -42,7 +43,7 @@ def check(host: Host) -> Iterator[Finding]:
         if listener.name in held:
             continue
         try:
-            bound(listener.listen, listener.kind).close()
+            bound(listener.listen, listener.kind, shared=listener.shared).close()
         except OSError as error:
             yield _refused(listener, error)
         else:
@@ -61,9 +62,9 @@ def check(host: Host) -> Iterator[Finding]:
 def _listeners(host: Host) -> Iterator[ListeningSocket]:
     for name, config in host.config.sources.items():
         if isinstance(config, UdpConfig):
-            yield ListeningSocket(name, config.listen, socket.SOCK_DGRAM)
+            yield ListeningSocket(name, config.listen, socket.SOCK_DGRAM, config.reuse_port)
         elif isinstance(config, TcpConfig):
-            yield ListeningSocket(name, config.listen, socket.SOCK_STREAM)
+            yield ListeningSocket(name, config.listen, socket.SOCK_STREAM, config.reuse_port)
     yield ListeningSocket("admin", host.config.admin.listen, socket.SOCK_STREAM)
 
 

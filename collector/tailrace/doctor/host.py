@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.clock import Clock
-from tailrace.config.load import spool_path, store_path
+from tailrace.config.load import collector_path, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.store.running import RunningCollector, find
 
@@ -49,8 +49,9 @@ class Host(NamedTuple):
         return int(text) if text.isdecimal() else None
 
     def with_daemon(self) -> Host:
-        """Return the same host with the daemon that runs on its store, if any."""
-        found = find(self.store or self.spool, self.directories.values(), self.root)
+        """Return the same host with the daemon of the configuration's name that runs on its store, if any."""
+        own = collector_path(self.config, self.environ).absolute()
+        found = find(own, [own, self.spool], self.root, self.config.collector.name)
         return self._replace(daemon=found)
 
 

@@ -1,0 +1,31 @@
+"""Examinations of servers that lie."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.clock import SystemClock
+from tailrace.doctor.object_store.examination import examine
+from tests.doctor.object_store.lying import LyingS3
+
+URL = "s3://bucket/some/prefix"
+
+
+@pytest.fixture
+def examined():
+    """Examine a server with these lies; return its findings by their checks. No check has two."""
+
+    def run(server=None, *, url=URL, clock=None, **lies):
+        if server is not None:
+            return by_check(server, url, clock)
+        with LyingS3(**lies) as made:
+            return by_check(made, url, clock)
+
+    return run
+
+
+def by_check(server, url, clock):
+    findings = examine(url, server.options, {}, clock or SystemClock())
+    found = {finding.check: finding for finding in findings}
+    assert len(found) == len(findings)
+    return found

@@ -1,0 +1,178 @@
+"""An S3 server that breaks its promises on purpose, each in a way that real ones were seen to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from email.utils import formatdate
+
+from tests.store.s3_server import Handler, S3Server
+
+REFUSED = b"<Error><Code>AccessDenied</Code></Error>"
+
+
+class Remembered(dict):
+    """Objects, and how they were at any time before."""
+
+    def __init__(self):
+        super().__init__()
+        self._lock = threading.Lock()
+        self._history = []
+
+    def __setitem__(self, key, value):
+        with self._lock:
+            super().__setitem__(key, value)
+            self._history.append((time.monotonic(), key, value))
+
+    def pop(self, key, default=None):
+        with self._lock:
+            self._history.append((time.monotonic(), key, None))
+            return super().pop(key, default)
+
+    def before(self, seconds):
+        end = time.monotonic() - seconds
+        with self._lock:
+            states = {key: value for moment, key, value in self._history if moment <= end}
+        return {key: value for key, value in states.items() if value is not None}
+
+
+class LyingS3:
+    """The server, in a thread. `lies` are attributes of `LyingHandler`; with `tls`, a context, it speaks TLS."""
+
+    def __init__(self, objects=None, address=("127.0.0.1", 0), *, tls=None, **lies):
+        self.objects = Remembered() if objects is None else objects
+        handler = type("Lying", (LyingHandler,), {**lies, "asked": []})
+        self._server = S3Server(handler, address, self.objects)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.asked = handler.asked
+        self.port = self._server.server_port
+        self.url = f"http://{address[0]}:{self.port}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}
+        )
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def options(self):
+        return {
+            "aws_endpoint_url": self.url,
+            "aws_allow_http": "true",
+            "aws_access_key_id": "id",
+            "aws_secret_access_key": "secret",
+        }
+
+
+class LyingHandler(Handler):
+    looks_first = False
+    """Look whether the key exists, and store it a moment later, whoever else does."""
+    ignores = False
+    """Ignore the condition."""
+    replaces = False
+    """Refuse a writer, and store its bytes all the same."""
+    never = False
+    """Refuse every conditional put."""
+    unknown = 0
+    """The status with which conditional puts are refused."""
+    read_behind = 0.0
+    list_behind = 0.0
+    """How old the objects are that reads and listings see, in seconds."""
+    ahead = 0.0
+    """Seconds by which the clock is ahead; None for a server that does not tell its time."""
+    refuses = ()
+    """Rights that nobody has."""
+    error = (403, REFUSED)
+    """The answer to whoever asks for these."""
+    keeps = False
+    """Say that keys are deleted, and keep them."""
+    cut = 0
+    """Keys that each page of a listing lacks when there is a further page."""
+    loses = ""
+    """The end of keys whose first conditional put is stored and gets no answer."""
+
+    def parse_request(self):
+        if not super().parse_request():
+            return False
+        self.right = {"PUT": "put", "DELETE": "delete"}.get(
+            self.command, "get" if self.key else "list"
+        )
+        self.asked.append((self.right, self.key))
+        return True
+
+    def handle(self):
+        try:
+            super().handle()
+        except ConnectionError:
+            """A client has gone."""
+
+    def date_time_string(self, timestamp=None):
+        return formatdate(time.time() + self.ahead, usegmt=True)  # noqa: TID251 - a server has a clock
+
+    def send_header(self, keyword, value):
+        if keyword != "Date" or self.ahead is not None:
+            super().send_header(keyword, value)
+
+    def send_response(self, code, message=None):
+        if self.ahead is None:
+            self.send_response_only(code, message)
+        else:
+            super().send_response(code, message)
+
+    def do_PUT(self):  # noqa: N802 - its library's name
+        conditional = self.headers.get("If-None-Match") == "*"
+        if "put" in self.refuses:
+            self._answer(*self.error)
+        elif conditional and self.unknown:
+            self._answer(self.unknown, b"<Error><Code>NotImplemented</Code></Error>")
+        elif conditional and (self.never or self._exists()):
+            if self.replaces:
+                self.server.objects[self.key] = self.body
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+        elif conditional and self.loses and self.key.endswith(self.loses):
+            self.server.objects[self.key] = self.body
+            self.close_connection = True
+        elif self.looks_first or self.ignores or not conditional:
+            self.server.objects[self.key] = self.body
+            self._answer(200, b"")
+        else:
+            super().do_PUT()
+
+    def _exists(self):
+        exists = self.key in self.server.objects
+        if self.looks_first:
+            time.sleep(0.01)
+        return exists and not self.ignores
+
+    def do_GET(self):  # noqa: N802 - its library's name
+        if self.right in self.refuses:
+            self._answer(*self.error)
+        else:
+            super().do_GET()
+
+    def do_DELETE(self):  # noqa: N802 - its library's name
+        if "delete" in self.refuses:
+            self._answer(*self.error)
+        elif self.keeps:
+            self._answer(204, b"")
+        else:
+            super().do_DELETE()
+
+    def objects_to_read(self):
+        return self.server.objects.before(self.read_behind)
+
+    def objects_to_list(self):
+        found = self.server.objects.before(self.list_behind)
+        later = sorted(key for key in found if key > self.query.get("continuation-token", ""))
+        most = int(self.query["max-keys"])
+        if self.cut and len(later) > most:
+            for key in later[most - self.cut : most]:
+                del found[key]
+        return found

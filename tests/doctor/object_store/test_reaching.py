@@ -1,0 +1,74 @@
+"""Endpoints that do not answer, and clocks that are wrong."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tailrace.clock import SystemClock
+from tests.doctor.hosts import StoppedClock
+from tests.doctor.object_store.lying import LyingS3
+
+CHECK = "endpoint clock"
+
+
+def test_an_endpoint_that_nobody_listens_on_is_a_problem(examined):
+    server = LyingS3()
+    server._server.server_close()
+    found = examined(server)
+    assert {*found} == {"endpoint"}
+    assert found["endpoint"].severity == "problem"
+    assert found["endpoint"].what.endswith("does not answer at 127.0.0.1: connection refused.")
+    assert found["endpoint"].figures == {"addresses": 1, "answering": 0}
+
+
+def test_a_name_without_an_address_is_a_problem(examined, monkeypatch):
+    def unknown(*args, **kwargs):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    server = LyingS3()
+    server._server.server_close()
+    found = examined(server)["endpoint"]
+    assert found.what == "127.0.0.1 has no address: Name or service not known."
+
+
+def test_whatever_is_no_s3_server_is_a_problem(examined):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        server = LyingS3()
+        server._server.server_close()
+        server.url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        other.close()
+        assert examined(server)["endpoint"].severity == "problem"
+
+
+def test_clocks_that_agree_are_said_to(examined):
+    found = examined()[CHECK]
+    assert found.severity == "good"
+    assert abs(found.figures["ahead_s"]) < 5
+
+
+@pytest.mark.parametrize(
+    ("ahead", "severity", "said"),
+    [(60, "advice", "60 s ahead of ours"), (-60, "advice", "60 s behind ours"), (-3600, "problem", "3,600 s behind ours")],
+)  # fmt: skip
+def test_a_clock_that_is_wrong_is_named(examined, ahead, severity, said):
+    clock = SystemClock()
+    with LyingS3(ahead=ahead) as server:
+        found = examined(server, clock=clock)[CHECK]
+    assert found.severity == severity
+    assert abs(found.figures["ahead_s"] - ahead) < 5
+    assert said.split(" s ")[1] in found.what
+
+
+def test_our_own_clock_may_be_the_wrong_one(examined):
+    found = examined(clock=StoppedClock(wall_ns=10**18, step=0.001))[CHECK]
+    assert found.severity == "problem"
+    assert "ahead of ours" in found.what
+
+
+def test_a_server_that_tells_no_time_is_advice(examined):
+    found = examined(ahead=None)[CHECK]
+    assert found.severity == "advice"
+    assert found.what == "The server does not say what time it has."
