@@ -11,9 +11,14 @@ from tests.system.collector import until
 from tests.traffic.grow import Growth, Style, tree
 
 IDLE_SECONDS = 0.1
+LOOK_SECONDS = 0.02
+LOOKS = 20
+"""So many answers of the daemon, and ten times as long, and it has looked at documents in between."""
 PATIENT = {"TAILRACE_LEDGER_REORDER_TIME": "1 h", "TAILRACE_HEARTBEAT_INTERVAL": "none"}
-"""What is waited for too long becomes a gap, and is healed when it comes, and a daemon that lives
+"""An event that is awaited too long becomes a gap, and is healed when it comes, and a daemon that lives
 long enough has heartbeats: on a busy machine both would depend on how fast a trace grew."""
+OFTEN = '[store]\ncommit_interval = "100 ms"\n'
+"""So of a short life, too, a part is in the table when it is killed."""
 
 
 class Case(NamedTuple):
@@ -42,9 +47,13 @@ idle_interval = "{IDLE_SECONDS} s"
         self.life = None
         self.growth = Growth(source, directory, seed, case.style, second=second, seen=self.seen)
         self.final = {}
-        """What lay there in the end."""
+        """The content in the end."""
         self.read_at = None
         """Since when all is read, while documents are waited for."""
+        self.answers = 0
+        """How often the daemon has said so: a daemon that a busy machine does not let run answers nothing."""
+        self.looks_at = 0.0
+        """When the daemon is asked again: to ask it costs more than what it does meanwhile."""
         self.looked_at = {}
         """Documents that have been looked at since they were written."""
 
@@ -63,14 +72,18 @@ idle_interval = "{IDLE_SECONDS} s"
         """Whether all that was written to streams so far is read, and documents, of which no figure
         tells, have been looked at since."""
         self.life.start()
+        if time.monotonic() < self.looks_at:
+            return False
+        self.looks_at = time.monotonic() + LOOK_SECONDS
         if self.status["received_bytes"] < self.size(incarnations):
             self.read_at = None
             return False
         documents = incarnations[-1].documents
         if documents != self.looked_at:
             if self.read_at is None:
-                self.read_at = time.monotonic()
-            if time.monotonic() - self.read_at < 10 * IDLE_SECONDS:
+                self.read_at, self.answers = time.monotonic(), 0
+            self.answers += 1
+            if time.monotonic() - self.read_at < 10 * IDLE_SECONDS or self.answers < LOOKS:
                 return False
             self.looked_at = documents
         self.read_at = None
@@ -107,7 +120,7 @@ class Life:
         self.random = random.Random(seed)
         self.traces = traces
         config = "".join(trace.config for trace in traces)
-        self.collector = collectors(sources=config, environ=PATIENT).start()
+        self.collector = collectors(sources=config, environ=PATIENT, more=OFTEN).start()
         for trace in traces:
             trace.life = self
 
@@ -116,6 +129,8 @@ class Life:
         growing = self.traces
         while growing:
             growing = [trace for trace in growing if trace.growth.step()]
+            if all(trace.growth.waits for trace in growing):
+                time.sleep(LOOK_SECONDS)
             self.pause()
         self.start()
         for trace in self.traces:
@@ -124,7 +139,7 @@ class Life:
     def pause(self):
         chance = self.random.random()
         # While documents are waited for there is no kill: it would begin the wait again.
-        if chance < 0.01 and all(trace.read_at is None for trace in self.traces):
+        if chance < 0.02 and all(trace.read_at is None for trace in self.traces):
             self.collector.kill()
             if self.random.random() < 0.5:
                 return  # the traces grow on while nobody looks

@@ -2,6 +2,7 @@
  *
  *     TAILRACE_FAULT_PATH    a file's path must contain this, or nothing happens to it
  *     TAILRACE_FAULT_SYNC    while this file exists, fsync, fdatasync and syncfs fail with EIO
+ *     TAILRACE_FAULT_WAIT    while this file exists, they wait
  *     TAILRACE_FAULT_SPACE   while this file exists, writing and preallocating fail with ENOSPC
  *
  * A sync that fails does nothing, so what it was for is in the page cache only; a write that
@@ -55,7 +56,21 @@ static int failing(const char *variable, int fd)
         return real arguments;                                    \
     }
 
-#define FAILS_TO_SYNC(name) FAILS("TAILRACE_FAULT_SYNC", EIO, int, name, (int fd), (fd))
+#define FAILS_TO_SYNC(name)                                       \
+    int name(int fd)                                              \
+    {                                                             \
+        static int (*real)(int);                                  \
+        if (!real)                                                \
+            *(void **)&real = dlsym(RTLD_NEXT, #name);            \
+        while (failing("TAILRACE_FAULT_WAIT", fd))                \
+            usleep(5000);                                         \
+        if (failing("TAILRACE_FAULT_SYNC", fd)) {                 \
+            errno = EIO;                                          \
+            return -1;                                            \
+        }                                                         \
+        return real(fd);                                          \
+    }
+
 #define FAILS_TO_WRITE(name, parameters, arguments) \
     FAILS("TAILRACE_FAULT_SPACE", ENOSPC, ssize_t, name, parameters, arguments)
 

@@ -3,7 +3,8 @@
     def test_something(failing_disk):
         process = subprocess.Popen(command, env=os.environ | failing_disk.environment("/spool/"))
         failing_disk.sync_fails()     # from now on fsync, fdatasync and syncfs give EIO ...
-        failing_disk.no_room()        # ... and write, pwrite and fallocate ENOSPC
+        failing_disk.sync_waits()     # ... or do not return,
+        failing_disk.no_room()        # ... and write, pwrite and fallocate give ENOSPC
         failing_disk.works()
 
 `environment` names the files meant by a part of their paths. Only libc's functions are caught,
@@ -56,6 +57,7 @@ class FailingDisk:
     def __init__(self, library: Path, directory: Path) -> None:
         self._library = library
         self._sync = directory / "sync_fails"
+        self._wait = directory / "sync_waits"
         self._space = directory / "no_room"
 
     def environment(self, path_part: str) -> dict[str, str]:
@@ -64,15 +66,20 @@ class FailingDisk:
             "LD_PRELOAD": str(self._library),
             "TAILRACE_FAULT_PATH": path_part,
             "TAILRACE_FAULT_SYNC": str(self._sync),
+            "TAILRACE_FAULT_WAIT": str(self._wait),
             "TAILRACE_FAULT_SPACE": str(self._space),
         }
 
     def sync_fails(self) -> None:
         self._sync.touch()
 
+    def sync_waits(self) -> None:
+        self._wait.touch()
+
     def no_room(self) -> None:
         self._space.touch()
 
     def works(self) -> None:
         self._sync.unlink(missing_ok=True)
+        self._wait.unlink(missing_ok=True)
         self._space.unlink(missing_ok=True)

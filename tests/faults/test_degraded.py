@@ -25,7 +25,7 @@ def send(collector, first, count):
 
 
 def stored(collector):
-    return sorted(row["seq"] for row in collector.rows() if row["kind"] == "span")
+    return sorted(row["seq"] for row in collector.rows(["seq", "kind"]) if row["kind"] == "span")
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ commit_rows = 5000
 
 
 class SpoolReader:
-    """What the spool holds, gathered between the lives of the daemon."""
+    """The spool's content, gathered between the lives of the daemon."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -83,14 +83,17 @@ class SpoolReader:
         return data[at:]
 
 
-def kill_often(collectors, kills, *, tcp, udp, seed):
-    tcp_port = free_ports(socket.SOCK_STREAM, 1)[0]
-    udp_port = free_ports(socket.SOCK_DGRAM, 1)[0]
-    sources = (
+def sources(tcp_port, udp_port):
+    return (
         f'[sources.tcp]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:{tcp_port}"\n'
         f'[sources.udp]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:{udp_port}"\n'
     )
-    collector = collectors(sources=sources, more=MORE)
+
+
+def kill_often(collectors, kills, *, tcp, udp, seed):
+    tcp_port = free_ports(socket.SOCK_STREAM, 1)[0]
+    udp_port = free_ports(socket.SOCK_DGRAM, 1)[0]
+    collector = collectors(sources=sources(tcp_port, udp_port), more=MORE)
     spool = SpoolReader(collector.store / "spool")
     rng = random.Random(seed)
     producers = [TcpProducer(("127.0.0.1", tcp_port), n, seed=seed) for n in range(tcp)]
@@ -150,7 +153,7 @@ def check(rows, spool, producers):
 
 @pytest.mark.parametrize("seed", [1])
 def test_what_reached_the_spool_is_in_the_table_exactly_once(collectors, seed):
-    check(*kill_often(collectors, 4, tcp=20, udp=4, seed=seed))
+    check(*kill_often(collectors, 4, tcp=6, udp=2, seed=seed))
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def killed_at(tmp_path):
 
 
 def versions(store):
-    """Of the table and of the newest decoder state."""
+    """The versions of the table and of the newest decoder state."""
     newest = Checkpoints(store / "spool").newest(2**64 - 1)
     return schema_of(DeltaTable(str(store / "events"))), version_of(newest.state)
 

@@ -12,7 +12,7 @@ from tests.faults.test_kill import MORE, SpoolReader, check
 from tests.system.producers import TcpProducer, UdpProducer, free_ports
 
 
-def cut_often(collectors, fs, cuts, seed):
+def cut_often(collectors, fs, cuts, seed, *, tcp, udp):
     tcp_port = free_ports(socket.SOCK_STREAM, 1)[0]
     udp_port = free_ports(socket.SOCK_DGRAM, 1)[0]
     sources = (
@@ -23,8 +23,8 @@ def cut_often(collectors, fs, cuts, seed):
     collector.store = fs.path / "store"
     spool = SpoolReader(collector.store / "spool")
     rng = random.Random(seed)
-    producers = [TcpProducer(("127.0.0.1", tcp_port), n, seed=seed) for n in range(10)]
-    producers += [UdpProducer(("127.0.0.1", udp_port), 1000 + n, seed=seed) for n in range(3)]
+    producers = [TcpProducer(("127.0.0.1", tcp_port), n, seed=seed) for n in range(tcp)]
+    producers += [UdpProducer(("127.0.0.1", udp_port), 1000 + n, seed=seed) for n in range(udp)]
     try:
         collector.start()
         for producer in producers:
@@ -56,9 +56,9 @@ def cut_often(collectors, fs, cuts, seed):
 
 
 def test_a_power_cut_loses_nothing_that_was_synced(loopfs, collectors):
-    cut_often(collectors, loopfs, 3, seed=1)
+    cut_often(collectors, loopfs, 3, seed=1, tcp=4, udp=2)
 
 
 @pytest.mark.slow
 def test_many_power_cuts_lose_nothing_that_was_synced(loopfs, collectors):
-    cut_often(collectors, loopfs, 25, seed=2)
+    cut_often(collectors, loopfs, 25, seed=2, tcp=10, udp=3)

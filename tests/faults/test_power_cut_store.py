@@ -124,7 +124,7 @@ def test_no_acknowledged_row_is_lost_over_many_cuts(loopfs, seed, with_upkeep):
 
 
 def test_the_same_cut_takes_acknowledged_rows_from_a_writer_that_never_syncs(loopfs):
-    """That these tests can fail."""
+    """Show that these tests can fail."""
     acknowledged, kept = 0, 0
     for trial in range(3):
         store = loopfs.path / f"store-{trial}"

@@ -1,4 +1,4 @@
-"""What a service manager's watchdog is told while a disk does not answer, and while it is full."""
+"""Test what a service manager's watchdog is told while a disk does not answer, and while it is full."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 import tailrace
+from tailrace.kernels import VARIABLE
 from tests.program.forked import Forked
 
 COMMAND = [sys.executable, "-m", "tailrace"]
@@ -31,11 +32,41 @@ _OWN = {"preexec_fn", "shell", "user", "group", "extra_groups", "umask", "proces
 _INTERPRETER = ("COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TAILRACE_KERNELS")
 """Beginnings of the names of variables that only a new interpreter, or the import of the program, obeys."""
 
+_AS_SYSTEMD_HANDS_THEM = """
+import fcntl, os, sys
+given = [int(number) for number in os.environ.pop("HANDED").split()]
+apart = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in given]
+for fd in given:
+    os.close(fd)
+for number, fd in enumerate(apart, 3):
+    os.dup2(fd, number)
+os.environ["LISTEN_PID"] = os.environ["WATCHDOG_PID"] = str(os.getpid())
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
-def start(command, *, executable=False, **options):
-    """Start a command, and return its Popen."""
-    forked = not executable and command[:3] == COMMAND and _can_be_forked(options)
-    return (Forked if forked else subprocess.Popen)(command, **options)
+
+def environment():
+    """Return the environment without settings of Tailrace. Which kernels run is none: who tests without kernels starts
+    commands without kernels, and a command with other kernels than this process cannot be forked."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name == VARIABLE or not name.startswith("TAILRACE_")
+    }
+
+
+def start(command, *, executable=False, handed=None, **options):
+    """Start a command, and return its Popen. `handed` are descriptors that a service manager hands it."""
+    if not executable and command[:3] == COMMAND and _can_be_forked(options):
+        return Forked(command, handed=handed, **options)
+    if handed is not None:
+        options["env"] = {
+            **(options.get("env") or os.environ),
+            "HANDED": " ".join(map(str, handed)),
+        }
+        options["pass_fds"] = handed
+        command = [sys.executable, "-c", _AS_SYSTEMD_HANDS_THEM, *command]
+    return subprocess.Popen(command, **options)
 
 
 def run(command, *, input=None, capture_output=False, timeout=None, check=False, **options):  # noqa: A002 - as subprocess.run

@@ -61,7 +61,12 @@ def _reap_orphans(whether):
 
 
 class Forked(subprocess.Popen):
-    """`[sys.executable, "-m", "tailrace", …]`, forked by the server."""
+    """`[sys.executable, "-m", "tailrace", …]`, forked by the server. `handed` are descriptors that it has as
+    3, 4, …, with its pid in the variables that name for whom they are: as a service manager hands them."""
+
+    def __init__(self, command, *, handed=None, **options):
+        self._handed = handed
+        super().__init__(command, **options)
 
     def _execute_child(
         self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags,
@@ -72,6 +77,10 @@ class Forked(subprocess.Popen):
         standard = [
             given if given != -1 else own for own, given in enumerate((p2cread, c2pwrite, errwrite))
         ]
+        more, numbers, pid_in = pass_fds, pass_fds, ()
+        if self._handed is not None:
+            more, numbers = self._handed, range(3, 3 + len(self._handed))
+            pid_in = ("LISTEN_PID", "WATCHDOG_PID")
         try:
             self.pid = server().fork(
                 {
@@ -79,9 +88,10 @@ class Forked(subprocess.Popen):
                     "environ": _text(os.environ if env is None else env),
                     "directory": os.fsdecode(Path.cwd() if cwd is None else Path(cwd).absolute()),
                     "session": bool(start_new_session),
-                    "numbers": [0, 1, 2, *pass_fds],
+                    "pid_in": pid_in,
+                    "numbers": [0, 1, 2, *numbers],
                 },
-                [*standard, *pass_fds],
+                [*standard, *more],
             )
             self._child_created = True
         finally:

@@ -27,7 +27,7 @@ from coverage import Coverage
 import tailrace.cli
 
 WITHOUT = ("tailrace.reading", "tailrace.query.commits", "tailrace.__main__")
-"""What imports pyarrow, which starts threads that do not survive a fork."""
+"""Modules that import pyarrow, which starts threads that do not survive a fork."""
 DESCRIPTORS = 64
 
 
@@ -97,6 +97,7 @@ def become(request, descriptors):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["environ"])
+    os.environ.update(dict.fromkeys(request["pid_in"], str(os.getpid())))
     os.chdir(request["directory"])
     _open_standard_streams()
     sys.argv = ["tailrace", *request["arguments"]]

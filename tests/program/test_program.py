@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import COMMAND, TRUE, run, start
+from tests.program import COMMAND, TRUE, environment, run, start
 from tests.program.forked import Forked
 from tests.system.collector import until
 
@@ -67,6 +67,26 @@ def test_it_holds_the_descriptors_that_were_passed_and_no_others(executable, tmp
     assert len(held) == 4, held
 
 
+def test_it_has_first_what_a_service_manager_hands_it(executable, tmp_path):
+    """The variables have its pid, too; see tests/system/test_service_manager.py."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    (tmp_path / "other").mkdir()
+    paths = [tmp_path / "other", tmp_path]
+    handed = [os.open(path, os.O_RDONLY) for path in paths]
+    try:
+        with start([*COMMAND, "check", fifo], executable=executable, handed=handed) as process:
+            writer = os.open(fifo, os.O_WRONLY)  # waits until the process opens it
+            until(lambda: str(fifo) in _held(process).values(), "the process to read")
+            held = _held(process)
+            os.close(writer)
+    finally:
+        for each in handed:
+            os.close(each)
+    assert [held.pop(number) for number in (3, 4)] == list(map(str, paths))
+    assert len(held) == 4, held
+
+
 def _held(process):
     """Return what each descriptor of a process is of, by number."""
     descriptors = Path(f"/proc/{process.pid}/fd").iterdir()
@@ -119,5 +139,9 @@ def test_only_what_a_new_interpreter_need_not_obey_is_forked(monkeypatch, tmp_pa
         if name == "TAILRACE_KERNELS":
             value = "" if os.environ.get(name) == "off" else "off"
         assert not forked(env=os.environ | {name: value}, stderr=subprocess.DEVNULL), name
+    monkeypatch.setenv("TAILRACE_STORE_PATH", "x")
+    monkeypatch.setenv("TAILRACE_KERNELS", "require")  # as in CI
+    assert "TAILRACE_STORE_PATH" not in environment()
+    assert forked(env=environment())
     monkeypatch.setenv(TRUE, "1")
     assert not forked()

@@ -1,4 +1,4 @@
-"""What must be true of the collector itself once all is over.
+"""Check what must be true of the collector itself once all is over.
 
 - The log alone decides the rows: an ingest that reads the whole log at once, without kills and
   checkpoints, makes the rows that the table has, but for begins whose spans the table has. One seed in `REPLAY_EVERY` is read again.

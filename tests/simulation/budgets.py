@@ -1,4 +1,4 @@
-"""What the ingest holds: at every step no more than its budgets."""
+"""Check what the ingest holds: at every step no more than its budgets."""
 
 from __future__ import annotations
 

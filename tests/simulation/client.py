@@ -232,7 +232,7 @@ class Client:
 
     @property
     def refused(self) -> int:
-        """Return how many events the client did not take at all. Of others that it loses, it says that they
+        """Return how many events the client did not take at all. It says of others that it loses that they
         are not delivered."""
         return sum(n for why, n in self.emitter.discarded.items() if why not in LOST)
 
@@ -245,7 +245,7 @@ def clients_in(
     world's."""
     time = ProgramsTime(world, times)
     chance = world.random("client")
-    own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1)
+    own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1, environ={})
     host = SimpleNamespace(gethostname=lambda: "host")  # a trace is the same on every machine
     modules = [
         getattr(tailrace_client, name)

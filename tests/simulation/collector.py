@@ -33,7 +33,7 @@ RESTART = 500 * MS
 """How long a service manager waits before it starts a process again that has failed."""
 STOP_MOST = 100 * SECOND
 MOVE_AWAY = "or move it away to begin a new one"
-"""What a start says that is refused for good."""
+"""The message of a start that is refused for good."""
 
 
 class Collector:
@@ -54,7 +54,7 @@ class Collector:
         self.dropped = 0
         """Datagrams that the kernel dropped, in all lives."""
         self.failures: list[Exception] = []
-        """What ended a process that nobody had ended."""
+        """The error that ended a process that nobody had ended."""
         self.rotten: list[str] = []
         """The files of which bytes have rotten."""
         self.moved_away: list[int] = []

@@ -1,4 +1,4 @@
-"""What the ledger says that it holds, counted anew: marks, ranges, streams, and places by session.
+"""Count anew what the ledger says that it holds: marks, ranges, streams, and places by session.
 
 Budgets and shares of places are reckoned with these figures. A figure that is too low lets sessions hold more
 than they may, and a figure that is too high makes them give up what there is room for.

@@ -172,7 +172,7 @@ class Disk:
         self._locked: dict[int, Inode] = {}
         self._last = 100
 
-    # What happens to the machine
+    # Accidents of the machine
 
     def empty(self) -> None:
         """Have room again."""
@@ -213,7 +213,7 @@ class Disk:
         self._names.change({path: None for path in self.paths() if path.parent == directory})
         self._names.sync(directory)
 
-    # What the process asks for (see `Files`)
+    # Calls of the process (see `Files`)
 
     def open(
         self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
@@ -242,6 +242,9 @@ class Disk:
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
         return bytes(self._inode(fd).data[offset : offset + size])
+
+    def written(self, fd: int) -> list[tuple[int, int]]:
+        return [(0, len(self._inode(fd).data.rstrip(b"\0")))]
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         inode, data = self._inode(fd), bytes(data)

@@ -11,7 +11,7 @@ from tests.simulation.disk import Crash
 from tests.simulation.world import MS, SECOND, World
 
 WORK = 2 * MS
-"""What a blocking call takes at most, usually."""
+"""The time that a blocking call usually takes at most."""
 SLOW, SLOW_SHARE = 500 * MS, 0.01
 
 

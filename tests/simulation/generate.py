@@ -1,6 +1,6 @@
 """Makes a scenario of a seed. Each seed switches some kinds of faults off (swarm testing).
 
-Of programs at one address the collector cannot tell some things (ARCHITECTURE.md, "Blind spots"; `excluded/`
+The collector cannot tell some things of programs at one address (ARCHITECTURE.md, "Blind spots"; `excluded/`
 has the shortest scenario of each):
 
 - Whose an event is that comes later than the two programs' beginnings are apart, or later than the collector

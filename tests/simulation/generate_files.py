@@ -68,7 +68,7 @@ def _spared(made: list[facts.Fact]) -> list[facts.Fact]:
 
 
 class _Swarm:
-    """What may happen in one scenario: each kind of change is left out of some scenarios."""
+    """The changes that may happen in one scenario: each kind of change is left out of some scenarios."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

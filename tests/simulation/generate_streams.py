@@ -11,7 +11,7 @@ from tests.simulation.facts import Scenario
 from tests.simulation.world import MS, SECOND
 
 SHARE = 0.06
-"""Of the seeds."""
+"""The share of the seeds."""
 PROGRAMS = 3
 BUFFERS = [2**15, 2**20]
 """A client forgets in a small one what no answer has settled."""

@@ -1,6 +1,6 @@
 """Draws what happens on the wire: programs without a client, peers that vanish, and clocks that are set.
 
-What nobody can tell is left out (ARCHITECTURE.md, "Blind spots"): of JETS in datagrams, lines that are later
+Things that nobody can tell are left out (ARCHITECTURE.md, "Blind spots"): of JETS in datagrams, lines that are later
 than the next life's header. So a program at the address of another begins after `APART`. Heph behind noise on a
 connection that its program finds broken may come to light once all is over: there is no noise. A program at the address of another is silent for `QUIET` after its header, which arrives, since the
 collector and its disk do not fail then.

@@ -1,4 +1,4 @@
-"""What a client believes to be delivered, held against the answers that it got: no more than these said."""
+"""A client's belief of what is delivered, held against the answers that it got: no more than these said."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NOISE = (
 
 @dataclass
 class Life:
-    """What was written between two headers."""
+    """The lines between two headers."""
 
     number: int
     emitted: Counter[str] = field(default_factory=Counter)

@@ -55,7 +55,7 @@ class Begun(NamedTuple):
     """A session's beginning."""
 
     wall: int
-    """What the wall clock showed (Unix ns)."""
+    """The time that the wall clock showed (Unix ns)."""
     age: int
     """How old the world was (ns)."""
     format: str
@@ -63,7 +63,7 @@ class Begun(NamedTuple):
 
 
 class Book:
-    """What collectors took in, for the oracle: of the spool in being."""
+    """The bytes that collectors took in, for the oracle: of the spool in being."""
 
     def __init__(self) -> None:
         self.begin_anew()
@@ -71,7 +71,7 @@ class Book:
     def begin_anew(self) -> None:
         """Know nothing: there is another spool."""
         self.entries: dict[int, Entry] = {}
-        """What was on disk and read from there, by position."""
+        """Bytes that were on disk and read from there, by position."""
         self.opened: dict[int, Begun] = {}
         """By session."""
         self.names: dict[str, int] = {}
@@ -82,7 +82,7 @@ class Book:
 
 @dataclass
 class Machine:
-    """What outlives a process."""
+    """The things that outlive a process."""
 
     disk: Disk
     clock: HostClock
@@ -337,7 +337,7 @@ class Life:
         yield from self.loops.decoding.reached(self.loops.left)
         intakes = {name: self._intake_of_files(name, files, ahead) for name in files.formats}
         driver, gate = self._driver, self.loops.gate
-        host = Host(self._clock, lambda: gate.closed, lambda: driver.works_again, driver.attempt)
+        host = Host(self._clock, lambda: gate.behind, lambda: driver.works_again, driver.attempt)
         self.tail = Tail(self._world, files, intakes, host)
 
     def _intake_of_files(self, name: str, files: FilesAround, ahead: Ahead) -> FilesIntake:
@@ -376,14 +376,14 @@ class Life:
         book.opened[number] = Begun(wall, age, info.format, info.ledger)
         book.names[info.session] = number
 
-    def _room(self) -> Steps[None]:
-        while self.loops.gate.closed:
+    def _room(self, closed: Callable[[], bool]) -> Steps[None]:
+        while closed():
             yield Wait(flag=self.loops.gate.opened)
 
     def _receive(self, name: str, source: UdpSource) -> Steps[None]:
         """Receive datagrams (see `UdpSource.run`)."""
         while not self._stopping and self._sources.get(name) is source:
-            yield from self._room()
+            yield from self._room(lambda: self.loops.gate.shut)
             socket = self._sockets.get(name)
             if socket is None:
                 return
@@ -415,14 +415,14 @@ class Life:
     def _serve(self, served: Served, stream: Stream, source: ConnectionSource) -> Steps[None]:
         """Take in what comes on a connection (see `ConnectionSource._receive`)."""
         intake = self._intakes[STREAM_SOURCES[stream.connection.target]]
-        with served.answering(lambda: self._driver.drive(self._send_rest(served))):
-            ended = None
-            while ended is None and served in self._connections:
-                yield from self._room()
-                yield Wait(flag=stream.readable)
-                yield Wait(SOON)
-                if served in self._connections:
-                    ended = source.take_in(served, intake)
+        served.answer(lambda: self._driver.drive(self._send_rest(served)))
+        ended = None
+        while ended is None and served in self._connections:
+            yield Wait(flag=stream.readable)
+            yield from self._room(lambda: self.loops.gate.closed)
+            yield Wait(SOON)
+            if served in self._connections:
+                ended = source.take_in(served, intake)
         self._over(served, ended, source)
 
     def _send_rest(self, served: Served) -> Steps[None]:

@@ -31,7 +31,7 @@ SOURCES = {"tailrace": "collector", "tailrace_client": "clients/python/src"}
 
 class Mutant(msgspec.Struct, kw_only=True, omit_defaults=True):
     name: str
-    """What mutmut calls it."""
+    """The name that mutmut gives it."""
     file: str
     mended: str
     """A piece of the file, which is there once."""
@@ -116,12 +116,12 @@ _HEAD = ["| mutant | change | killed by | CPU s |", "|---|---|---|---|"]
 _DRAWN = [
     "mutmut 3.8.1 made all mutants of each area, and ran them against the tests of the area (`tests/MUTANTS.md`), none of which",
     "is a test of the simulator: 2326 of the ledger, 398 of announced sessions and answers, 778 of the client's queue and session,",
-    'and 160 of 725 of recovery (`make mutants ARGS="recovery --drawn 0-160 --seed 1"`). What lived was shuffled',
+    'and 160 of 725 of recovery (`make mutants ARGS="recovery --drawn 0-160 --seed 1"`). Survivors were shuffled',
     "(`random.Random(1)`, the names in order), and judged in that order: 42 places of 132 of the ledger, 41 of 48 of announced",
     "sessions, all of the client and of recovery. Left out was what changes nothing that anybody could see, by plain reading",
     "(below, but for what is in `tests/MUTANTS.md` and for words), and what the wider tests kill: most of `tests/ingest`, with 8",
-    "examples, for ledger and answers; `test_link`, `test_sender`, `test_emitter` and `test_process` for the client. Of recovery,",
-    "what no test of the group reaches (replay) fails at each start, and `tests/system` starts; it was not run against these mutants.",
+    "examples, for ledger and answers; `test_link`, `test_sender`, `test_emitter` and `test_process` for the client. The part of",
+    "recovery that no test of the group reaches (replay) fails at each start, and `tests/system` starts; it was not run against these mutants.",
     "All that was left is here: more than twenty.",
     "The model of the table stands in for the store's recovery (`store/recovery.py`), which is not played.",
 ]

@@ -1,4 +1,4 @@
-"""What must be true after a play. Shares no code with the ledger or the client.
+"""Check what must be true after a play. Shares no code with the ledger or the client.
 
 Left out is what no collector can tell (ARCHITECTURE.md, "Blind spots"): the tail of a program that did
 not end in order. For programs at one address, the generator leaves out the rest.
@@ -184,8 +184,8 @@ class Uncounted:
     those that had a gap without an announcement, or began before it. The collector does not say that it forgot a
     connection of a program without a client.
 
-    Of a stream that begins before the wrap of its counter and whose first event did not arrive, nobody
-    can tell where it began (ARCHITECTURE.md, "Blind spots")."""
+    Nobody can tell where a stream began that begins before the wrap of its counter and whose first
+    event did not arrive (ARCHITECTURE.md, "Blind spots")."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class Uncounted:
 
 
 class Gaps:
-    """What the rows of gaps and heals say, all in all."""
+    """Return what the rows of gaps and heals say, all in all."""
 
     def __init__(
         self, play: Play, rows: list[dict[str, Any]], programs: dict[str, set[int]]

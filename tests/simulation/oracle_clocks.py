@@ -1,4 +1,4 @@
-"""What must be true of times, however clocks are set.
+"""Check what must be true of times, however clocks are set.
 
 - The log's time never goes back.
 - A session's first row has the time that the collector's wall clock showed, but for what is too little to be

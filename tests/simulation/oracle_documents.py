@@ -1,6 +1,6 @@
-"""What must be true of the documents beside files after a play.
+"""Check what must be true of the documents beside files after a play.
 
-- What the last program wrote beside its file is told in the file's session, if it stood there for `STAY` while
+- The last program's document beside its file is told in the file's session, if it stood there for `STAY` while
   the collector could work and the session was open.
 - No name is told that was never written beside a session's file. (It may be the next program's, if that began at
   the same path: ARCHITECTURE.md, "Blind spots".)

@@ -1,7 +1,7 @@
-"""What must be true of files after a play. Shares no code with the tail or the decoders.
+"""Check what must be true of files after a play. Shares no code with the tail or the decoders.
 
 A record that stood in its file for `STAY`, while the collector was there and could work, is stored. Records
-that stood for a shorter time may be stored. What is lost is named if the system ever told the collector
+that stood for a shorter time may be stored. A loss is named if the system ever told the collector
 that the bytes were there, unless the collector was killed since. When it was said that a process is gone is
 known only where nobody sets the collector's clock.
 """
@@ -50,7 +50,7 @@ class Session:
     stored: set[int] = field(default_factory=set)
     """Numbers of its records."""
     gaps: list[Row] = field(default_factory=list)
-    """What the rows of gaps say, with their name as `reason`."""
+    """Return what the rows of gaps say, with their name as `reason`."""
     rests: list[tuple[int, Row]] = field(default_factory=list)
     """When (age, ns) what was said of its rest."""
     opened: int = 0
@@ -327,7 +327,7 @@ def _check_course(play: Play, file: File, session: Session) -> None:
 
 
 def _check_missing(file: File, session: Session) -> None:
-    """What the formats themselves count is counted; no end is missed that was read."""
+    """Things that the formats themselves count are counted; no end is missed that was read."""
     trace = file.trace
     whole = trace.ended and (
         session.close is None or session.close["file"]["size"] == len(trace.content)

@@ -1,4 +1,4 @@
-"""What must be true of JETS: its lines have no numbers, but ids, references and totals.
+"""Check what must be true of JETS: its lines have no numbers, but ids, references and totals.
 
 - A run is of one life of a program, and a life is one run, unless its session ended, or its header or a copy of
   it came late, which looks like another life's (ARCHITECTURE.md, "Blind spots").
@@ -75,7 +75,7 @@ def stored(play: Play) -> Counter[str]:
 
 
 class Run:
-    """What is stored of one life."""
+    """The stored records of one life."""
 
     def __init__(self, of_: Of, life: Life, rows: list[Row]) -> None:
         self._of = of_

@@ -1,4 +1,4 @@
-"""What must be true of the bytes of programs without a client: what the collector took in whole is stored, and
+"""Check what must be true of the bytes of programs without a client: what the collector took in whole is stored, and
 what cannot be read is in the quarantine, to the byte."""
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def check(play: Play) -> None:
 
 
 class Taken(NamedTuple):
-    """What the collector took in of a session."""
+    """The bytes of a session that the collector took in."""
 
     parts: list[Part]
     copies: list[Part]
-    """What may be taken for a copy or for more of the same, since the session gave up what it knew of copies."""
+    """Bytes that may be taken for a copy or for more of the same, since the session gave up what it knew of copies."""
 
 
 def taken(play: Play) -> dict[int, Taken]:

@@ -38,7 +38,7 @@ TORN = 9
 
 @dataclass
 class Program:
-    """What one program emitted, and what its client told it.
+    """The events of one program, and what its client told it.
 
     `delivered` are the events that the program had emitted when it asked whether all was delivered, and the
     client last said so; `excused`: how many events the client had refused to take by then."""
@@ -54,7 +54,7 @@ class Program:
     """Whether the program was killed, or has ended in order."""
     client: Client | None = None
     producer: Producer | None = None
-    """What lives without a client."""
+    """Programs that live without a client."""
     time: HostTime | None = None
     """The clocks of its host."""
     began: int = 0

@@ -43,7 +43,7 @@ def is_read(seed: int) -> bool:
 
 
 class Rows:
-    """What rows say of events, without views."""
+    """Return what rows say of events, without views."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
@@ -239,7 +239,7 @@ class Reader:
         return lacks, left
 
     def _check_sums(self, known: Rows) -> None:
-        """What programs lack is what the view of streams says that they lack. If a session was forgotten, the next
+        """Programs lack exactly what the view of streams says. If a session was forgotten, the next
         one of its program misses what the forgotten one has. A forgotten gap stays though its events come
         (ARCHITECTURE.md, "Blind spots")."""
         missing: defaultdict[int, int] = defaultdict(int)

@@ -48,7 +48,7 @@ class Gap(NamedTuple):
 
 
 class Facts:
-    """What a play's world knows of losses."""
+    """The losses that a play's world knows of."""
 
     def __init__(self, play: Play) -> None:
         watch = play.watch

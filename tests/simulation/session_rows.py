@@ -1,4 +1,4 @@
-"""What the rows of sessions say: how each began and ended is true, and said in the words that are known."""
+"""Check what the rows of sessions say: how each began and ended is true, and said in the words that are known."""
 
 from __future__ import annotations
 

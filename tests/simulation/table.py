@@ -88,4 +88,4 @@ class Quarantine:
         return True
 
     def sync(self) -> None:
-        """What is here stays here."""
+        """Files stay here."""

@@ -24,17 +24,17 @@ OTHERS, FULL = MS // 10, 10 * MS
 """How long others have their turn, and how long a full disk is waited for."""
 REST = 20.0
 PLACE = "/traces"
-"""What stands in the log for the tree's directory, whose own name is another in each run."""
+"""The text in the log for the tree's directory, whose own name is another in each run."""
 
 
 class FilesAround(NamedTuple):
-    """What a collector follows in every life."""
+    """The paths that a collector follows in every life."""
 
     tree: Tree
     formats: list[str]
     config: facts.Files
     digest: hashlib.blake2b
-    """Of all that is handed on."""
+    """The share of all that is handed on."""
 
 
 class Intake(intakes.Intake):
@@ -80,7 +80,7 @@ class Intake(intakes.Intake):
 
 
 class Host(NamedTuple):
-    """What a life of the collector has for its sources of files."""
+    """The things that a life of the collector has for its sources of files."""
 
     clock: Clock
     is_full: Callable[[], bool]

@@ -1,4 +1,4 @@
-"""What seeds reach is told by branch."""
+"""Tell by branch what seeds reach."""
 
 from __future__ import annotations
 

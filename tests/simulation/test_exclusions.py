@@ -1,4 +1,4 @@
-"""What the simulator lets pass, each with the shortest scenario that shows why nobody can tell it. The rows are
+"""Things that the simulator lets pass, each with the shortest scenario that shows why nobody can tell it. The rows are
 those of ARCHITECTURE.md, "Blind spots".
 
 The generator draws no scenario of a kind that is named here. The oracle excuses the others by itself.
@@ -94,7 +94,7 @@ WRAPS = scenario(
 
 
 def test_a_stream_whose_first_event_is_beyond_the_wrap_begins_at_0():
-    """Blind spot: "What came before the first event of a stream"."""
+    """Blind spot: "what came before a stream's first event"."""
     assert judge(WRAPS).kind is None
     play = Play(WRAPS)
     play.run()

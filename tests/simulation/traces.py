@@ -1,4 +1,4 @@
-"""What programs write to files: traces of three formats, record by record, and where each record lies.
+"""The files that programs write: traces of three formats, record by record, and where each record lies.
 
 Each record says which trace it is of and which number it has, in a way that is in its row, too.
 """
@@ -24,7 +24,7 @@ class Piece(NamedTuple):
     begin: int
     end: int
     number: int | None
-    """Of the record; None for bytes that are none."""
+    """The number of the record; None for bytes that are no record."""
 
 
 class Trace(ABC):

@@ -64,7 +64,7 @@ class Tree:
     def close(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
 
-    # What programs do
+    # Calls of programs
 
     def create(self, path: Path) -> int:
         """Make a file with its directories; return a descriptor to append to the file."""
@@ -141,7 +141,7 @@ class Tree:
 
         self._world.after(PATIENCE, late)
 
-    # What the collector asks
+    # Questions of the collector
 
     def _stat(self, path: str) -> os.stat_result:
         self._called()

@@ -17,7 +17,7 @@ from tests.simulation.violation import Violation
 
 class Verdict(NamedTuple):
     kind: str | None
-    """What went wrong, without numbers; None if nothing did."""
+    """Return what went wrong, without numbers; None if nothing did."""
     about: str
     age: int
     """How long the play took, in the world (ns)."""

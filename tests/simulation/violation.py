@@ -1,4 +1,4 @@
-"""What the oracle raises."""
+"""The error that the oracle raises."""
 
 from __future__ import annotations
 

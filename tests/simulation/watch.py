@@ -1,4 +1,4 @@
-"""What must be true at every step of a play: of the log, of each answer, of each commit, of a client's belief.
+"""Check what must be true at every step of a play: of the log, of each answer, of each commit, of a client's belief.
 
 The watch sees the bytes that clients send, the log that is synced, the answers, and the rows that are
 committed. It reads the bytes by itself (`words`).

@@ -1,4 +1,4 @@
-"""What programs without a client send, and a book of it: which bytes are which event.
+"""Send the bytes of programs without a client, and keep a book of them: which bytes are which event.
 
 A sender greets whoever it has reached (on a datagram socket: now and then), and keeps nothing: what does
 not get through is lost.

@@ -124,7 +124,7 @@ class World:
             if process.group is group:
                 process.kill()
 
-    # What a process calls
+    # Calls of a process
 
     @property
     def group(self) -> object:
@@ -159,7 +159,7 @@ class World:
         process.deadline = number
         process.pause()
 
-    # What the player calls
+    # Calls of the player
 
     def run(self, duration: int) -> None:
         """Let so many nanoseconds pass."""

@@ -35,13 +35,13 @@ class File:
     begun: int
     """When it was made (age, ns)."""
     raw: bytes = b""
-    """What is in the file."""
+    """The file's content."""
     held: bytes = b""
-    """What the program has not written yet."""
+    """The bytes that the program has not written yet."""
     given: int = 0
     """Bytes of content that are in `raw` or `held`."""
     members: list[tuple[int, int]] = field(default_factory=list)
-    """Of a file that its program packs: the ends of members, in the file and in the content."""
+    """For a file that its program packs: the ends of members, in the file and in the content."""
     readable: list[tuple[int, int]] = field(default_factory=list)
     """When (age, ns) how many bytes of content could be read."""
     alive: bool = True
@@ -66,7 +66,7 @@ class File:
 
 
 class Written(NamedTuple):
-    """Who wrote a document last, and when (age, ns)."""
+    """The program that wrote a document last, and when (age, ns)."""
 
     trace: int
     at: int

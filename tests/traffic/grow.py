@@ -45,10 +45,10 @@ Actions = Iterator[str]
 
 
 class Style(StrEnum):
-    """What happens to the streams."""
+    """Things that happen to the streams."""
 
     APPEND = "append"
-    """They grow. What is compressed already grows compressed."""
+    """They grow. Compressed files grow compressed."""
     MEMBERS = "members"
     """They are written as gzip members of whole lines; of the newest one, what comes after its last
     0x0a byte is on disk only with the next (DFTracer 2)."""
@@ -110,6 +110,11 @@ class Growth:
         self._runs = [_as_tree(source)] + ([] if second is None else [_as_tree(second)])
         self._actions = self._with_pauses(self._life())
 
+    @property
+    def waits(self) -> bool:
+        """Whether it does nothing before a follower has seen what there is."""
+        return self._waits
+
     def step(self) -> bool:
         """Do one thing; whether there is more to do. Nothing is done while a growth waits."""
         if self.done:
@@ -138,11 +143,11 @@ class Growth:
         self.done = True
 
     def written(self) -> list[Incarnation]:
-        """What there is to be read by now, in the order in which the incarnations began."""
+        """Return what there is to be read by now, in the order in which the incarnations began."""
         return [stream.incarnation() for stream in self._streams]
 
     def expected(self) -> list[Incarnation]:
-        """What has been there to be read when all is done."""
+        """Return what has been there to be read when all is done."""
         assert self.done, "it is still growing"
         return self.written()
 
@@ -348,7 +353,7 @@ def _is(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _early(document: bytes) -> list[bytes]:
-    """What libovni has written to stream.json before it writes the whole of it."""
+    """Return what libovni has written to stream.json before it writes the whole of it."""
     try:
         whole = json.loads(document)
         known = {key: whole["ovni"][key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}

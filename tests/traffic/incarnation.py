@@ -43,7 +43,7 @@ class Stream:
         return self._target / self.names[-1]
 
     def keep(self, old: Stream) -> None:
-        """What an earlier incarnation wrote is still there."""
+        """Bytes of an earlier incarnation are still there."""
         self.raw[:] = old.raw
 
     def write(self, data: bytes) -> None:

@@ -17,7 +17,7 @@ Quick producers (`quick`) send as their clocks go, run for a fraction of a secon
 after 100 to 300 ms: several runs fit into the time for which the collector waits. `clock` is how far
 (ns) the time has come; for other producers it stands still.
 
-What no collector can know from counters is left out, and this is the list:
+Things that no collector can know from counters are left out, and this is the list:
 
 - the last number of each stream of a run arrives, unless it is announced, and so does the first where
   that is not 0; of such a stream, a number before the wrap arrives first;
@@ -58,7 +58,7 @@ class Event(NamedTuple):
 
 
 class Book:
-    """What was sent, and what became of it."""
+    """The packets that were sent, and what became of them."""
 
     def __init__(self) -> None:
         self.sent: list[Event] = []
@@ -112,7 +112,7 @@ class Network:
         self._arrived: dict[tuple[int, int], list[int]] = {}
         self._firsts: dict[tuple[int, int], int] = {}
         self._finals: dict[tuple[int, int], int] = {}
-        """Of the runs that have said goodbye."""
+        """The runs that have said goodbye."""
         self._lost: list[_Packet] = []
         """Dropped packets of the run in being."""
 
@@ -131,7 +131,7 @@ class Network:
                     if self._announced and (again := self._again()):
                         yield again
                 if packet.opens and self._epochs:
-                    # What is still on its way arrives after it.
+                    # Packets that are still on their way arrive after it.
                     self._arrive(packet)
                     yield [packet.data]
                 else:
@@ -223,7 +223,7 @@ class Network:
         ]
 
     def _again(self) -> list[bytes]:
-        """What of the dropped packets is sent again, after a pause."""
+        """The share of dropped packets that is sent again, after a pause."""
         chosen = [packet for packet in self._lost if self._random.random() < 0.5]
         for packet in chosen:
             self._lost.remove(packet)
@@ -281,7 +281,7 @@ class Network:
         self.book.reported.update(packet.reports)
 
     def _pause(self) -> None:
-        """What has been overtaken and not arrived is taken for lost now."""
+        """Packets that were overtaken and have not arrived are taken for lost now."""
         for *_, packet in self._held:
             self.book.healed.update(event for event in packet.events if self._lacks(event))
 

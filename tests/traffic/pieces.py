@@ -1,4 +1,4 @@
-"""What reaches a file at once: slices of its content that end anywhere, gzip members that are late.
+"""Cut what reaches a file at once: slices of its content that end anywhere, gzip members that are late.
 Pure, given a `Random`."""
 
 from __future__ import annotations

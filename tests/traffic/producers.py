@@ -16,7 +16,7 @@ RETRY_SECONDS = 0.02
 
 
 class Handed:
-    """What was handed to the kernel. `connections` has, for each, the places of the units whose
+    """The bytes that were handed to the kernel. `connections` has, for each, the places of the units whose
     last byte it took; a unit is in one of them at most. UDP has one connection."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Handed:
 
     @property
     def places(self) -> list[int]:
-        """Of all connections, in order."""
+        """The units of all connections, in order."""
         return [place for connection in self.connections for place in connection]
 
 

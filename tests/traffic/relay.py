@@ -5,8 +5,8 @@
     relay.counters(DROPPED)
 
 Each peer has a socket of its own on the far side, so that the collector tells peers apart, and a
-`Mangler` of its own (`tailrace.demo.mangle`; the pure form is `mangle`). What is held back leaves
-after `QUIET` seconds without traffic, and when the relay closes. By then all that the kernel had
+`Mangler` of its own (`tailrace.demo.mangle`; the pure form is `mangle`). Datagrams that are held
+back leave after `QUIET` seconds without traffic, and when the relay closes. By then all that the kernel had
 for the relay has gone through it.
 """
 
@@ -40,7 +40,7 @@ class Relay:
 
     @property
     def log(self) -> list[Deed]:
-        """What was done, peer after peer in the order of their coming."""
+        """The log of what was done, peer after peer in the order of their coming."""
         return [deed for mangler, _ in self._peers.values() for deed in mangler.log]
 
     def counters(self, action: str) -> dict[int, list[int]]:

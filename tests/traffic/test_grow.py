@@ -82,7 +82,7 @@ class Follower:
                 self.incarnations.append((inode, name, now))
 
     def contents(self):
-        """What it has read; of a file and its copy, the longer."""
+        """Return what it has read; of a file and its copy, the longer."""
         found = []
         for inode, name, data in self.incarnations:
             kept = name.removeprefix("tmp/").removeprefix("trace/").removesuffix(".gz")

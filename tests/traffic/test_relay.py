@@ -20,7 +20,7 @@ def receiver():
 
 
 def received(sock):
-    """What has come, with the peer it came from."""
+    """Return what has come, with the peer it came from."""
     found = []
     while True:
         try:
