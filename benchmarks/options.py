@@ -22,11 +22,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     connections: tuple[int, ...] = (1, 10, 100, 1000)
     rows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
     """Rows that the table grows to; 100000000 takes an hour."""
+    spans: int = 200_000_000
+    """Spans of the store that the timeline shows; the whole form takes half an hour to make, and 6 GB."""
+    zooms: int = 4
+    """Zooms of a run over that store, each to another place."""
+    backlog: int = 2_000_000_000
+    """Bytes of files that are there when datagrams are sent beside them."""
+    backlog_rate: int = 50_000
+    """Datagrams a second beside them."""
+    stored: tuple[int, ...] = (100_000_000,)
+    """Rows of tables that are written without a daemon; 100000000 take some minutes and 600 MB."""
     files: tuple[int, ...] = (1000, 10_000)
     """Followed files that nobody writes to."""
     commit_interval: str = "1 s"
     varieties: bool = True
-    """Whether all varieties of an input, or of our client, are measured, or the first alone."""
+    """Whether all varieties of an input, of our client, or of a stage's input are measured, or the first of each kind alone."""
     quick: bool = False
 
 
@@ -39,6 +49,10 @@ QUICK = Options(
     streams=(1, 100, 5000),
     connections=(1, 100, 1000),
     rows=(10_000, 100_000, 1_000_000),
+    spans=2_000_000,
+    backlog=300_000_000,
+    backlog_rate=25_000,
+    stored=(2_000_000,),
     files=(1000,),
     quick=True,
 )

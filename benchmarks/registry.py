@@ -6,17 +6,33 @@ from benchmarks.suite import (
     datagrams,
     decoding,
     emitting,
+    fairness,
     growth,
     idle,
+    large,
     latency,
     many,
     stages,
     throughput,
+    zoom,
 )
 from benchmarks.suite.benchmark import Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
     name: benchmark
-    for module in (throughput, datagrams, latency, idle, stages, decoding, emitting, many, growth)
+    for module in (
+        throughput,
+        datagrams,
+        latency,
+        fairness,
+        idle,
+        stages,
+        decoding,
+        emitting,
+        many,
+        growth,
+        zoom,
+        large,
+    )
     for name, benchmark in module.BENCHMARKS.items()
 }

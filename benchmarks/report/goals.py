@@ -55,6 +55,12 @@ GOALS = (
     Goal("idle", "no sender", "private", 60e6),
     Goal("idle", "no sender", "resident", 120e6),
     Goal("idle", "no sender", "idle", 0.004),
+    Goal("zoom", "the page, all steps", "step50", 0.1),
+    Goal("zoom", "the page, all steps", "step99", 0.3),
+    Goal("zoom", "all lanes, all steps", "step50", 0.1),
+    Goal("zoom", "all lanes, all steps", "step99", 0.3),
+    Goal("zoom", "all lanes, all steps", "resident", 600e6),
+    Goal("drawing", "", "draw95", 0.02),
     Goal("streams", "5000 streams", "cpu", 1.2, over_base=True),
     Goal("connections", "1000 connections", "cpu", 1.2, over_base=True),
 )  # fmt: skip

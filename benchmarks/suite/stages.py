@@ -14,14 +14,15 @@ from benchmarks.results import Case, Run
 from benchmarks.suite.benchmark import Benchmark
 from benchmarks.suite.into_table import IntoTable
 
-FORMATS = ("heph", "jets", "dftracer", "ovni", "et3")
 OVER_TCP = ("heph", "jets")
+FOLLOWED = ("dftracer", "ovni", "et3")
 
 
 def cases(options: Options) -> list[Case]:
-    """Measure each format."""
+    """Measure each format, or one that is streamed and one that is followed."""
+    some = slice(None if options.varieties else 1)
     found = []
-    for format_ in FORMATS:
+    for format_ in (*OVER_TCP[some], *FOLLOWED[some]):
         with scratch() as home:
             found.append(_case(format_, trace(format_, options.events), home, options))
     return found

@@ -15,7 +15,7 @@ from benchmarks.suite.latency import SHORT
 
 TINY = Options(
     runs=1, events=1000, seconds=0.1, rates=(2000,), packed_rates=(200,), streams=(3,), connections=(300,),
-    rows=(600,), files=(5,), commit_interval=SHORT, varieties=False,
+    rows=(600,), spans=30_000, zooms=1, stored=(600,), backlog=100_000, backlog_rate=2000, files=(5,), commit_interval=SHORT, varieties=False,
 )  # fmt: skip
 
 FIGURES = {
@@ -28,12 +28,17 @@ FIGURES = {
     "heph-udp-busy": {"sent", "cpu", "lost", "resident", "private"},
     "heph-udp-packed": {"sent", "cpu", "lost", "resident", "private"},
     "latency": {"p50", "p99", "slowest", "lost"},
+    "backlog": {"sent", "p50", "slowest", "lost"},
     "idle": {"idle", "resident", "private"},
     "stages": {"rate", "cpu", "lost", "resident", "private"},
     "decoding": {"rate", "cpu"},
     "emitting": {"caller", "process", "stall"},
     "streams": {"rate", "cpu", "lost", "resident", "private"},
     "connections": {"rate", "cpu", "lost", "resident", "private"},
+    "zoom": {"step50", "step99", "step", "resident"},
+    "drawing": {"draw50", "draw95"},
+    "large": {"count", "range", "streams", "gaps", "stats", "asking"},
+    "taking": {"rate", "cpu", "commit", "resident", "private"},
     "rows": {"cpu", "resident", "commit", "listening", "count", "range", "streams", "asking"},
 }
 
