@@ -10,14 +10,15 @@ READY := $(VENV)/ready
 DEV := $(VENV)/ready-dev
 PRODUCERS := $(VENV)/producers/ready
 PEERS := $(VENV)/peers/ready
+ENGINES := $(VENV)/engines/ready
 FUZZER := $(VENV)/fuzzer/ready
-# The files of tests, shared among five processes: two cores, and much of the time is waiting. The files that
+# The files of tests, shared among six processes: two cores, and some of the time is waiting. The files that
 # take longest begin first (tests/order.py).
-PARALLEL := --numprocesses=5 --dist=loadfile --no-loadscope-reorder
+PARALLEL := --numprocesses=6 --dist=loadfile --no-loadscope-reorder
 # The client's compiled part and the collector's kernels, built where there is a C compiler.
 NATIVE := $(wildcard setup.py clients/python/setup.py clients/python/src/tailrace_client/*.[ch]) $(shell find collector -name '*.p[xy][dx]')
 
-.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers dist requirements clean
+.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers engines dist requirements clean
 
 setup: $(READY)  ## install the collector and the Python client into .venv
 
@@ -29,7 +30,7 @@ help:  ## print this list
 demo: $(READY)  ## send all formats to a collector, query the table, compare found losses with injected ones
 	$(BIN)/tailrace demo
 
-test: $(DEV)  ## run the test suite in five processes; ARGS go to pytest
+test: $(DEV)  ## run the test suite in six processes; ARGS go to pytest
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-slow: $(DEV)  ## run it with the long forms of tests
@@ -44,25 +45,33 @@ lint: $(DEV)  ## check formatting, style, import directions and types
 simulate: $(DEV)  ## play SEEDS=0-2000 (or today), or one SCENARIO=file.json, in virtual time (tests/simulation/README.md)
 	$(BIN)/python -m tests.simulation $(if $(SCENARIO),--scenario $(SCENARIO),--seeds $(or $(SEEDS),0-200)) $(ARGS)
 
-# Not the tests that take long. Tests that measure time or memory may fail while they are measured: `make test` judges them.
-NOT_MEASURED := $(addprefix --ignore=tests/,c decoding/test_conformance.py deploy docs examples faults packaging run simulation system traffic upgrade)
+# Measured are the tests that may reach a kernel, without kernels, since nothing can look into these, and with kernels
+# the readers and the Python around kernels (tests/parts.py).
+MEASURE = $(BIN)/python -m coverage run -m pytest $(PARALLEL) $(ARGS)
 
-coverage: $(DEV)  ## measure the branches of the collector that the quick tests reach; fail below the floor in pyproject.toml
+coverage: $(DEV)  ## measure the branches of the collector that the suite reaches; fail below the floor in pyproject.toml
 	rm -f .coverage .coverage.*
-	-$(BIN)/python -m coverage run -m pytest -q $(PARALLEL) $(NOT_MEASURED) tests $(ARGS)
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report
+	failed=0; \
+	TAILRACE_KERNELS=off $(MEASURE) $$($(BIN)/python -m tests.parts twice) || failed=1; \
+	$(MEASURE) $$($(BIN)/python -m tests.parts measured) || failed=1; \
+	$(BIN)/python -m tests.combine || exit; \
+	$(BIN)/python -m coverage report --sort=cover > $(VENV)/coverage.txt || failed=1; \
+	echo "least covered, of $(VENV)/coverage.txt:"; sed -n '1,12p;$$p' $(VENV)/coverage.txt | cut -c 1-120; grep ^TOTAL $(VENV)/coverage.txt; \
+	exit $$failed
 
 coverage-decoding: $(DEV)  ## fail unless the vectors reach the branches of the decoders (tests/decoding/coverage.py)
 	$(BIN)/python -m tests.decoding.coverage
 
 # Each bytes object has memory of its own, so that a read behind its end is seen. Python itself never frees all of its memory.
-sanitize: $(DEV)  ## compare kernels, built with sanitizers, with Python on INPUTS=200000 damaged inputs of SEED=1
+# Libraries in C++ find the preloaded sanitizer in their way unless C++'s own library is there before them.
+SANITIZED := LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so) $$(gcc -print-file-name=libstdc++.so)" \
+  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $(BIN)/python -m
+sanitize: $(DEV)  ## build kernels with sanitizers, run their tests, compare them with Python on INPUTS=200000 damaged inputs of SEED=1
 	TAILRACE_KERNELS=require CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1" \
 	  $(BIN)/python setup.py --quiet build_ext --force --build-lib $(VENV)/sanitized --build-temp $(VENV)/sanitized/temp
+	TAILRACE_KERNELS=require $(SANITIZED) tests.sanitized $(VENV)/sanitized
 	for format in $(or $(FORMAT),dftracer et3 heph jets ovni); do \
-	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-	    $(BIN)/python -m tests.decoding.kernel_inputs $$format $(or $(INPUTS),200000) --seed $(or $(SEED),1) --library $(VENV)/sanitized || exit; \
+	  $(SANITIZED) tests.decoding.kernel_inputs $$format $(or $(INPUTS),200000) --seed $(or $(SEED),1) --library $(VENV)/sanitized || exit; \
 	done
 
 # With SANITIZER=asan reads outside of memory are seen, too, at a third of the speed. libFuzzer is in the preloaded library.
@@ -89,17 +98,19 @@ producers: $(PRODUCERS)  ## install real producers for the tests that trace them
 
 peers: $(PEERS)  ## install what benchmarks measure beside the collector (rsyslog comes from the system)
 
-# A wheel is built from its source distribution, so that whatever the latter lacks shows here.
+engines: $(ENGINES)  ## install distributed engines for the tests that let them read the table (900 MB)
+
+# A wheel is built from its source distribution, so that whatever the latter lacks shows here. All files have one time, that
+# of the commit, so whoever builds a commit with these tools gets the same bytes.
+dist: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
 dist: $(READY)  ## build source distributions and wheels of collector and Python client into dist/
 	rm -rf dist
 	mkdir -p dist
-	for project in . clients/python; do \
-	  (cd $$project && $(CURDIR)/$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('$(CURDIR)/dist')") || exit; \
-	done
-	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --no-cache-dir --wheel-dir dist dist/*.tar.gz
+	for project in . clients/python; do $(BIN)/python .ci/sdist.py $$project dist || exit; done
+	umask 022; $(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --no-cache-dir --wheel-dir dist dist/*.tar.gz
 
 requirements:  ## pin the requirements anew; needs pip-tools in the environment
-	for name in build dev fuzz peers producers runtime; do \
+	for name in build dev engines fuzz peers producers runtime; do \
 	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
 	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements/$$name.txt $$source || exit 1; \
@@ -129,6 +140,11 @@ $(PRODUCERS): requirements/producers.txt
 $(PEERS): requirements/peers.txt
 	$(PYTHON) -m venv $(VENV)/peers
 	$(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/peers.txt
+	@touch $@
+
+$(ENGINES): requirements/engines.txt
+	$(PYTHON) -m venv $(VENV)/engines
+	$(VENV)/engines/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/engines.txt
 	@touch $@
 
 $(FUZZER): requirements/fuzz.txt

@@ -45,6 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--slow"):
+        os.environ[TRUE] = "1"
     if config.getoption("--costs"):
         config.pluginmanager.register(Costs())
 
@@ -55,7 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: turn(item.path))
     if config.getoption("--slow"):
-        os.environ[TRUE] = "1"
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
     if slow:

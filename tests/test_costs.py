@@ -1,4 +1,4 @@
-"""What `--costs` says at the end of a run among several processes."""
+"""Test what `--costs` says at the end of a run among several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes to a terminal, piece by piece, and what does not."""
+"""Test what passes to a terminal, piece by piece, and what does not."""
 
 from __future__ import annotations
 

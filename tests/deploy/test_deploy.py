@@ -110,7 +110,7 @@ def test_the_policy_and_the_monitor_are_of_the_daemonsets_pods_and_ports():
     scraped = {endpoint["port"]: "TCP" for endpoint in monitor["podMetricsEndpoints"]}
     assert opened[1] == scraped == {"admin": "TCP"}
     assert opened[0] | opened[1] == ports
-    # What the alerts ask for, as in up{job="tailrace"}.
+    # The series that the alerts ask for, as in up{job="tailrace"}.
     assert labels[monitor["jobLabel"]] == "tailrace"
     assert 'up{job="tailrace"}' in (ROOT / "deploy/prometheus/alerts.yml").read_text()
 

@@ -104,7 +104,7 @@ def image(buildah, debian, tmp_path_factory):
 
 @pytest.fixture
 def store(tmp_path):
-    """What is mounted as the volume."""
+    """The directory that is mounted as the volume."""
     store = tmp_path / "store"
     store.mkdir()
     os.chown(store, USER, USER)

@@ -201,7 +201,7 @@ def test_every_alert_fires_and_resolves(tmp_path):
 
 
 def firing(alert, at, count, labels=""):
-    """That so many alerts of a name, and of these labels where given, fire at a time."""
+    """Assert that so many alerts of a name, and of these labels where given, fire at a time."""
     matchers = f'alertname="{alert}",alertstate="firing",{labels}'
     samples = [{"labels": "{}", "value": count}] if count else []
     return {"expr": f"count(ALERTS{{{matchers}}})", "eval_time": at, "exp_samples": samples}

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 SYSTEMD = Path("/lib/systemd/systemd")
 GROUPS = Path("/sys/fs/cgroup/systemd")
 
-# What a test cannot have of the unit: its paths, and a user who could not read the checkout.
+# Parts of the unit that a test cannot have: its paths, and a user who could not read the checkout.
 DROP_IN = """
 [Unit]
 DefaultDependencies=no

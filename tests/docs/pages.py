@@ -29,7 +29,7 @@ SERVES = re.compile(r"^tailrace serve .*> ?(\S+) 2>&1 &$", re.MULTILINE)
 """A daemon that is started, and where it says that it listens."""
 
 LONGEST_SECONDS = 600
-"""What one block may take: packages are downloaded in some."""
+"""The time that a block may take: packages are downloaded in some."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -42,7 +42,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """What is to be run of a page, each with the output that it shows."""
+    """The commands of a page, each with the output that it shows."""
     text = page.read_text()
     found: list[Block] = []
     end = 0
@@ -98,7 +98,7 @@ class Shell:
         return self
 
     def __exit__(self, *_):
-        """What still runs of this shell is ended with it."""
+        """Processes that this shell left are ended with it."""
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=1)
@@ -139,8 +139,8 @@ class Shell:
         )
 
     def read(self, block: Block) -> str:
-        """Run a block once, as a reader does; what it prints, which is what the page shows. What takes
-        its time the page itself waits for."""
+        """Run a block once, as a reader does; what it prints, which is what the page shows. The page
+        itself waits for what takes time."""
         code, printed = self.run(block)
         if code or not (block.output is None or matches(block.output, printed)):
             raise AssertionError(

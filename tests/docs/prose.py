@@ -20,10 +20,9 @@ from typing import NamedTuple
 from tests.docs.sentences import (
     READABLE,
     Sentence,
-    prose_of_code,
+    read_code,
     sentences,
     strings,
-    words_of_code,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +37,7 @@ PLAIN = (
     "benchmarks",
     "deploy",
     "docs",
+    "tests",
     "README.md",
     "CONTRIBUTING.md",
 )
@@ -55,7 +55,7 @@ VERBS = frozenset((Path(__file__).with_name("verbs.txt")).read_text().split())
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*(\(\))?")
-"""What claims to be a name. Other things in backquotes are examples, grammars or commands."""
+"""Text that claims to be a name. Other things in backquotes are examples, grammars or commands."""
 _QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
@@ -99,7 +99,7 @@ def docstrings(paths: Iterable[str] = PRODUCT) -> Iterator[Docstring]:
 def unknown_names(paths: Iterable[str] = NAMING) -> Iterator[Unknown]:
     """Yield what stands in backquotes in docstrings and comments, and exists nowhere."""
     for path in modules(paths, CYTHON | {".py"}):
-        for line, text in chain.from_iterable(prose_of_code(path.read_text())):
+        for line, text in chain.from_iterable(read_code(path.read_text()).prose):
             for match in _QUOTED.finditer(text):
                 parts = match[1].removesuffix("()").split(".") if _NAME.fullmatch(match[1]) else []
                 if any(part not in _known() for part in parts):
@@ -132,36 +132,12 @@ def _known() -> frozenset[str]:
     for home in NAMED_IN:
         for path in (ROOT / home).rglob("*"):
             words.update(_IDENTIFIER.findall(path.name))
-            if path.suffix == ".py":
-                words |= _words(path)
-            elif path.suffix in CYTHON:
-                words.update(_IDENTIFIER.findall("\n".join(words_of_code(path.read_text()))))
+            if path.suffix in CYTHON | {".py"}:
+                words |= read_code(path.read_text()).words
             elif path.suffix in {".c", ".h", ".toml", ".yml", ".ini", ".service"}:
                 words.update(_IDENTIFIER.findall(path.read_text(errors="replace")))
     words.update(_IDENTIFIER.findall((ROOT / "pyproject.toml").read_text()))
     return frozenset(words) | frozenset(keyword.kwlist)
-
-
-def _words(path: Path) -> set[str]:
-    tree = ast.parse(path.read_bytes())
-    prose = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    words = set[str]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and id(node) not in prose:
-            if isinstance(node.value, str | bytes):
-                text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
-                words.update(_IDENTIFIER.findall(text))
-        else:
-            words.update(value for _, value in ast.iter_fields(node) if isinstance(value, str))
-            if isinstance(node, ast.ImportFrom):
-                words.update((node.module or "").split("."))
-            if isinstance(node, ast.alias):
-                words.update(node.name.split("."))
-    return words
 
 
 def main(paths: list[str]) -> None:

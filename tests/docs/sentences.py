@@ -8,6 +8,7 @@ import re
 import tokenize
 from ast import literal_eval
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,13 @@ _FENCE = re.compile(r"\s*(```|~~~)")
 _RULE = re.compile(r"\s*\|(\s*:?-+:?\s*\|)+\s*$")
 """The line below the head of a table."""
 _C_COMMENT = re.compile(r"/\*.*?\*/|(?:^[ \t]*//[^\n]*\n)+|//[^\n]*", re.DOTALL | re.MULTILINE)
-_WORDS = frozenset({tokenize.NAME, tokenize.STRING})
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ESCAPE = re.compile(r"\\[abfnrtv]")
+_WORDS = frozenset(
+    number
+    for number, name in tokenize.tok_name.items()
+    if name in {"NAME", "STRING", "FSTRING_MIDDLE"}
+)
 _BEFORE = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER})
 
 
@@ -55,7 +62,7 @@ def sentences(path: Path) -> Iterator[Sentence]:
     if path.suffix in _MARKDOWN:
         blocks = iter([_markdown(source)])
     elif path.suffix in _PYTHON:
-        blocks = prose_of_code(source)
+        blocks = iter(read_code(source).prose)
     elif path.suffix in _C:
         blocks = _c(source)
     else:
@@ -82,30 +89,34 @@ def strings(path: Path) -> Iterator[Sentence]:
             yield from _split(path, paragraph)
 
 
-def prose_of_code(source: str) -> Iterator[Lines]:
-    """Yield each run of comments in one column, and each string that is a statement by itself."""
+class ReadCode(NamedTuple):
+    """The prose and the words of a file of code."""
+
+    prose: list[Lines]
+    """Each run of comments in one column, and each string that is a statement by itself."""
+    words: frozenset[str]
+    """Identifiers in code, and in the strings that are no statements by themselves."""
+
+
+@cache
+def read_code(source: str) -> ReadCode:
+    """Read code, which may be Cython: several rules look at each file."""
     tokens = list(_tokens(source))
-    run: Lines = []
-    place = (0, 0)
+    alone = list(_lone_strings(tokens))
+    runs: list[Lines] = []
+    place = (-1, 0)
     for comment in (token for token in tokens if token.type == tokenize.COMMENT):
         row, column = comment.start
         if (row - 1, column) != place:
-            yield run
-            run = []
-        run.append((row, comment.string.lstrip("#: ")))
+            runs.append([])
+        runs[-1].append((row, comment.string.lstrip("#: ")))
         place = (row, column)
-    yield run
-    for token in _lone_strings(tokens):
-        yield list(enumerate(str(literal_eval(token.string)).split("\n"), token.start[0]))
-
-
-def words_of_code(source: str) -> Iterator[str]:
-    """Yield the names in code, and the strings that are no statements by themselves. The code may be Cython."""
-    tokens = list(_tokens(source))
-    prose = {token.start for token in _lone_strings(tokens)}
-    for token in tokens:
-        if token.type in _WORDS and token.start not in prose:
-            yield token.string
+    for token in alone:
+        text = str(literal_eval(token.string))
+        runs.append(list(enumerate(text.split("\n"), token.start[0])))
+    starts = {token.start for token in alone}
+    code = {t.string for t in tokens if t.type in _WORDS and t.start not in starts}
+    return ReadCode(runs, frozenset(_IDENTIFIER.findall(_ESCAPE.sub(" ", "\n".join(code)))))
 
 
 def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:

@@ -1,4 +1,4 @@
-"""What the threat model names exists, and no limit of a listener is left out of it."""
+"""Everything that the threat model names exists, and no limit of a listener is left out of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tests/vectors/TRAPS.md` names exists."""
+"""Everything that `tests/vectors/TRAPS.md` names exists."""
 
 from __future__ import annotations
 

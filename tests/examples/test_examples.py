@@ -23,7 +23,7 @@ QUERY = re.compile(r'tailrace query "(.*?)"', re.DOTALL)
 @pytest.fixture
 def run(collector):
     """Runs a command with the collector's addresses, then waits until all that it sent is in the
-    table. What it printed."""
+    table. The output."""
 
     def start(*command):
         environ = os.environ | {

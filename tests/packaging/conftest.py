@@ -2,7 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.packaging.installing import SAME_DATE, build_wheel, copy_tree, hasty_compiler
+from tailrace import kernels
+from tests.packaging.installing import (
+    SAME_DATE,
+    build_sdist,
+    build_wheel,
+    copy_tree,
+    hasty_compiler,
+    unpack,
+)
+
+SHARING = ("decoding/formats/dftracer/_kernel", "decoding/formats/jets/_kernel")
+"""Kernels that include all files that kernels share."""
 
 
 @pytest.fixture(scope="package")
@@ -12,20 +23,43 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
-def building(pytestconfig, tmp_path_factory):
-    """The environment in which the collector's wheels are built. In the short form the kernels are not
-    optimized: most of the time would go there, and what is optimized runs in all other tests."""
-    environ = SAME_DATE | {"TAILRACE_KERNELS": ""}
-    if not pytestconfig.getoption("--slow"):
-        environ["CC"] = str(hasty_compiler(tmp_path_factory.mktemp("compiler")))
-    return environ
+def compiling(pytestconfig, tmp_path_factory):
+    """The environment of what compiles. In the short form the compiler does not optimize: most of the time would go
+    there, and what is optimized runs in all other tests."""
+    if pytestconfig.getoption("--slow"):
+        return {}
+    return {"CC": str(hasty_compiler(tmp_path_factory.mktemp("compiler")))}
 
 
 @pytest.fixture(scope="package")
-def collector_wheel(source, building, tmp_path_factory):
-    return build_wheel(source, tmp_path_factory.mktemp("collector"), **building)
+def building(compiling):
+    """The environment in which the collector's wheels are built."""
+    return SAME_DATE | {"TAILRACE_KERNELS": ""} | compiling
 
 
 @pytest.fixture(scope="package")
-def client_wheel(source, tmp_path_factory):
-    return build_wheel(source / "clients/python", tmp_path_factory.mktemp("client"), **SAME_DATE)
+def distribution(source, tmp_path_factory):
+    """The collector's source distribution."""
+    return build_sdist(source, tmp_path_factory.mktemp("distribution"))
+
+
+@pytest.fixture(scope="package")
+def built(pytestconfig):
+    """The kernels that the collector's wheel is built with. In the short form two, which together include all that
+    kernels share: the translation of the others takes most of the time, and each of them runs in its own tests."""
+    return kernels.KERNELS if pytestconfig.getoption("--slow") else SHARING
+
+
+@pytest.fixture(scope="package")
+def collector_wheel(distribution, building, built, tmp_path_factory):
+    """Built from the source distribution, as pip does, so that whatever that lacks shows in all tests."""
+    project = unpack(distribution, tmp_path_factory.mktemp("somewhere else"))
+    for name in {*kernels.KERNELS} - {*built}:
+        (project / f"collector/tailrace/{name}.pyx").unlink()
+    return build_wheel(project, tmp_path_factory.mktemp("collector"), **building)
+
+
+@pytest.fixture(scope="package")
+def client_wheel(source, compiling, tmp_path_factory):
+    out = tmp_path_factory.mktemp("client")
+    return build_wheel(source / "clients/python", out, **SAME_DATE, **compiling)

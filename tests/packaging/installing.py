@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 from pathlib import Path
 
@@ -52,25 +53,40 @@ def pip(*arguments, **environ):
 
 
 def build_wheel(project, out, **environ):
-    options = ("--no-deps", "--no-build-isolation", "--no-index", "--no-cache-dir")
+    """Build a wheel, by the call that pip makes: `test_dist.py` builds with pip itself, and others install from sources."""
     before = set(out.glob("*.whl"))
-    pip("wheel", *options, "--wheel-dir", out, project, **environ)
+    done = _backend("wheel", project, out, environ)
+    assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = set(out.glob("*.whl")) - before
     return wheel
 
 
 def build_sdist(project, out):
-    program = f"from setuptools import build_meta; build_meta.build_sdist({str(out)!r})"
-    subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=project,
-        env=CLEAN,
-        capture_output=True,
-        timeout=300,
-        check=True,
-    )
+    done = _backend("sdist", project, out, {})
+    assert done.returncode == 0, done.stdout + done.stderr
     (archive,) = out.glob("*.tar.gz")
     return archive
+
+
+def _backend(what, project, out, environ):
+    program = f"from setuptools import build_meta; build_meta.build_{what}({str(out)!r})"
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=project,
+        env=CLEAN | environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def unpack(archive, to):
+    """The one directory in an archive, once it is below another."""
+    with tarfile.open(archive) as opened:
+        opened.extractall(to, filter="data")
+    (project,) = to.iterdir()
+    return project
 
 
 def copy_client(to):
@@ -95,10 +111,12 @@ class Environment:
             self.install(*wheels)
 
     def install(self, *what, **environ):
-        pip("--python", self.python, "install", "--no-deps", "--no-index", *what, **environ)
+        # Without bytecode of all modules: most are never imported here.
+        options = ("--no-deps", "--no-index", "--no-compile")
+        pip("--python", self.python, "install", *options, *what, **environ)
 
     def run(self, program, *arguments, **environ):
-        """What it prints."""
+        """Return what it prints."""
         done = subprocess.run(
             [self.python, "-c", program, *map(str, arguments)],
             env=CLEAN | environ,

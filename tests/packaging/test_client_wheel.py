@@ -49,7 +49,7 @@ def names(wheel):
 
 
 def check_it_emits(environment, tmp_path):
-    """That it works there, by itself; what it says of itself."""
+    """Check that it works there by itself. Return what it says of itself."""
     trace = tmp_path / "run.trace"
     said = json.loads(environment.run(EMIT, trace))
     assert b"step" in trace.read_bytes()
@@ -77,16 +77,20 @@ def test_the_wheel_holds_its_package_and_nothing_else(client_wheel):
     assert any(name.endswith("licenses/LICENSE") for name in found)
 
 
-def test_installed_alone_it_pulls_nothing_and_works(client_wheel, tmp_path):
-    environment = Environment(tmp_path / "environment", client_wheel)
+@pytest.fixture(scope="module")
+def environment(client_wheel, tmp_path_factory):
+    """The client installed alone."""
+    return Environment(tmp_path_factory.mktemp("environment"), client_wheel)
+
+
+def test_installed_alone_it_pulls_nothing_and_works(environment, client_wheel, tmp_path):
     said = check_it_emits(environment, tmp_path)
     assert said["home"].startswith(str(environment.site))
     assert said["compiled"] == any(name.endswith(".so") for name in names(client_wheel))
 
 
 @needs_compiler
-def test_where_a_compiler_is_the_emitter_is_compiled(client_wheel, tmp_path):
-    environment = Environment(tmp_path / "environment", client_wheel)
+def test_where_a_compiler_is_the_emitter_is_compiled(environment, tmp_path):
     assert check_it_emits(environment, tmp_path)["compiled"]
     pure = "import tailrace_client; print(tailrace_client.compiled)"
     assert environment.run(pure, TAILRACE_PURE="1") == "False\n"
@@ -101,7 +105,7 @@ def test_where_none_is_it_is_installed_all_the_same(tmp_path):
     assert not check_it_emits(environment, tmp_path)["compiled"]
 
 
-def test_a_source_distribution_has_all_that_building_needs(tmp_path):
+def test_a_source_distribution_has_all_that_building_needs(compiling, tmp_path):
     archive = build_sdist(copy_client(tmp_path / "source"), tmp_path)
     with tarfile.open(archive) as opened:
         found = {name.partition("/")[2] for name in opened.getnames()}
@@ -113,24 +117,24 @@ def test_a_source_distribution_has_all_that_building_needs(tmp_path):
     assert sources <= found
     assert not [name for name in found if name.endswith((".so", ".o"))]
     (project,) = (tmp_path / "unpacked").iterdir()
-    wheel = build_wheel(project, tmp_path)
+    wheel = build_wheel(project, tmp_path, **compiling)
     check_it_emits(Environment(tmp_path / "environment", wheel), tmp_path)
 
 
-def test_a_wheel_is_the_same_wherever_it_is_built(client_wheel, tmp_path):
+def test_a_wheel_is_the_same_wherever_it_is_built(client_wheel, compiling, tmp_path):
     project = copy_client(tmp_path / "somewhere else")
-    wheel = build_wheel(project, tmp_path, **SAME_DATE)
+    wheel = build_wheel(project, tmp_path, **SAME_DATE, **compiling)
     assert wheel.name == client_wheel.name
     assert wheel.read_bytes() == client_wheel.read_bytes()
 
 
 @needs_compiler
-def test_an_editable_install_compiles_too_and_again_when_the_source_changes(tmp_path):
+def test_an_editable_install_compiles_too_and_again_when_the_source_changes(compiling, tmp_path):
     project = copy_client(tmp_path / "source")
     native = project / "src" / f"{NATIVE}.c"
     environment = Environment(tmp_path / "environment", dependencies=True)
     option = ("--no-build-isolation", "--editable", project)
-    environment.install(*option)
+    environment.install(*option, **compiling)
     say = "import tailrace_client as t; print(t.compiled, t.__file__)"
     compiled, home = environment.run(say).split()
     assert compiled == "True"
@@ -138,7 +142,7 @@ def test_an_editable_install_compiles_too_and_again_when_the_source_changes(tmp_
     (library,) = native.parent.glob("_native*.so")
     built = library.stat().st_mtime_ns
     os.utime(native)
-    environment.install(*option)
+    environment.install(*option, **compiling)
     assert library.stat().st_mtime_ns > built
 
 

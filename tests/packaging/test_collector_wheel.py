@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -13,11 +14,11 @@ import zipfile
 import pytest
 
 from tailrace import kernels
+from tests.packaging.conftest import SHARING
 from tests.packaging.installing import (
     CLEAN,
     ROOT,
     Environment,
-    build_sdist,
     build_wheel,
     copy_tree,
     has_compiler,
@@ -28,7 +29,8 @@ needs_compiler = pytest.mark.skipif(
     reason="no C compiler with Python's headers: apt install gcc python3-dev",
 )
 
-PAGE = ROOT / "collector/tailrace/view/page"
+PACKAGE = ROOT / "collector/tailrace"
+PAGE = PACKAGE / "view/page"
 
 CONFIG = """
 [admin]
@@ -56,8 +58,14 @@ with tailrace.open(sys.argv[1]) as store:
 
 @pytest.fixture(scope="module")
 def environment(collector_wheel, client_wheel, tmp_path_factory):
+    """Where the wheel has not all kernels, this tree's stand in for the others."""
     directory = tmp_path_factory.mktemp("environment")
-    return Environment(directory, collector_wheel, client_wheel, dependencies=True)
+    environment = Environment(directory, collector_wheel, client_wheel, dependencies=True)
+    for library in PACKAGE.rglob("_*.so"):
+        installed = environment.site / library.relative_to(PACKAGE.parent)
+        if not installed.exists():
+            shutil.copy2(library, installed)
+    return environment
 
 
 def test_the_wheel_holds_its_package_and_nothing_else(collector_wheel):
@@ -136,28 +144,29 @@ def version(environment, **environ):
     return environment.run(program, "--version", **environ)
 
 
-def unpack(archive, to):
-    with tarfile.open(archive) as opened:
-        opened.extractall(to, filter="data")
-    (project,) = to.iterdir()
-    return project
-
-
 @needs_compiler
-def test_where_a_compiler_is_the_wheel_has_the_kernels(environment, collector_wheel):
+def test_where_a_compiler_is_the_wheel_has_the_kernels(environment, collector_wheel, built):
     with zipfile.ZipFile(collector_wheel) as wheel:
-        built = {name.split(".")[0] for name in wheel.namelist() if name.endswith(".so")}
-    assert built == {f"tailrace/{name}" for name in kernels.KERNELS}
+        found = {name.split(".")[0] for name in wheel.namelist() if name.endswith(".so")}
+    assert found == {f"tailrace/{name}" for name in built}
     assert version(environment, TAILRACE_KERNELS="require").endswith(", kernels: compiled\n")
+
+
+def test_what_kernels_share_is_in_those_of_the_short_form():
+    sources = "".join((PACKAGE / f"{name}.pyx").read_text() for name in SHARING)
+    for shared in PACKAGE.rglob("*.pxd"):
+        module = ".".join(shared.relative_to(PACKAGE.parent).with_suffix("").parts)
+        assert f"from {module} cimport" in sources
 
 
 @pytest.fixture
 def without_compiler(tmp_path, pytestconfig):
-    """A tree to build where no compiler is. In the short form it has the smallest kernel only: Cython
+    """A tree to build where no compiler is. In the short form it has one kernel, of one line: Cython
     translates each of them before the compiler fails."""
     tree = copy_tree(tmp_path / "source")
     if not pytestconfig.getoption("--slow"):
-        _, *others = sorted(tree.rglob("_*.pyx"), key=lambda path: path.stat().st_size)
+        one, *others = tree.rglob("_*.pyx")
+        one.write_text("cdef int one = 1\n")
         for path in others:
             path.unlink()
     return tree
@@ -178,17 +187,24 @@ def test_what_is_required_and_cannot_be_built_fails_the_installation(without_com
         build_wheel(without_compiler, tmp_path, CC="/bin/false", TAILRACE_KERNELS="require")
 
 
-def test_a_source_distribution_builds_the_same_wheel_elsewhere(building, collector_wheel, tmp_path):
-    """The wheel of this tree, which other tests install, byte for byte."""
-    archive = build_sdist(copy_tree(tmp_path / "source"), tmp_path)
-    project = unpack(archive, tmp_path / "somewhere else")
-    found = {str(p.relative_to(project)) for p in project.rglob("*.pyx")}
-    assert found == {f"collector/tailrace/{name}.pyx" for name in kernels.KERNELS}
-    shared = {"json_scan.pxd", "json_text.pxd", "usual_line.pxd", "word_table.pxd"}
-    assert {p.name for p in project.rglob("*.pxd")} == shared
-    assert (project / "setup.py").exists()
-    assert not [p for p in project.rglob("*") if p.suffix in {".so", ".o", ".c"}]
-    wheel = build_wheel(project, tmp_path, **building)
+def test_a_source_distribution_has_all_sources_and_nothing_built(distribution):
+    """The wheel that other tests install is built from it, elsewhere."""
+    with tarfile.open(distribution) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    sources = {f"collector/tailrace/{name}.pyx" for name in kernels.KERNELS}
+    assert {name for name in found if name.endswith(".pyx")} == sources
+    shared = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.pxd")}
+    assert {name for name in found if name.endswith(".pxd")} == shared
+    assert "setup.py" in found
+    assert not [name for name in found if name.endswith((".so", ".o", ".c"))]
+
+
+@pytest.mark.slow  # all kernels once more
+def test_the_tree_builds_the_same_wheel_as_its_source_distribution(
+    source, building, collector_wheel, tmp_path
+):
+    """Byte for byte, in another directory."""
+    wheel = build_wheel(source, tmp_path, **building)
     assert wheel.name == collector_wheel.name
     assert wheel.read_bytes() == collector_wheel.read_bytes()
 

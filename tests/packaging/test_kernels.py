@@ -13,6 +13,7 @@ import pytest
 import tailrace
 from tailrace import kernels
 from tailrace.errors import ConfigError
+from tests import sanitized
 from tests.packaging.installing import has_compiler
 
 PACKAGE = Path(tailrace.__file__).parent
@@ -38,6 +39,14 @@ def test_every_source_is_a_kernel_that_is_known():
 def test_every_kernel_has_its_types():
     for name in kernels.KERNELS:
         assert (PACKAGE / f"{name}.pyi").is_file()
+
+
+def test_every_kernel_is_tested_with_sanitizers():
+    """`make sanitize` builds what `setup.py` builds, and runs these files."""
+    assert set(sanitized.TESTS) == set(kernels.KERNELS)
+    assert all(sanitized.TESTS.values())
+    for file in sanitized.files():
+        assert (sanitized.ROOT / file).is_file()
 
 
 @pytest.mark.skipif(

@@ -1,0 +1,80 @@
+"""Run the tests of the kernels with kernels that were built with sanitizers.
+
+    python -m tests.sanitized DIRECTORY
+
+`DIRECTORY` is where these kernels are. `make sanitize` builds them, and loads the sanitizers' libraries first.
+Exits with 1 if a test fails, is skipped, or runs with another kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+TESTS = {
+    "decoding/formats/dftracer/_kernel": ["decoding/test_dftracer_kernel.py"],
+    "decoding/formats/et3/_kernel": ["decoding/test_et3_kernel.py"],
+    "decoding/formats/heph/_kernel": ["decoding/test_heph_kernel.py"],
+    "decoding/formats/jets/_kernel": ["decoding/test_jets_kernel.py"],
+    "decoding/formats/ovni/_kernel": ["decoding/test_ovni_kernel.py"],
+    "ingest/_match": ["ingest/test_span_blocks.py", "ingest/test_blocks.py"],
+    "ledger/_observe": ["ledger/test_block_count.py", "ingest/test_vector_rows.py"],
+    "model/_columns": ["model/test_columns_kernel.py", "model/test_block.py"],
+    "sources/_pump": ["sources/test_pump.py"],
+    "store/_joined": ["store/test_joining.py", "store/test_data_files.py"],
+}
+"""The files of tests for each kernel, which give it what it may be given, and what it must refuse."""
+
+
+class Skips:
+    """Counts what did not run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.count += report.skipped
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.count += report.skipped
+
+
+def files() -> list[str]:
+    """Return the files of tests, each once."""
+    names = [name for each in TESTS.values() for name in each]
+    return [f"tests/{name}" for name in dict.fromkeys(names)]
+
+
+def foreign(library: Path) -> list[str]:
+    """Return the kernels in this process that are not those of a directory."""
+    modules = {name: sys.modules["tailrace." + name.replace("/", ".")] for name in TESTS}
+    return [
+        name
+        for name, module in modules.items()
+        if not Path(module.__file__).is_relative_to(library)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library", type=Path)
+    library = parser.parse_args().library.resolve()
+    from tests.decoding.kernel_inputs import load_all
+
+    load_all(library)
+    skips = Skips()
+    # The last words of a sanitizer, which ends the process, must not end in a file of pytest's.
+    options = ("-q", "-p", "no:cacheprovider", "--capture=sys")
+    code = pytest.main([*options, *files()], plugins=[skips])
+    if others := foreign(library):
+        sys.exit(f"other kernels ran: {', '.join(others)}")
+    sys.exit(f"{skips.count} tests were skipped" if skips.count and not code else int(code))
+
+
+if __name__ == "__main__":
+    main()
