@@ -9,6 +9,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 from tailrace.figures import AWAITED_MAX
@@ -189,6 +190,15 @@ class Collector:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(timeout=60)
         return self.log()
+
+    def hurry(self):
+        """Give its upkeep as large a share of a busy machine as tests have, if we may: it is nice, so beside them a merge of
+        four seconds once took four minutes."""
+        for task in Path("/proc").glob(f"{self.process.pid}/task/*/children"):
+            with suppress(OSError):
+                for child in task.read_text().split():
+                    for thread in Path(f"/proc/{child}/task").iterdir():
+                        os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
 
     def end(self):
         """Whatever state it is in, it is gone after this."""

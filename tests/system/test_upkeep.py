@@ -28,6 +28,7 @@ def _await_upkeep(collector, meanwhile=lambda: None):
 
     def done():
         meanwhile()
+        collector.hurry()
         return none not in collector.get("/metrics")[1]
 
     # On a slow machine a merge of so many files takes long.
