@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -17,13 +17,14 @@ from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, LockedError, StoreError
 from tailrace.model.columns import Batch
-from tailrace.store import durable, schema, turn as turns, upkeep
+from tailrace.store import durable, schema, upkeep
 from tailrace.store.retention import DAY_NS
 from tailrace.store.snapshot import TableSnapshot
 from tailrace.store.turn import LEASE_NS, UpkeepState, turn
 from tailrace.store.upkeep import HOUR_NS
 from tailrace.store.verify import verify
 from tailrace.units import Size
+from tests.system.collector import until
 
 URL = "s3://bucket/prefix"
 
@@ -196,26 +197,38 @@ upkeep.run(url, StoreConfig(path=url, options=options), clock=SystemClock(), eve
 """
 
 
+class LaterClock(SystemClock):
+    """The time when the turn of whoever stands still now has ended."""
+
+    def wall_ns(self):
+        return super().wall_ns() + LEASE_NS
+
+
+def alarmed(process):
+    """Whether the alarm of a process that stands still has gone off."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    [pending] = re.findall(r"^ShdPnd:\s+(\w+)", status, re.MULTILINE)
+    return int(pending, 16) >> (signal.SIGALRM - 1) & 1
+
+
 def test_an_upkeep_that_stood_still_within_a_merge_ends_before_it_does_anything_more(
-    open_at_url, numbered, seqs_at_url, s3, monkeypatch
+    open_at_url, numbered, seqs_at_url, s3
 ):
     """The library alone would let both merges succeed, and every row would be there twice."""
     table = open_at_url()
     for number in range(5):
         table.commit(numbered("s", 5 * number, 5), number + 1)
-    lease = 3 * 10**9
-    monkeypatch.setattr(turns, "LEASE_NS", lease)
+    lease = 12 * 10**9  # it has half of that to come to its merge
     command = [sys.executable, "-c", PAUSED, URL, json.dumps(s3.options), str(lease)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as paused:
         assert paused.stdout.readline() == b"merging\n"
         paused.send_signal(signal.SIGSTOP)
         config = StoreConfig(path=URL, options=s3.options)
-        while True:
-            with suppress(LockedError):
-                done = upkeep.run(URL, config, clock=SystemClock(), everything=True)
-                break
-            time.sleep(0.1)
+        with pytest.raises(LockedError):
+            upkeep.run(URL, config, clock=SystemClock(), everything=True)
+        done = upkeep.run(URL, config, clock=LaterClock(), everything=True)
         assert done.merged_files == 5
+        until(lambda: alarmed(paused), "the alarm")
         paused.stdin.write(b"go on\n")
         paused.stdin.flush()
         paused.send_signal(signal.SIGCONT)
