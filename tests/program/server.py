@@ -25,6 +25,7 @@ from pathlib import Path
 from coverage import Coverage
 
 import tailrace.cli
+from tailrace.config.keys import SECTIONS, SOURCES, keys
 
 WITHOUT = ("tailrace.reading", "tailrace.query.commits", "tailrace.__main__")
 """Modules that import pyarrow, which starts threads that do not survive a fork."""
@@ -59,6 +60,8 @@ def _prepare():
         if not module.name.startswith(WITHOUT):
             importlib.import_module(module.name)
     importlib.import_module("rich.console")
+    for section in (*SECTIONS.values(), *SOURCES.values()):
+        keys(section)  # looks at its fields once
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     names = threads - {"jemalloc_bg_thd", Path("/proc/self/comm").read_text().strip()}
     assert not names, f"threads that do not survive a fork: {names}"

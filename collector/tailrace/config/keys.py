@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from types import NoneType
 from typing import Literal, get_args, get_origin
 
@@ -13,7 +14,7 @@ from msgspec.structs import FieldInfo
 from tailrace.config.schema import Config, Section, SourceConfig
 from tailrace.units import Duration, Size
 
-Keys = dict[str, FieldInfo]
+Keys = Mapping[str, FieldInfo]
 
 _WORDS: dict[object, str] = {
     str: "string",
@@ -26,6 +27,7 @@ _WORDS: dict[object, str] = {
 }
 
 
+@cache
 def keys(struct: type[Section]) -> Keys:
     """Return the keys of one section, or of one type of source, in the schema's order."""
     return {field.name: field for field in msgspec.structs.fields(struct)}
