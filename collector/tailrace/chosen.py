@@ -8,13 +8,15 @@ from pathlib import Path
 from tailrace.config.load import Loaded, load
 
 
-def choose(config: Path | None, store: str | None) -> Loaded:
-    """Load the configuration; the environment's variables and `store`, if given, override the file.
+def choose(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
+    """Load the configuration; the environment's variables, and `store` and `listen` if given, override the file.
 
     Raise ConfigError."""
     if config is None and os.environ.get("TAILRACE_CONFIG"):
         config = Path(os.environ["TAILRACE_CONFIG"])
-    return load(config, environ=os.environ, flags={"store": store}, formats=transports)
+    return load(
+        config, environ=os.environ, flags={"store": store, "listen": listen}, formats=transports
+    )
 
 
 def transports() -> dict[str, tuple[str, ...]]:

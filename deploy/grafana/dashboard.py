@@ -15,6 +15,7 @@ from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacem
 from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
 
 from tailrace.metrics.contract import METRICS
+from tailrace.metrics.observed import OBSERVED
 
 PROMETHEUS = DataSourceRef(type_val="prometheus", uid="$datasource")
 OF_SOURCE = 'instance=~"$instance",source=~"$source"'
@@ -34,7 +35,7 @@ class Line(NamedTuple):
         return self.expression.replace("{S", f"{{{OF_SOURCE}").replace("{I", f"{{{OF_INSTANCE}")
 
 
-_HELP = {metric.name: metric.help for metric in METRICS}
+_HELP = {metric.name: metric.help for metric in (*METRICS, *OBSERVED)}
 
 
 class Graph(NamedTuple):
@@ -121,6 +122,12 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             Line(f"sum by (cause) (rate(tailrace_admin_refused_total{{I}}{RATE}))", "{{cause}}"),
         )),
         Graph("Upkeep", "A second, by outcome.", "cps", (Line(f"sum by (outcome) (rate(tailrace_store_upkeeps_total{{I}}{RATE}))", "{{outcome}}"),)),
+    ),
+    "All collectors of a table": (
+        Graph("Health", "Collectors in each state, as the table shows them.", "short", (Line("sum by (health) (tailrace_collector_health)", "{{health}}"),)),
+        Graph("Since the newest heartbeat", "By collector.", "s", (Line("time() - max by (collector, host) (tailrace_collector_heartbeat_timestamp_seconds)", "{{collector}} {{host}}"),)),
+        Graph("Received and not committed", "By collector, as its newest heartbeat says.", "bytes", (Line("max by (collector, host) (tailrace_collector_uncommitted_bytes)", "{{collector}} {{host}}"),)),
+        Graph("Missing, by collector", "As its newest heartbeat says.", "short", (Line("max by (collector, host) (tailrace_collector_missing_events)", "{{collector}} {{host}}"),)),
     ),
 }  # fmt: skip
 

@@ -10,12 +10,15 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 
 import pytest
 
 from tailrace.metrics.contract import METRICS
+from tailrace.metrics.observed import OBSERVED
+from tests import program
 from tests.system.collector import until
 from tests.system.load import Load
 
@@ -60,7 +63,7 @@ OLDER = (
 def test_only_metrics_of_the_contract_are_asked_for(name):
     text = (ROOT / "deploy" / name).read_text()
     rules = {rule.partition(":")[2].partition(":")[0] for rule in RULES}
-    known = {metric.name for metric in METRICS} | rules
+    known = {metric.name for metric in (*METRICS, *OBSERVED)} | rules
     asked = set(re.findall(r"\btailrace_[a-z_]+", text))
     assert {
         name for name in asked if re.sub("_(total|bucket|info)$", "", name) not in known
@@ -71,13 +74,15 @@ def test_only_metrics_of_the_contract_are_asked_for(name):
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_have_the_words_of_the_contract(name):
     text = (ROOT / "deploy" / name).read_text().replace("arrived after all", "")
-    words = " ".join(metric.help for metric in METRICS).replace("arrived after all", "")
+    words = " ".join(metric.help for metric in (*METRICS, *OBSERVED)).replace(
+        "arrived after all", ""
+    )
     assert [old for old in OLDER if old in text or old in words] == []
 
 
 def test_a_panel_says_what_its_metrics_are(dashboard):
     (graph,) = [graph for graph in dashboard.OVERVIEW if graph.title == "Part that is missing"]
-    helps = {metric.name: metric.help for metric in METRICS}
+    helps = {metric.name: metric.help for metric in (*METRICS, *OBSERVED)}
     _, first, second = graph.description.split("\n\n")
     for said, name in ((first, "missing"), (second, "expected")):
         metric = f"tailrace_ledger_{name}_events"
@@ -90,7 +95,11 @@ def test_a_panel_says_what_its_metrics_are(dashboard):
 def test_everything_that_is_asked_has_an_answer(dashboard, tmp_path):
     asked = dashboard.expressions()
     assert len(asked) > 20
-    with Load(tmp_path) as load, Prometheus(tmp_path, load.collector.ports["admin"]) as server:
+    with (
+        Load(tmp_path) as load,
+        observing(load.collector.store) as observer,
+        Prometheus(tmp_path, load.collector.ports["admin"], observer) as server,
+    ):
         wanted = {*asked, *RULES, "up"}
 
         def answered():
@@ -99,15 +108,31 @@ def test_everything_that_is_asked_has_an_answer(dashboard, tmp_path):
             return not wanted
 
         until(answered, "an answer to everything", pause=0.5)
-        assert server.targets() == ["up"]
+        assert server.targets() == ["up", "up"]
         # Scraped while busy, and none of it makes the sums wrong.
         assert server.ask("sum(tailrace_ledger_imbalance_events)") == [0.0]
 
 
+@contextmanager
+def observing(store):
+    """The address of a process that tells of the collectors of a store."""
+    command = [*program.COMMAND, "collectors", "--store", store, "--listen", "127.0.0.1:0"]
+    process = program.start(command, stdout=subprocess.PIPE)
+    try:
+        found = re.fullmatch(r"metrics: (.+)/metrics\n", process.stdout.readline().decode())
+        yield found[1]
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
 class Prometheus:
-    def __init__(self, directory, target):
+    def __init__(self, directory, target, observer):
         config = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
-        config = config.replace("tailrace:9464", target).replace("interval: 5s", "interval: 1s")
+        config = re.sub(r"^  # (- job_name|  )", r"  \1", config, flags=re.MULTILINE)
+        config = config.replace("tailrace:9464", target).replace("tailrace:9465", observer)
+        config = re.sub("interval: (5s|1m)", "interval: 1s", config)
         for name in ("recording.yml", "alerts.yml"):
             config = config.replace(f"- {name}", f"- {ROOT}/deploy/prometheus/{name}")
         self.config = directory / "prometheus.yml"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tailrace.metrics.contract import METRICS
+from tailrace.metrics.observed import OBSERVED
 
 ROOT = Path(__file__).parents[2]
 RULES = [ROOT / "deploy/prometheus/recording.yml", ROOT / "deploy/prometheus/alerts.yml"]
@@ -33,6 +34,9 @@ class Case(NamedTuple):
 
 
 SOURCE = 'instance="a",source="s"'
+COLLECTOR, ANOTHER = (
+    f'instance="o",collector="{name}",host="h",identity="{name}"' for name in "ab"
+)
 MB = 1_000_000
 LIMIT = 14 * 86400
 CASES = {
@@ -139,6 +143,32 @@ CASES = {
         {f'tailrace_source_refused_total{{{SOURCE},cause="garbage"}}': "0+20x30 600x60"},
         "25m", "50m",
     ),
+    # b stopped in order: its heartbeats are as old, and it raises nothing. Nobody reads the table from minute 40 on.
+    "TailraceCollectorSilent": Case(
+        {
+            f"tailrace_collector_heartbeat_timestamp_seconds{{{COLLECTOR}}}": "0+60x5 300x14 1200+60x60",
+            f"tailrace_collector_heartbeat_interval_seconds{{{COLLECTOR}}}": "60x80",
+            f'tailrace_collector_health{{{COLLECTOR},health="stopped"}}': "0x80",
+            f"tailrace_collector_heartbeat_timestamp_seconds{{{ANOTHER}}}": "0+60x5 300x80",
+            f"tailrace_collector_heartbeat_interval_seconds{{{ANOTHER}}}": "60x80",
+            f'tailrace_collector_health{{{ANOTHER},health="stopped"}}': "0x5 1x80",
+        },
+        "15m", "30m", 'collector="a"',
+    ),
+    "TailraceCollectorUnwell": Case(
+        {
+            f'tailrace_collector_health{{{COLLECTOR},health="ok"}}': "1x5 0x10 1x60",
+            f'tailrace_collector_health{{{COLLECTOR},health="degraded"}}': "0x5 1x10 0x60",
+        },
+        "13m", "30m",
+    ),
+    "TailraceCollectorsUnwatched": Case(
+        {
+            'up{job="tailrace-collectors",instance="a"}': "1x5 0x10 1x60",
+            'tailrace_collectors_read_timestamp_seconds{instance="file"}': "0+60x90",
+        },
+        "13m", "30m",
+    ),
     "TailraceSimulationStalled": Case(
         {
             f'tailrace_source_followed_sessions{{{SOURCE},progress="stalled"}}': "0x5 1x20 0x60",
@@ -159,7 +189,7 @@ def test_every_alert_has_a_case_a_name_of_ours_and_a_section_in_the_runbook():
 
 
 def test_rules_ask_for_metrics_that_exist():
-    known = {sample for metric in METRICS for sample in metric.samples}
+    known = {sample for metric in (*METRICS, *OBSERVED) for sample in metric.samples}
     asked = set()
     for file in RULES:
         expressions = re.findall(r"^ +expr: (.*(?:\n {10,}.*)*)", file.read_text(), re.MULTILINE)
@@ -197,6 +227,32 @@ def test_every_alert_fires_and_resolves(tmp_path):
     }
     file = tmp_path / "rules.test.yml"
     file.write_text(json.dumps(tests))
+    run("test", "rules", file)
+
+
+@promtool
+def test_a_reading_that_has_stopped_neither_ends_silence_nor_hides_itself(tmp_path):
+    """The metrics are in a file that nobody writes any more: all that they say gets old."""
+    told = {
+        f"tailrace_collector_heartbeat_timestamp_seconds{{{COLLECTOR}}}": "0+60x5 300x60",
+        f"tailrace_collector_heartbeat_interval_seconds{{{COLLECTOR}}}": "60x60",
+        f'tailrace_collector_health{{{COLLECTOR},health="ok"}}': "1x60",
+        f'tailrace_collector_health{{{COLLECTOR},health="stopped"}}': "0x60",
+        'tailrace_collectors_read_timestamp_seconds{instance="o"}': "0+60x5 300x60",
+    }
+    expected = [
+        firing(alert, at, count)
+        for alert in ("TailraceCollectorSilent", "TailraceCollectorsUnwatched")
+        for at, count in (("5m", 0), ("30m", 1))
+    ]
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": s, "values": v} for s, v in told.items()],
+        "promql_expr_test": expected,
+    }
+    file = tmp_path / "rules.test.yml"
+    rules = [str(file) for file in RULES]
+    file.write_text(json.dumps({"rule_files": rules, "evaluation_interval": "1m", "tests": [case]}))
     run("test", "rules", file)
 
 

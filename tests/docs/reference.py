@@ -15,6 +15,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.log import FIELDS, LINES_A_MINUTE
 from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, bound, laws_of
 from tailrace.metrics.definition import Restart, Type
+from tailrace.metrics.observed import COLLECTORS, READ, SUBJECT
 from tailrace.model.columns import COLUMNS
 from tailrace.model.gap import Reason
 from tailrace.normalize import FLAWS
@@ -191,6 +192,11 @@ table. At most `metrics.series_max` sessions are followed. A session that is sil
 to another. A restart of the daemon begins every measurement anew.
 """
 
+OBSERVED_TEXT = """
+`tailrace collectors --listen` serves these, and `--metrics` prints them: they are what the table says of all collectors that write to it. A
+collector has one sample of each; the labels are its name, its host and the identity of its spool.
+"""
+
 LAWS_TEXT = """
 At every scrape, for each source; a metric with further labels stands for the sum over them:
 """
@@ -204,6 +210,14 @@ def _metrics():
     yield from _definitions(SOURCE, ("source",))
     yield from ("", "### Each session", SESSIONS_TEXT.rstrip())
     yield from _definitions(SESSION, ("source", "session"))
+    yield from ("", "### The collectors of a table", OBSERVED_TEXT.rstrip())
+    rows = [
+        (f"`{m.name}`", m.type.exposed, m.unit, ", ".join(f"`{label}`" for label in labels), m.help)
+        for metrics, subject in (((READ,), ()), (COLLECTORS, SUBJECT))
+        for m in metrics
+        for labels in [_labels(m, subject)]
+    ]
+    yield from _table(("metric", "type", "unit", "labels", "meaning"), *rows)
     yield from ("", "### Sums that agree", LAWS_TEXT.rstrip(), "")
     yield from (f"{number}. `{law.text}`" for number, law in enumerate(LAWS, 1))
 

@@ -39,7 +39,7 @@ def server(made, autojump_clock):
         families=list, accepts=None,
     )  # fmt: skip
     return Server(
-        pages, AdminFigures(), connections_max=1, allows=lambda _: True, context=lambda: None
+        pages.answer, AdminFigures(), connections_max=1, allows=lambda _: True, context=lambda: None
     )
 
 

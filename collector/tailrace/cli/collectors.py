@@ -14,7 +14,10 @@ from tailrace.clock import SystemClock
 from tailrace.config.load import store_path
 
 if TYPE_CHECKING:
-    from tailrace.query.collectors import CollectorHistory
+    from prometheus_client.core import Metric
+
+    from tailrace.config.schema import AdminConfig
+    from tailrace.query.collectors import CollectorHistory, CollectorWatch
 
 COLUMNS = (
     "collector", "host", "since", "last heartbeat", "age", "not committed", "spool", "missing", "health",
@@ -26,7 +29,17 @@ NUMBERS = ("age", "not committed", "spool", "missing")
 @config_option
 @store_option
 @json_option("Print one JSON object for each collector.")
-def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
+@click.option(
+    "--metrics", "as_metrics", is_flag=True, help="Print metrics, as Prometheus reads them."
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Serve these metrics at /metrics of this address until Ctrl-C or SIGTERM; port 0 is any free port.",
+)
+def command(
+    config: Path | None, store: str | None, listen: str | None, *, as_json: bool, as_metrics: bool
+) -> None:
     """List the collectors that ever wrote to the store, and how each is, by their heartbeats in the table.
 
     It works for stores in object stores, too, whichever hosts the collectors run on. `since` is when its last life
@@ -35,21 +48,50 @@ def command(config: Path | None, store: str | None, *, as_json: bool) -> None:
     `degraded`, with the conditions, while heartbeats come; `silent since` a time once three of them are overdue, whatever the
     last one said; `stopped` after a stop in order; `killed` if it ended otherwise, as far as
     the lock of a local store tells; `unknown` if its clock is ahead of this host's. A collector without
-    heartbeats (`heartbeat.interval`), or before the first one, is not listed."""
-    loaded = load_config(config, store)
+    heartbeats (`heartbeat.interval`), or before the first one, is not listed.
 
-    from tailrace.query.collectors import collectors, gone
-    from tailrace.query.engine import Engine
+    --listen serves the same to Prometheus, from any host that can read the table, and prints its address. Each scrape reads
+    the table; if it cannot be read, the answer is 503. The other keys of `[admin]` say whom it admits, as they do for the daemon."""
+    if as_json + as_metrics + (listen is not None) > 1:
+        raise click.UsageError("give only one of --json, --metrics and --listen")
+    loaded = load_config(config, store, listen)
 
-    path = store_path(loaded.config)
-    engine = Engine(path, loaded.config.store.options)
+    from tailrace.query.collectors import CollectorWatch
+
+    watch = CollectorWatch(store_path(loaded.config), loaded.config.store.options)
     try:
-        ended = set() if "://" in path else gone(Path(path))
-        found = collectors(engine, SystemClock().wall_ns(), ended)
+        if listen is not None:
+            _serve(loaded.config.admin, watch)
+            return
+        now = SystemClock().wall_ns()
+        found = watch.look(now)
+        if as_metrics:
+            _print_metrics(found, now)
+            return
     finally:
-        engine.close()
+        watch.close()
     for line in _objects(found) if as_json else _lines(found):
         sys.stdout.buffer.write(line + b"\n")
+
+
+def _print_metrics(found: list[CollectorHistory], now: int) -> None:
+    from tailrace.metrics.observed import observed
+    from tailrace.serving.exposing import exposed
+
+    sys.stdout.buffer.write(exposed(list(observed(found, now))).body)
+
+
+def _serve(admin: AdminConfig, watch: CollectorWatch) -> None:
+    from tailrace.metrics.observed import observed
+    from tailrace.serving.observer import serve
+
+    clock = SystemClock()
+
+    def look() -> Iterator[Metric]:
+        now = clock.wall_ns()
+        return observed(watch.look(now), now)
+
+    serve(admin, look, lambda address: click.echo(f"metrics: {address}/metrics"))
 
 
 def _objects(found: list[CollectorHistory]) -> Iterator[bytes]:

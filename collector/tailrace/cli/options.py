@@ -224,12 +224,12 @@ def json_option(text: str) -> Callable[[F], F]:
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
-def load_config(config: Path | None, store: str | None) -> Loaded:
-    """Return the configuration that `--config` and `--store` select.
+def load_config(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
+    """Return the configuration that `--config`, `--store` and `--listen` select.
 
     If it is wrong, print its problems on standard error, one a line, and exit with code 2."""
     try:
-        return choose(config, store)
+        return choose(config, store, listen)
     except ConfigError as error:
         raise SystemExit(report(error)) from None
 

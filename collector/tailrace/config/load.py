@@ -28,7 +28,7 @@ from tailrace.units import Duration, Size
 COLLECTORS = "collectors"
 """The directory in a store, or beside a spool, that has a directory for each collector with a name of its own."""
 
-FLAGS = {"store": ("store", "path")}
+FLAGS = {"store": ("store", "path"), "listen": ("admin", "listen")}
 """Command line options, without dashes, that set a key, and the key."""
 
 

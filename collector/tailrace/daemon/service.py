@@ -196,7 +196,7 @@ class _Service:
             accepts=tokens.accepts if tokens else None,
         )  # fmt: skip
         return Server(
-            pages, self._daemon.figures.admin, connections_max=config.connections_max,
+            pages.answer, self._daemon.figures.admin, connections_max=config.connections_max,
             allows=networks.allows,
             context=certificates.context if certificates else lambda: None,
         )  # fmt: skip

@@ -20,24 +20,24 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
     all sources, and at least one for each source."""
     share = max(1, series_max // max(1, len(status.sources)))
     for metric in DAEMON:
-        family = _family(metric)
-        _add(family, metric, {}, attrgetter(metric.field)(status))
+        family = family_of(metric)
+        fill(family, metric, {}, attrgetter(metric.field)(status))
         yield family
     for metric in SOURCE:
-        family = _family(metric)
+        family = family_of(metric)
         for name, source in status.sources.items():
             if type_of(metric) in {None, source.type}:
                 value = getattr(source, metric.field)
                 if metric.label:
                     value = _labelled(metric.label, value, source, share)
-                _add(family, metric, {"source": name}, value)
+                fill(family, metric, {"source": name}, value)
         yield family
     for metric in SESSION:
-        family = _family(metric)
+        family = family_of(metric)
         for name, source in status.sources.items():
             for session, pace in source.sessions.items():
                 value = getattr(pace, metric.field)
-                _add(family, metric, {"source": name, "session": session}, value)
+                fill(family, metric, {"source": name, "session": session}, value)
         yield family
 
 
@@ -60,12 +60,12 @@ def _labelled(
     return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)
 
 
-def _family(metric: Metric) -> Family:
+def family_of(metric: Metric) -> Family:
     unit = metric.unit if metric.name.endswith(f"_{metric.unit}") else ""
     return Family(metric.name, metric.help, metric.type.exposed, unit)
 
 
-def _add(family: Family, metric: Metric, labels: dict[str, str], value: object) -> None:
+def fill(family: Family, metric: Metric, labels: dict[str, str], value: object) -> None:
     for ending, more, number in _samples(metric, value):
         family.add_sample(metric.name + ending, labels | more, float(number))
 

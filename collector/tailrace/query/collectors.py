@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from tailrace.config.schema import MAIN, OWN_SOURCE
+from tailrace.errors import StoreError
 from tailrace.query.engine import Engine
 from tailrace.store import introduction
 from tailrace.store.lock import is_held
@@ -51,6 +52,8 @@ class CollectorHistory(msgspec.Struct, kw_only=True):
     since: int
     """When its present or last life began."""
     heartbeat: int
+    interval_seconds: float
+    """The time between its heartbeats."""
     age_seconds: float
     health: str
     """`ok` or `degraded`, as it says itself; `stopped`; `killed`; `silent`, whatever it said last; `unknown` if its
@@ -81,6 +84,38 @@ _LIVES = f"""
     )
     GROUP BY session HAVING max(beat) IS NOT NULL ORDER BY session
 """  # noqa: S608 - our own words
+
+
+class CollectorWatch:
+    """The collectors of one store, for whoever looks at them again and again."""
+
+    def __init__(self, store: str, options: dict[str, str]) -> None:
+        self._store = store
+        self._options = options
+        self._engine: Engine | None = None
+
+    def look(self, now: int) -> list[CollectorHistory]:
+        """Return the collectors at a time (Unix ns), by the newest version of the table. Raise QueryError or StoreError.
+
+        After an error, the next look opens the table anew."""
+        engine, self._engine = self._engine, None
+        if engine is None:
+            engine = Engine(self._store, self._options)
+        else:
+            engine.refresh()
+        try:
+            ended = set() if "://" in self._store else gone(Path(self._store))
+        except OSError as error:
+            raise StoreError(
+                f"{self._store}: nobody can tell which collectors run: {error}"
+            ) from error
+        found = collectors(engine, now, ended)
+        self._engine = engine
+        return found
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
 
 
 def gone(store: Path) -> set[str]:
@@ -135,7 +170,7 @@ def _history(life: _Life, now: int, *, ended: bool) -> CollectorHistory:
         health = UNKNOWN
     return CollectorHistory(
         name=about.collector, host=about.host, identity=about.identity, since=life.opened,
-        heartbeat=life.heartbeat, age_seconds=age, health=health, conditions=about.conditions,
+        heartbeat=life.heartbeat, interval_seconds=about.interval_seconds, age_seconds=age, health=health, conditions=about.conditions,
         silent_since=since, uncommitted_bytes=about.uncommitted_bytes,
         spool_bytes=about.spool_bytes, missing_events=about.missing_events,
     )  # fmt: skip

@@ -8,18 +8,16 @@ browser and JSON for all other clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from urllib.parse import parse_qs
 
 import msgspec
 import trio
-from prometheus_client import exposition
 from prometheus_client.core import Metric
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
 
 from tailrace import __version__
 from tailrace.serving import html
+from tailrace.serving.exposing import exposed
 from tailrace.serving.http import Request, Response, plain
 
 SECURITY_HEADERS = (
@@ -75,7 +73,7 @@ class Pages:
         return response._replace(headers=response.headers + SECURITY_HEADERS)
 
     async def _page(self, request: Request) -> Response:
-        may_see = self._accepts is None or self._has_token(request, self._accepts)
+        may_see = self._accepts is None or has_token(request, self._accepts)
         if request.path in {"/healthz", "/readyz"} and request.method in {"GET", "HEAD"}:
             return self._health(request.path, details=may_see)
         if not may_see:
@@ -102,12 +100,6 @@ class Pages:
             case _:
                 return plain(400, "/status?format= must be html or json")
 
-    @staticmethod
-    def _has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
-        given = request.headers.get("authorization", "")
-        is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
-        return is_bearer and accepts(given[len(_SCHEME) :].strip().encode("latin-1"))
-
     def _health(self, path: str, *, details: bool) -> Response:
         now = self._probe()
         fine = now.alive if path == "/healthz" else now.ready
@@ -116,8 +108,14 @@ class Pages:
 
     async def _metrics(self, accept: str) -> Response:
         # Make all families at one moment. Writing them takes much longer, so a thread does that while we receive.
-        families = _Families(list(self._families()))
-        return await trio.to_thread.run_sync(_written, families, accept)
+        return await trio.to_thread.run_sync(exposed, list(self._families()), accept)
+
+
+def has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
+    """Return whether a request bears a token that `accepts` knows."""
+    given = request.headers.get("authorization", "")
+    is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
+    return is_bearer and accepts(given[len(_SCHEME) :].strip().encode("latin-1"))
 
 
 def wanted(request: Request) -> str:
@@ -144,24 +142,6 @@ def _range(text: str) -> tuple[str, float]:
         return name.strip().lower(), float(weight) if weight else 1.0
     except ValueError:
         return name.strip().lower(), 1.0
-
-
-class _Families(Collector):
-    """Families in the form that prometheus_client requires."""
-
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._all = families
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._all
-
-
-def _written(families: _Families, accept: str) -> Response:
-    if "application/openmetrics-text" in accept:
-        # prometheus_client has no types for this function
-        body = openmetrics.generate_latest(families)  # type: ignore[no-untyped-call]
-        return Response(200, body, openmetrics.CONTENT_TYPE_LATEST)
-    return Response(200, exposition.generate_latest(families), exposition.CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _html(text: str) -> Response:

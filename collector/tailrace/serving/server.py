@@ -16,8 +16,7 @@ from collections.abc import Callable
 import trio
 
 from tailrace.figures import AdminFigures, AdminRefusal
-from tailrace.serving.http import Conversation, EndedError, Request, Response, plain, within
-from tailrace.serving.pages import Pages
+from tailrace.serving.http import Answer, Conversation, EndedError, Request, Response, plain, within
 
 ACCEPT_SECONDS = 0.005
 """The pause after a connection. A TLS handshake takes up to 2 ms."""
@@ -37,7 +36,7 @@ logger = logging.getLogger(__name__)
 class Server:
     def __init__(
         self,
-        pages: Pages,
+        pages: Answer,
         figures: AdminFigures,
         *,
         connections_max: int,
@@ -135,7 +134,7 @@ class Server:
             await trio.sleep_until(self._rested)
             began = trio.current_time()
             try:
-                response = await self._pages.answer(request)
+                response = await self._pages(request)
             except Exception:
                 logger.exception("no answer to a request for %s", request.path)
                 response = plain(500, "failed; the log says why")

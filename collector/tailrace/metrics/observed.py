@@ -1,0 +1,69 @@
+"""The metrics of a store's collectors, as its table shows them to an observer on any host.
+
+An age would stand still with whoever computes it. So they say when the newest heartbeat was made, and the rule that
+asks computes the age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+from prometheus_client.core import Metric as Family
+
+from tailrace.figures import State
+from tailrace.metrics.definition import Label, Metric, Restart, Type
+from tailrace.metrics.families import family_of, fill
+from tailrace.query.collectors import KILLED, SILENT, STOPPED, UNKNOWN, CollectorHistory
+
+NOW, GAUGE = Restart.NOW, Type.GAUGE
+
+HEALTHS = (*State, STOPPED, KILLED, SILENT, UNKNOWN)
+
+READ = Metric("tailrace_collectors_read_timestamp_seconds", "", GAUGE, NOW, "When the table was read (Unix time): what the other metrics say is as old as this.")  # fmt: skip
+
+COLLECTORS = (
+    Metric("tailrace_collector_health", "health", Type.STATES, NOW, "1 for the health of the collector as the table shows it: what its newest heartbeat says, `stopped` after a stop in order, `killed` if it ended otherwise, as far as the lock of a local store tells, `silent` if its heartbeats are overdue, whatever the last one says, or `unknown`.", Label("health", "healths", lambda *_: HEALTHS)),
+    Metric("tailrace_collector_heartbeat_timestamp_seconds", "made", GAUGE, NOW, "When the collector's newest heartbeat in the table was made (Unix time, by its clock); absent if that clock is ahead, so that nobody knows the age.", optional=True),
+    Metric("tailrace_collector_heartbeat_interval_seconds", "interval_seconds", GAUGE, NOW, "Time between two heartbeats of the collector, as the newest one says."),
+    Metric("tailrace_collector_uncommitted_bytes", "uncommitted_bytes", GAUGE, NOW, "Bytes that the collector had received and the table lacked when its newest heartbeat was made; absent if that does not say.", optional=True),
+    Metric("tailrace_collector_spool_bytes", "spool_bytes", GAUGE, NOW, "Size of the collector's spool when its newest heartbeat was made; absent if that does not say.", optional=True),
+    Metric("tailrace_collector_missing_events", "missing_events", GAUGE, NOW, "Events that the collector's ledger lacked when its newest heartbeat was made; absent if that does not say.", optional=True),
+)  # fmt: skip
+"""Metrics of each collector, which have the labels of `SUBJECT`. Their fields are those of `_Told`."""
+
+SUBJECT = ("collector", "host", "identity")
+
+OBSERVED = (READ, *COLLECTORS)
+
+
+class _Told:
+    """A collector, as far as metrics tell it. None is unknown."""
+
+    def __init__(self, each: CollectorHistory) -> None:
+        self.health = each.health if each.health in HEALTHS else UNKNOWN
+        self.made = (
+            None if self.health == UNKNOWN and each.age_seconds < 0 else each.heartbeat / 1e9
+        )
+        self.interval_seconds = each.interval_seconds
+        self.uncommitted_bytes = each.uncommitted_bytes
+        self.spool_bytes = each.spool_bytes
+        self.missing_events = each.missing_events
+
+
+def observed(found: Iterable[CollectorHistory], read: int) -> Iterator[Family]:
+    """Yield the families about collectors that were found at a time (Unix ns).
+
+    No two may have the same labels; of collectors that say no identity, the one with the newest heartbeat counts."""
+    newest: dict[tuple[str, ...], CollectorHistory] = {}
+    for each in sorted(found, key=attrgetter("heartbeat")):
+        newest[each.name, each.host, each.identity] = each
+    told = [(dict(zip(SUBJECT, who, strict=True)), _Told(each)) for who, each in newest.items()]
+    when = family_of(READ)
+    fill(when, READ, {}, read / 1e9)
+    yield when
+    for metric in COLLECTORS:
+        family = family_of(metric)
+        for labels, it in told:
+            fill(family, metric, labels, getattr(it, metric.field))
+        yield family

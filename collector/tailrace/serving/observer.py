@@ -1,0 +1,82 @@
+"""An endpoint about the collectors of a store, by a process that only reads the table and may run anywhere.
+
+Each request for /metrics reads the table anew. If that fails, the answer is an error and no figures: whoever scrapes
+must not take old ones for new ones.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterable
+
+import trio
+from prometheus_client.core import Metric
+
+from tailrace.clock import SystemClock
+from tailrace.config.schema import AdminConfig
+from tailrace.errors import TailraceError
+from tailrace.figures import AdminFigures
+from tailrace.security.guard import guard
+from tailrace.serving.exposing import exposed
+from tailrace.serving.http import Request, Response, plain
+from tailrace.serving.pages import SECURITY_HEADERS, has_token
+from tailrace.serving.server import Server
+from tailrace.sources.address import bound, join, refusal
+from tailrace.terminal import printable
+
+Look = Callable[[], Iterable[Metric]]
+
+
+class ObserverPages:
+    """The answers: metrics, which `look` makes, and which a token opens if `accepts` is given."""
+
+    def __init__(self, look: Look, accepts: Callable[[bytes], bool] | None) -> None:
+        self._look = look
+        self._accepts = accepts
+
+    async def answer(self, request: Request) -> Response:
+        response = await self._page(request)
+        return response._replace(headers=response.headers + SECURITY_HEADERS)
+
+    async def _page(self, request: Request) -> Response:
+        if self._accepts is not None and not has_token(request, self._accepts):
+            return plain(401, "a token is required", ("WWW-Authenticate", "Bearer"))
+        if request.method not in {"GET", "HEAD"}:
+            return plain(405, "allowed: GET, HEAD", ("Allow", "GET, HEAD"))
+        if request.path != "/metrics":
+            return plain(404, "not found; pages: /metrics")
+        return await trio.to_thread.run_sync(self._metrics, request.headers.get("accept", ""))
+
+    def _metrics(self, accept: str) -> Response:
+        try:
+            return exposed(list(self._look()), accept)
+        except TailraceError as error:
+            return plain(503, printable(str(error)))
+
+
+def serve(config: AdminConfig, look: Look, ready: Callable[[str], None]) -> None:
+    """Serve on the address of a section `[admin]`, to whom it admits, until SIGINT or SIGTERM. `ready` is told the
+    address. Raise ConfigError."""
+    certificates, tokens, networks = guard("admin", config, SystemClock())
+    pages = ObserverPages(look, tokens.accepts if tokens else None)
+    server = Server(
+        pages.answer, AdminFigures(), connections_max=config.connections_max,
+        allows=networks.allows, context=certificates.context if certificates else lambda: None,
+    )  # fmt: skip
+    try:
+        listener = bound(config.listen, socket.SOCK_STREAM)
+    except OSError as error:
+        raise refusal("--listen", config.listen, error) from error
+    with listener:
+        trio.run(_serve, server, listener, ready)
+
+
+async def _serve(server: Server, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.serve, trio.socket.from_stdlib_socket(listener))
+            ready(join(listener.getsockname()))
+            async for _ in signals:
+                break
+            nursery.cancel_scope.cancel()
