@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.query.collectors import BEATS_MISSED, SLACK_SECONDS, collectors, gone
+from tailrace.query.collectors import BEATS_MISSED, SLACK_SECONDS, collectors, elsewhere, gone
 from tailrace.query.engine import Engine
 from tailrace.store.introduction import Introduction, introduce
 from tailrace.store.lock import DirectoryLock
 from tests.query.tables import SECOND, make, row, session
+from tests.store.s3_server import RunningS3
 
 BEGAN = 1_800_000_000 * SECOND
 INTERVAL = 60
@@ -114,3 +115,45 @@ def test_who_holds_no_lock_is_gone(tmp_path):
     introduce(part, Introduction("2", "spool"))
     with DirectoryLock(part):
         assert gone(tmp_path) == {"1"}
+
+
+@pytest.fixture
+def at_url():
+    with RunningS3() as server:
+
+        def do(*lives, here=()):
+            """Which collectors elsewhere may have more than a table at a URL."""
+            url = make("s3://bucket/store", *lives, options=server.options)
+            return elsewhere(Engine(url, server.options), here)
+
+        yield do
+
+
+def test_at_a_url_only_a_stop_proves_that_nothing_is_left(at_url):
+    lives = life("a", 1, closed="stop"), life("b", 2, uncommitted_bytes=0), life("c", 3)
+    text = at_url(*lives, here={"id of c"})
+    assert text.startswith("collector b on node: not stopped, and cannot be asked from here")
+    assert (" a on" in text, " c on" in text) == (False, False)
+
+
+def test_a_restart_is_no_stop(at_url):
+    first = life("a", 1, closed="stop", began=BEGAN - 1000 * SECOND)
+    assert "collector a on node" in at_url(first, life("a", 2))
+
+
+def test_all_have_stopped_or_are_here(at_url):
+    lives = life("a", 1, closed="stop"), life("b", 2)
+    assert at_url(*lives, here={"id of b"}) == ""
+
+
+def test_without_collectors_nobody_has_more(at_url):
+    assert at_url([row()]) == at_url() == ""
+
+
+def test_of_many_some_are_named_and_all_counted(at_url):
+    text = at_url(*(life(f"c{number}", number) for number in range(9)))
+    assert text.startswith("collectors c0 on node, c1 on node, c2 on node and 6 more: ")
+
+
+def test_a_local_store_is_told_by_its_directories(tmp_path):
+    assert elsewhere(Engine(make(tmp_path / "store", life("a", 1))), ()) == ""

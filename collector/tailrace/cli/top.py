@@ -93,7 +93,7 @@ def _watch(
         time.sleep(pause)
         pause = interval
         try:
-            now, unasked = _ask(config)
+            now, unasked, _ = _ask(config)
         except NoAnswerError as error:
             if not patient:
                 raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from tailrace.daemon.loops.decode import readable
 from tailrace.daemon.neighbours import neighbours
 from tailrace.daemon.replay import refills, replay, restored
 from tailrace.daemon.starts import Starts
-from tailrace.errors import MemoryLimitError, StoreError, causes
+from tailrace.errors import MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
@@ -109,10 +109,13 @@ def _open_table(
         Table.open, store_path(config), options=config.store.options, collector=spool.identity,
         config=config.store, clock=clock, refills=partial(refills, spool, checkpoints),
     )  # fmt: skip
-    if entrance is None:
-        return open_table()
     store, directory = Path(store_path(config)), collector_path(config)
-    introduce(directory, Introduction(spool.identity, str(spool.directory.absolute())))
+    who = Introduction(spool.identity, str(spool.directory.absolute()))
+    if entrance is None:
+        with suppress(TailraceError):  # readers on this host then take it for one of another host
+            introduce(directory, who)
+        return open_table()
+    introduce(directory, who)
     others = neighbours(store, directory, config.spool, clock) if entrance.alone else {}
     table = open_table(others=others, alone=entrance.alone)
     entrance.admit()

@@ -6,7 +6,7 @@ whatever it said then: nobody knows how it is now.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,15 @@ SLACK_SECONDS = 10.0
 """Time more, for the way into the table, and for clocks that differ."""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
+
+
+NAMED = 3
+"""Collectors on other hosts that an answer names."""
+
+ELSEWHERE = (
+    "{which} {names}: not stopped, and cannot be asked from here; the table may lack what came in since the last commit"
+    " (`tailrace collectors` says how they are)"
+)
 
 
 class _About(msgspec.Struct):
@@ -135,17 +144,41 @@ def collectors(
     by identity, do not run any more.
 
     Raise QueryError or StoreError."""
-    if engine.empty:
-        return []
+    found = [_history(life, now, ended=life.about.identity in gone) for life in _lives(engine)]
+    return sorted(found, key=lambda each: (each.name != MAIN, each.name, each.host, each.since))
+
+
+def elsewhere(engine: Engine, here: Container[str]) -> str:
+    """Return which collectors on other hosts may have what the snapshot lacks; empty if there is none.
+
+    Those that are `here`, by identity, can be asked. In a table at a URL only its stop in order proves that another one has
+    nothing more: a heartbeat is committed behind what was received before it, and says nothing of what came since. A
+    local store's directories say more (see `live.ask`). Raise QueryError or StoreError."""
+    if engine.table.local:
+        return ""
+    others = {
+        f"{life.about.collector} on {life.about.host or 'a host that it does not name'}"
+        for life in _lives(engine)
+        if life.closed != "stop" and life.about.identity not in here
+    }
+    if not others:
+        return ""
+    names = ", ".join(sorted(others)[:NAMED])
+    if len(others) > NAMED:
+        names += f" and {len(others) - NAMED} more"
+    return ELSEWHERE.format(which="collector" if len(others) == 1 else "collectors", names=names)
+
+
+def _lives(engine: Engine) -> Iterable[_Life]:
+    """Return the newest life of each collector."""
     lives: dict[str, _Life] = {}
-    for session, opened, closed, beat, text in engine.rows(_LIVES):
+    for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         about = _about(text)
         life = _Life(opened or beat, closed, beat, about)
         key = about.identity or f"session {session}"
         if key not in lives or lives[key].heartbeat < beat:
             lives[key] = life
-    found = [_history(life, now, ended=life.about.identity in gone) for life in lives.values()]
-    return sorted(found, key=lambda each: (each.name != MAIN, each.name, each.host, each.since))
+    return lives.values()
 
 
 def _about(text: str | None) -> _About:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -13,7 +13,11 @@ from tailrace.config.load import shared_path, spool_path
 from tailrace.config.schema import MAIN, OWN_SOURCE, Config
 from tailrace.errors import NoAnswerError, TailraceError
 from tailrace.query.filters import Selection
+from tailrace.store import introduction
 from tailrace.store.running import RunningCollector, directories, find, is_finished
+
+if TYPE_CHECKING:
+    from tailrace.query.engine import Engine
 
 
 class AwaitedEvents(NamedTuple):
@@ -29,11 +33,13 @@ class AwaitedEvents(NamedTuple):
 
 class Live(NamedTuple):
     """The answer of the running collectors: their `sources`, with or without rows, and the `awaited` events.
-    `unasked` is the reason why one of them gave no answer; the others' answers are there all the same."""
+    `unasked` is the reason why one of them gave no answer; the others' answers are there all the same. `here` are the
+    identities of all that have a directory on this host."""
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[AwaitedEvents, ...] = ()
     unasked: str = ""
+    here: frozenset[str] = frozenset()
 
     def of(self, selection: Selection) -> list[AwaitedEvents]:
         """Return the awaited events that may belong to a selection."""
@@ -54,12 +60,6 @@ TRIES = 10
 """Questions to the collector for one snapshot. A collector commits once a second and answers much faster."""
 
 Look = Callable[[], Live]
-
-
-class Versioned(Protocol):
-    def refresh(self) -> bool:
-        """Move to the newest snapshot, and return whether it is newer."""
-        ...
 
 
 class _Stream(msgspec.Struct):
@@ -90,17 +90,18 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 class Asked(NamedTuple, Generic[T]):
     """The answers of the collectors that run on a store, by their names. `unasked` says why others gave none, or may run
-    unseen; it is empty if there are no others."""
+    unseen; it is empty if there are no others. `here` are the identities of all that have a directory."""
 
     answers: dict[str, T]
     unasked: str
+    here: frozenset[str] = frozenset()
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
     """Ask the collectors that run on this configuration's store, if any do.
 
     For an answer that holds for a snapshot, see `beside`."""
-    answers, unasked = ask(config, _Status, environ)
+    answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
     awaited: list[AwaitedEvents] = []
     for status in answers.values():
@@ -108,7 +109,7 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
         sources |= {OWN_SOURCE} if status.heartbeat.interval_seconds else set()
         for name, source in status.sources.items():
             awaited += _awaited(name, source)
-    return Live(frozenset(sources), tuple(awaited), unasked)
+    return Live(frozenset(sources), tuple(awaited), unasked, here)
 
 
 def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> Asked[T]:
@@ -135,21 +136,29 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
             answers[name] = _status(config, daemon, type_)
         except NoAnswerError as error:
             unasked.append(str(error))
-    return Asked(answers, "; ".join(unasked))
+    known = filter(None, map(introduction.read, found.values()))
+    return Asked(answers, "; ".join(unasked), frozenset(who.identity for who in known))
 
 
-def beside(snapshot: Versioned, ask: Look) -> Live:
+def beside(snapshot: Engine, ask: Look) -> Live:
     """Return what the collectors still await of the events in a snapshot, which may first move to a newer
-    one.
+    one. Its table says which collectors on other hosts nobody can ask.
 
     `ask` asks the collectors. A hole that is open in the snapshot stays awaited until its gap is
     committed, and a commit makes a newer snapshot. So an answer holds for a snapshot that was taken
-    before the question and is still the newest after the answer. Raise StoreError."""
+    before the question and is still the newest after the answer. Raise QueryError or StoreError."""
+    from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
+
     for _ in range(TRIES):
         live = ask()
         if not snapshot.refresh():
-            return live
-    return Live(unasked=OVERTAKEN)
+            break
+    else:
+        live = Live(unasked=OVERTAKEN, here=live.here)
+    others = elsewhere(snapshot, live.here)
+    return (
+        live._replace(unasked="; ".join(filter(None, (live.unasked, others)))) if others else live
+    )
 
 
 def _status(config: Config, daemon: RunningCollector, type_: type[T]) -> T:

@@ -169,7 +169,7 @@ class LiveWatch:
         if self._clock.monotonic() < self._not_before:
             return
         began = self._clock.monotonic()
-        self._statuses, self._unasked = ask(self._loaded.config, CollectorStatus)
+        self._statuses, self._unasked, _ = ask(self._loaded.config, CollectorStatus)
         now = self._clock.monotonic()
         if self._statuses:
             self._rates.add(self._statuses.values(), now)
