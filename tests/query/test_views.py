@@ -515,6 +515,37 @@ def test_a_stream_without_an_end_is_silent_or_unwatched_and_claims_nothing(tmp_p
     assert streams == [{"state": state, "completeness": 1.0} for state in states]
 
 
+def test_a_session_is_watched_by_the_collector_that_took_it_up_last(tmp_path):
+    """The collectors main and c have the store; b does not run, and d was given up."""
+    rows = [
+        session("open", session="main"), row(offset=1, session="main"),
+        session("open", session="b", collector="b"), row(offset=1, session="b"),
+        session("open", session="c", collector="c"), row(offset=1, session="c"),
+        session("open", session="d", collector="d"), row(offset=1, session="d"),
+        session("open", session="to b") | {"time": 1}, row(offset=1, session="to b"),
+        session("resume", session="to b", collector="b", offset=2) | {"time": 2},
+        session("open", session="from b", collector="b") | {"time": 1}, row(offset=1, session="from b"),
+        session("resume", session="from b", offset=2) | {"time": 2},
+        session("restart", session="b.1", continues="b", collector="b"), row(offset=1, session="b.1"),
+        row(offset=1, session="nobody's"),
+        *_thread("thread of b", {"name": "resume", "collector": "b"}),
+    ]  # fmt: skip
+    store = make(tmp_path, rows)
+    for name in "bc":
+        (tmp_path / "collectors" / name).mkdir(parents=True)
+    expected = {
+        "main": "open", "b": "unwatched", "c": "open", "d": "unwatched", "to b": "unwatched",
+        "from b": "open", "b.1": "unwatched", "nobody's": "open", "thread of b": "unfinished?",
+    }  # fmt: skip
+    with DirectoryLock(tmp_path), DirectoryLock(tmp_path / "collectors" / "c"):
+        found = {s["session"]: s["state"] for s in ask(store, "SELECT session, state FROM streams")}
+        assert found == expected
+        sessions = ask(store, "SELECT session, state FROM sessions")
+        assert {s["session"]: s["state"] for s in sessions} == expected
+    alone = {s["state"] for s in ask(store, "SELECT state FROM streams")}
+    assert alone == {"unwatched", "unfinished?"}
+
+
 def test_a_stream_says_how_far_it_got_and_how_complete_it_is(views):
     rows = [
         clocked(epoch=1000),

@@ -100,6 +100,27 @@ def test_one_that_was_killed_leaves_every_answer_incomplete_until_it_has_finishe
     assert (found.complete, found.unasked) == (True, "")
 
 
+def states(collector):
+    """The states of the UDP sessions, by stream."""
+    with tailrace.open(collector.store) as store:
+        found = store.sql("SELECT stream, state FROM streams WHERE source = 'udp'")
+        return {row["stream"]: row["state"] for row in found}
+
+
+def test_only_the_sessions_of_the_one_that_was_killed_are_unwatched(running):
+    for number, collector in enumerate(running.values()):
+        send(collector, number, range(3))
+        collector.settle()
+    assert states(running["main"]) == {"0": "open", "1": "open", "2": "open"}
+    running["a"].kill()
+    assert states(running["main"]) == {"0": "open", "1": "unwatched", "2": "open"}
+    running["a"].start()
+    assert states(running["main"]) == {"0": "open", "1": "open", "2": "open"}
+    running["main"].kill()
+    assert states(running["main"]) == {"0": "unwatched", "1": "open", "2": "open"}
+    running["main"].start()
+
+
 def test_a_start_beside_others_changes_nothing_of_the_table(running):
     """It is the disk's damage, which upkeep names: nobody who starts may take out what others have written."""
     send(running["a"], 1, range(3))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from tailrace.clock import Clock
-from tailrace.config.schema import TailConfig, UdpConfig
+from tailrace.config.schema import MAIN, TailConfig, UdpConfig
 from tailrace.daemon.current import Current
 from tailrace.daemon.gate import Gate
 from tailrace.daemon.room import RoomQueue
@@ -128,7 +128,7 @@ class SourceIntake:
         await self._queue.wait()
 
     def _info(self, transport: str, peer: str, record_max: int) -> OpenInfo:
-        job = self._current.config.job
+        job, name = self._current.config.job, self._current.config.collector.name
         return OpenInfo(
             source=self._name,
             format=self._format,
@@ -140,6 +140,7 @@ class SourceIntake:
             ledger=self._current.config.ledger,
             node=job.node,
             job=job.id,
+            collector="" if name == MAIN else name,
         )
 
     @property

@@ -107,7 +107,7 @@ class Generations:
             about["replaces"] = info.replaces
         where = {"rank": info.rank, "node": info.node, "job": info.job}
         about |= {word: value for word, value in where.items() if value is not None}
-        self.current.own.session("open", about | self._of_file(), now)
+        self.current.own.session("open", about | self._of_file() | self._whose(), now)
 
     def take_turn(self, pending: int) -> None:
         """Continue an announced session where the connection that brought its last bytes left off, given
@@ -191,7 +191,8 @@ class Generations:
         late = self.previous = self._next()
         late.state.ended, late.state.ended_at = f"restart: {why}", now
         self._tally.restarts += 1
-        late.own.session("restart", {"opened": late.own.wall(now)} | self._of_file(), now)
+        about = {"opened": late.own.wall(now)} | self._of_file() | self._whose()
+        late.own.session("restart", about, now)
         return late
 
     def _next(self) -> Incarnation:
@@ -232,7 +233,7 @@ class Generations:
     def _say_restart(self, old: str, now: int) -> None:
         self._tally.restarts += 1
         about = {"continues": old, "opened": self.current.own.wall(now)}
-        self.current.own.session("restart", about | self._of_file(), now)
+        self.current.own.session("restart", about | self._of_file() | self._whose(), now)
 
     def resume(self, known: Announced, offset: int, now: int) -> None:
         """Continue a session that other connections have begun, from the record at an offset on."""
@@ -262,7 +263,12 @@ class Generations:
             about |= {"clock": its.clock, "ticks_per_second": its.ticks_per_second, "epoch": its.epoch}  # fmt: skip
         if current.epoch is not None:
             self.know(current.epoch, current.name)
-        self.current.own.session("resume", about, now)
+        self.current.own.session("resume", about | self._whose(), now)
+
+    def _whose(self) -> dict[str, object]:
+        """Return the word of which collector receives the session; none of `main`."""
+        name = self._state.info.collector
+        return {"collector": name} if name else {}
 
     # The previous incarnation
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from tailrace.config.schema import OWN_SOURCE, LedgerConfig
+from tailrace.config.schema import MAIN, OWN_SOURCE, LedgerConfig
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.parts import Listed
 from tailrace.ingest.payloads import Heartbeat, OpenInfo
@@ -54,7 +54,7 @@ class HeartbeatSession:
         incarnation = self._incarnation
         if incarnation is None or incarnation.state.name != beat.session:
             self.end("collector restart", now)
-            incarnation = self._begin(beat.session, now)
+            incarnation = self._begin(beat, now)
         self._tally.received += size
         self._tally.decoded += size
         about = json.dumps(beat.about, separators=(",", ":")) if beat.about else None
@@ -84,10 +84,13 @@ class HeartbeatSession:
             incarnation.finish(reason, {}, now)
             self._tally.closed += 1
 
-    def _begin(self, session: str, now: int) -> Incarnation:
-        state = IncarnationState(session, epoch=0, clock="unix_ns", ticks_per_second=1e9)
+    def _begin(self, beat: Heartbeat, now: int) -> Incarnation:
+        state = IncarnationState(beat.session, epoch=0, clock="unix_ns", ticks_per_second=1e9)
         incarnation = self._incarnation = self._attach(state)
         self._state.heartbeats = state
         self._tally.opened += 1
-        incarnation.own.session("open", {"opened": incarnation.own.wall(now)} | _CLOCK, now)
+        about = {"opened": incarnation.own.wall(now)} | _CLOCK
+        if (name := beat.about.get("collector", MAIN)) != MAIN:
+            about["collector"] = name
+        incarnation.own.session("open", about, now)
         return incarnation

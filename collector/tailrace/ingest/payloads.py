@@ -119,6 +119,8 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
     job: str | None = None
     """Where in a job the producer runs, as far as the collector knows."""
+    collector: str = ""
+    """The name of the collector that receives it; "" for `main`."""
     replaces: tuple[str, ...] = ()
     """Sessions that read the beginning of this file, or an incomplete copy of it. The views leave them
     out once this session is closed."""

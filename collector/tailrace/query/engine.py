@@ -238,7 +238,7 @@ def connect(
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
         weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
-    connection.execute("SET VARIABLE watched = true")
+    connection.execute("SET VARIABLE watched = true; SET VARIABLE watchers = NULL::VARCHAR[]")
     _bound_spill(connection, limits)
     connection.execute("CREATE SCHEMA part; SET TimeZone = 'UTC'")
     if table.local:
@@ -293,7 +293,9 @@ def show(
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
     """Give a connection the objects that `stored` reads. Each connection has its own."""
-    connection.execute("SET VARIABLE watched = ?", [table.watched])
+    watchers = table.watchers
+    connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
+    connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
     if table.local:
         read(connection, table.file_uris())
     else:

@@ -115,12 +115,16 @@ LEFT JOIN (
 -- The state of each session: whether it has ended, and whether a collector watches it. A session whose
 -- format announces its end (`ends` names the stream) is `unfinished?` if it has neither announced its
 -- end nor been closed, and its file rests or nobody watches. `waits` is a rest too: its writer lives.
--- The variable `watched` says whether a collector has the store.
+-- The variable `watched` says whether any collector has the store, and `watchers` names those that have it, null if
+-- nobody can tell. Whoever took up a session last is its collector; no name is `main`.
+CREATE MACRO part.watched(collector) AS
+  getvariable('watched') AND coalesce(list_contains(getvariable('watchers'), collector), true);
+
 CREATE VIEW part.courses AS
 SELECT *, CASE
   WHEN closed OR rest <> '' AND lacks = '' THEN 'ended'
-  WHEN ends IS NOT NULL AND (rest IN ('process_gone', 'silent') OR NOT getvariable('watched')) THEN 'unfinished?'
-  WHEN NOT getvariable('watched') THEN 'unwatched'
+  WHEN ends IS NOT NULL AND (rest IN ('process_gone', 'silent') OR NOT part.watched(collector)) THEN 'unfinished?'
+  WHEN NOT part.watched(collector) THEN 'unwatched'
   WHEN rest <> '' THEN 'silent'
   ELSE 'open' END AS state
 FROM (
@@ -129,7 +133,8 @@ FROM (
     arg_max(ours ->> '$.ends', place) AS ends,
     coalesce(arg_max(ours ->> '$.rest', place), '') AS rest,
     arg_max(try_cast(ours ->> '$.since' AS BIGINT), place) AS since,
-    arg_max(ours ->> '$.lacks', place) AS lacks
+    arg_max(ours ->> '$.lacks', place) AS lacks,
+    arg_max(coalesce(ours ->> '$.collector', 'main'), place) FILTER (name IN ('open', 'restart', 'resume')) AS collector
   FROM part.session_words
   GROUP BY source, session
 );

@@ -61,12 +61,19 @@ class TableReader(TableSnapshot):
     def watched(self) -> bool:
         """Return whether a collector has the store now. A store behind a URL always counts as watched,
         because nothing there says otherwise, and so does one whose collectors cannot be looked for."""
+        watchers = self.watchers
+        return watchers is None or bool(watchers)
+
+    @property
+    def watchers(self) -> list[str] | None:
+        """Return the names of the collectors that have the store now; None if nobody can tell, as behind a URL."""
         if not self.local:
-            return True
+            return None
         try:
-            return any(map(is_held, directories(Path(self.root).parent).values()))
+            found = directories(Path(self.root).parent)
+            return [name for name, directory in found.items() if is_held(directory)]
         except OSError:
-            return True
+            return None
 
     @property
     def statistics(self) -> FileStatistics:

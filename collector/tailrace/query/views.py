@@ -174,7 +174,7 @@ GAPS = View(
 
 STATES = (
     "open: a collector receives its events; silent: its file rests; unfinished?: it has not said its end,"
-    " and its file rests or no collector has the store; unwatched: no collector has the store, and its"
+    " and its file rests or its collector does not run; unwatched: its collector does not run, and its"
     " format does not say an end; ended"
 )
 

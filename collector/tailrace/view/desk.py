@@ -65,7 +65,8 @@ class DeskSnapshot(NamedTuple):
     @property
     def state(self) -> tuple[object, ...]:
         """Return what all answers from this snapshot depend on."""
-        return self.version, self.live, self.engine.table.watched
+        watchers = self.engine.table.watchers
+        return self.version, self.live, None if watchers is None else tuple(watchers)
 
 
 class TimelineDesk:
