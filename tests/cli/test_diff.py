@@ -8,14 +8,14 @@ import pytest
 
 from tests import program
 from tests.cli.command import COMMAND, ENVIRONMENT, run
-from tests.query.tables import clocked, gap, make, row
+from tests.query.tables import clocked, gap, make, row, session
 
 MS = 1_000_000
 
 
-def spans(session, *lengths, name="step"):
+def spans(of, *lengths, name="step"):
     return [
-        row("span", name=name, session=session, start=i * 100 * MS, end=(i * 100 + ms) * MS, offset=i)
+        row("span", name=name, session=of, start=i * 100 * MS, end=(i * 100 + ms) * MS, offset=i)
         for i, ms in enumerate(lengths)
     ]  # fmt: skip
 
@@ -75,6 +75,29 @@ def test_both_runs_may_be_of_one_store(tmp_path):
         "diff", store, store, "--session-a", "one", "--session-b", "two", "--figure", "count", "--json"
     ).splitlines()  # fmt: skip
     assert json.loads(line)["change"] == "+100.0%"
+
+
+def test_the_sides_may_be_ranks_nodes_or_jobs_of_one_store(tmp_path):
+    rows = [
+        session("tailrace.session", session=name, rank=rank, node=node, job=job)
+        for name, rank, node, job in (("a", 0, "n1", "7.0"), ("b", 1, "n2", "7.0"), ("c", 1, "n2", "8"))
+    ]  # fmt: skip
+    rows += [*spans("a", 5), *spans("b", 5, 5), *spans("c", 5, 5, 5, 5), gap(2, 9, session="b")]
+    store = make(tmp_path, rows)
+
+    def counts(*options):
+        (line,) = run("diff", store, store, "--figure", "count", "--json", *options).splitlines()
+        found = json.loads(line)
+        return found["count_a"], found["count_b"]
+
+    assert counts("--rank-a", "0", "--rank-b", "1") == (1, 6)
+    assert counts("--rank-a", "0", "--rank-a", "1") == (7, 7)
+    assert counts("--job-a", "7", "--job-b", "8") == (3, 4)
+    assert counts("--node-a", "n2", "--job-a", "7", "--node-b", "n1") == (2, 1)
+    said = run("diff", store, store, "--rank-a", "0", "--rank-b", "1").decode()
+    assert f"A {store}: nothing is known to be missing" in said
+    assert f"B {store}: 2 events are missing" in said
+    assert "there is no rank '9'" in run("diff", store, store, "--rank-b", "9", code=2)
 
 
 def test_an_incomplete_run_is_refused_on_demand(before, after):

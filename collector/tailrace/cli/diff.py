@@ -15,6 +15,7 @@ from tailrace.cli.options import (
     Percentage,
     complete_option,
     config_option,
+    job_options_of,
     json_option,
     labels,
     load_config,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from tailrace.analysis.statistics import SpanStatistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Completeness
-    from tailrace.query.filters import RunLabel
+    from tailrace.query.filters import JobFilter, RunLabel
+    from tailrace.reading.question import Filters
 
 
 class Run(NamedTuple):
@@ -69,6 +71,8 @@ class Run(NamedTuple):
     callback=labels,
     help="Take only sessions of B with this label.",
 )
+@job_options_of("a")
+@job_options_of("b")
 @by_option
 @click.option(
     "--figure",
@@ -104,6 +108,8 @@ def command(
     until_b: int | None,
     label_a: tuple[RunLabel, ...],
     label_b: tuple[RunLabel, ...],
+    job_a: JobFilter,
+    job_b: JobFilter,
     words: tuple[str, ...],
     figure: str,
     names: tuple[str, ...],
@@ -115,11 +121,12 @@ def command(
     """Compare the spans of two runs by name, or by other keys: those that grew most first.
 
     A and B are each a store (directory or URL) or the certificate of a run; both may be the same store with
-    different sessions or times. A group that only one run has is `new` or `gone`, and exceeds no threshold.
+    different sessions, ranks or times. A group that only one run has is `new` or `gone`, and exceeds no threshold.
     Standard error names a group that exceeds none because its spans are still open in one run (`unknown`).
     The last lines say what is missing from A and from B. An incomplete run can hide what grew: demand
     completeness with --complete-only. With --threshold, no group to compare is an error."""
     from tailrace.analysis.grouping import parse
+    from tailrace.reading.question import Filters
 
     by = parse(words)
     own = figure == "self"
@@ -128,7 +135,14 @@ def command(
             config,
             a,
             by,
-            (sources, session_a, since_a, until_a, label_a),
+            Filters(
+                sources or None,
+                session_a or None,
+                since=since_a,
+                until=until_a,
+                labels=label_a or None,
+                job=job_a,
+            ),
             own=own,
             demand=complete_only,
         ),
@@ -136,7 +150,14 @@ def command(
             config,
             b,
             by,
-            (sources, session_b, since_b, until_b, label_b),
+            Filters(
+                sources or None,
+                session_b or None,
+                since=since_b,
+                until=until_b,
+                labels=label_b or None,
+                job=job_b,
+            ),
             own=own,
             demand=complete_only,
         ),
@@ -162,7 +183,7 @@ def _read(
     config: Path | None,
     path: str,
     by: Sequence[Key],
-    chosen: tuple[tuple[str, ...], tuple[str, ...], int | None, int | None, tuple[RunLabel, ...]],
+    chosen: Filters,
     *,
     own: bool,
     demand: bool,
@@ -171,14 +192,9 @@ def _read(
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
-    from tailrace.reading.question import Filters
 
-    sources, sessions, since, until, labelled = chosen
     store, of_run = named_run(path)
-    sessions = sessions or of_run
-    window = Filters(
-        sources or None, sessions or None, None, since, until, labels=labelled or None
-    ).window
+    window = chosen._replace(session=chosen.session or of_run or None).window
     engine, live = open_store(load_config(config, store), window.selection)
     whole = completeness(engine, window.scope, live)
     if demand:

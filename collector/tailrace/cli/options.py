@@ -64,48 +64,42 @@ label_option = click.option(
 
 def job_options(command: F) -> F:
     """Add --rank, --node and --job, which a command receives as `job`."""
+    return _job_options(command, "", "Take only sessions")
+
+
+def job_options_of(side: str) -> Callable[[F], F]:
+    """Return a decorator for one side of a comparison: with `a` it adds --rank-a, --node-a and --job-a, which a command
+    receives as `job_a`."""
+    return lambda command: _job_options(command, side, f"Take only sessions of {side.upper()}")
+
+
+def _job_options(command: F, side: str, which: str) -> F:
+    option, name = (f"-{side}", f"_{side}") if side else ("", "")
+    names = ranks, nodes, jobs = f"ranks{name}", f"nodes{name}", f"jobs{name}"
 
     @wraps(command)
-    def with_job(
-        *arguments: object,
-        ranks: tuple[int, ...],
-        nodes: tuple[str, ...],
-        jobs: tuple[str, ...],
-        **options: object,
-    ) -> object:
-        job = JobFilter(ranks or None, nodes or None, jobs or None)
-        return command(*arguments, job=job, **options)
+    def with_job(*arguments: object, **options: Any) -> object:  # noqa: ANN401 - whatever a command takes
+        job = JobFilter(*(options.pop(each) or None for each in names))
+        return command(*arguments, **options, **{f"job{name}": job})
 
     found: Any = with_job
-    for option in reversed(_JOB):
-        found = option(found)
+    for add in (
+        click.option(
+            f"--job{option}", jobs, metavar="ID", multiple=True,
+            help=f"{which} of this job; an id without a step takes all steps; repeatable.",
+        ),
+        click.option(
+            f"--node{option}", nodes, metavar="NAME", multiple=True,
+            help=f"{which} of jobs that ran on this node; repeatable.",
+        ),
+        click.option(
+            f"--rank{option}", ranks, metavar="N", type=click.IntRange(min=0), multiple=True,
+            help=f"{which} of this rank of a job; repeatable.",
+        ),
+    ):  # fmt: skip
+        found = add(found)
     return cast("F", found)
 
-
-_JOB = (
-    click.option(
-        "--rank",
-        "ranks",
-        metavar="N",
-        type=click.IntRange(min=0),
-        multiple=True,
-        help="Take only sessions of this rank of a job; repeatable.",
-    ),
-    click.option(
-        "--node",
-        "nodes",
-        metavar="NAME",
-        multiple=True,
-        help="Take only sessions of jobs that ran on this node; repeatable.",
-    ),
-    click.option(
-        "--job",
-        "jobs",
-        metavar="ID",
-        multiple=True,
-        help="Take only sessions of this job; an id without a step takes all steps; repeatable.",
-    ),
-)
 
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
 
