@@ -49,10 +49,11 @@ def next_gap(turn: DeskTurn, asked: OfNextGap) -> wire.Gaps:
 
 def _within(turn: DeskTurn, asked: OfSelection) -> list[PlacedGap]:
     """Return the gaps that may concern what is selected."""
+    placed = asked.placed(turn.snapshot().engine)
     return [
         each
         for each in turn.timeline().gaps
-        if asked.concerns(*each.gap.place) and _overlaps(each, asked.from_, asked.to)
+        if asked.concerns(*each.gap.place, placed) and _overlaps(each, asked.from_, asked.to)
     ]
 
 

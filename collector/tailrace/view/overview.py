@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from tailrace import __version__
 from tailrace.analysis.difference import FIGURES
 from tailrace.analysis.grouping import COLUMNS
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.export.formats import WRITERS
 from tailrace.query.completeness import EVERYTHING, MISSING
+from tailrace.query.engine import Engine
 from tailrace.query.views import VIEWS
 from tailrace.view import wire
 from tailrace.view.answering import cut
@@ -19,6 +22,9 @@ from tailrace.view.streams import streams_of
 
 WORST = 20
 """Streams of `overview` that lack most."""
+
+PLACES = 2000
+"""Ranks, nodes and jobs of `store`, at most so many of each."""
 
 _SOURCES = """
 SELECT source, any_value(format), count(DISTINCT session), count(DISTINCT session) FILTER (state = 'open'),
@@ -62,11 +68,20 @@ def store(turn: DeskTurn, _: OfNothing) -> wire.StoreAnswer:
         exports=[
             wire.FormatFacts(name=name, meaning=writer.meaning) for name, writer in WRITERS.items()
         ],
+        ranks=_of_places(snapshot.engine, "rank"),
+        nodes=[cut(node) for node in _of_places(snapshot.engine, "node")],
+        jobs=[cut(job) for job in _of_places(snapshot.engine, "job")],
         notes=turn.shelves[0].notes.refused,
         sql_seconds=LIMITS.seconds or 0.0,
         sql_memory=LIMITS.memory or 0,
         sql_rows=ROWS,
     )
+
+
+def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any]:
+    """Return the ranks, nodes or jobs that sessions have."""
+    sql = f"SELECT DISTINCT {what} FROM part.places WHERE {what} IS NOT NULL ORDER BY ALL LIMIT {PLACES}"  # noqa: S608 - our own words
+    return [value for (value,) in engine.rows(sql)]
 
 
 def overview(turn: DeskTurn, _: OfNothing) -> wire.OverviewAnswer:

@@ -5,6 +5,7 @@ A parameter that a class does not have is refused: a misspelled filter that filt
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,7 +13,8 @@ from msgspec import Meta
 
 from tailrace.model.gap import DAMAGED_SESSION
 from tailrace.query.completeness import Scope
-from tailrace.query.filters import Selection
+from tailrace.query.engine import Engine
+from tailrace.query.filters import JobFilter, Selection, all_of
 from tailrace.query.window import Window
 from tailrace.reading.question import Filters
 
@@ -22,6 +24,7 @@ Nanoseconds = Annotated[
 Limit = Annotated[int, Meta(ge=1, le=10_000, description="the largest number of rows to return")]
 Offset = Annotated[int, Meta(ge=0, description="the number of rows to leave out at the beginning")]
 Word = Annotated[str, Meta(max_length=10_000)]
+Rank = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
@@ -33,7 +36,30 @@ class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, froz
         return (0,)
 
 
-class OfSelection(ApiQuestion, frozen=True, kw_only=True):
+class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
+    """Places in a job: everything, or what ran as one of these ranks, on one of these nodes, in one of these jobs. An
+    id without a step takes all steps."""
+
+    rank: list[Rank] = []
+    node: list[Word] = []
+    job: list[Word] = []
+
+    @property
+    def places(self) -> JobFilter:
+        return JobFilter(
+            tuple(self.rank) or None, tuple(self.node) or None, tuple(self.job) or None
+        )
+
+    def placed(self, engine: Engine) -> Container[tuple[str, str]] | None:
+        """Return the sessions, by source and id, that ran there; None for all. Raise QueryError or StoreError."""
+        where = all_of(list(self.places.conditions))
+        if not where.values:
+            return None
+        sql = f"SELECT source, session FROM part.places WHERE {where.sql}"  # noqa: S608 - our own words
+        return {(source, session) for source, session in engine.rows(sql, where.values)}
+
+
+class OfSelection(OfPlaces, frozen=True, kw_only=True):
     """A selection: everything, or what belongs to these sources, sessions (beginnings of ids) and streams, and
     begins from `from` on, and before `to`."""
 
@@ -51,16 +77,20 @@ class OfSelection(ApiQuestion, frozen=True, kw_only=True):
             self.stream or None,
             self.from_,
             self.to,
+            job=self.places,
         )
 
     @property
     def window(self) -> Window:
         return Window(self.filters.selection, self.from_, self.to)
 
-    def concerns(self, source: str, session: str, stream: str) -> bool:
-        """Return whether a gap of this stream, or of no known one, may concern what is selected."""
+    def concerns(
+        self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
+    ) -> bool:
+        """Return whether a gap of this stream, or of no known one, may concern what is selected; see `placed`."""
         return (
-            (not self.source or source in self.source)
+            (placed is None or session == DAMAGED_SESSION or (source, session) in placed)
+            and (not self.source or source in self.source)
             and (not self.session or session == DAMAGED_SESSION or _begins(session, self.session))
             and (not self.stream or stream in {"", *self.stream})
         )
@@ -70,7 +100,7 @@ class OfNothing(ApiQuestion, frozen=True, kw_only=True):
     """No parameters."""
 
 
-class OfStreams(ApiQuestion, frozen=True, kw_only=True):
+class OfStreams(OfPlaces, frozen=True, kw_only=True):
     """Which streams: those of which source, format, session, name or state contains a text."""
 
     search: Word = ""
@@ -85,12 +115,12 @@ class OfStreams(ApiQuestion, frozen=True, kw_only=True):
     limit: Limit = 100
 
 
-class OfSessions(ApiQuestion, frozen=True, kw_only=True):
+class OfSessions(OfPlaces, frozen=True, kw_only=True):
     source: list[Word] = []
     session: list[Word] = []
 
 
-class OfLanes(ApiQuestion, frozen=True, kw_only=True):
+class OfLanes(OfPlaces, frozen=True, kw_only=True):
     source: list[Word] = []
     session: list[Word] = []
     stream: list[Word] = []
@@ -98,12 +128,17 @@ class OfLanes(ApiQuestion, frozen=True, kw_only=True):
     @property
     def scope(self) -> Scope:
         sources, sessions, streams = map(tuple, (self.source, self.session, self.stream))
-        return Scope.of(Selection(sources or None, sessions or None, streams or None))
+        return Scope.of(
+            Selection(sources or None, sessions or None, streams or None, job=self.places)
+        )
 
-    def has(self, source: str, session: str, stream: str) -> bool:
-        """Return whether a lane of this stream is selected."""
+    def has(
+        self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
+    ) -> bool:
+        """Return whether a lane of this stream is selected; see `placed`."""
         return (
-            (not self.source or source in self.source)
+            (placed is None or (source, session) in placed)
+            and (not self.source or source in self.source)
             and (not self.session or _begins(session, self.session))
             and (not self.stream or stream in self.stream)
         )
@@ -150,11 +185,17 @@ class OfComparison(ApiQuestion, frozen=True, kw_only=True):
     a_session: list[Word] = []
     a_from: Nanoseconds | None = None
     a_to: Nanoseconds | None = None
+    a_rank: list[Rank] = []
+    a_node: list[Word] = []
+    a_job: list[Word] = []
     b_store: Offset = 0
     b_source: list[Word] = []
     b_session: list[Word] = []
     b_from: Nanoseconds | None = None
     b_to: Nanoseconds | None = None
+    b_rank: list[Rank] = []
+    b_node: list[Word] = []
+    b_job: list[Word] = []
     by: list[Word] = msgspec.field(default_factory=lambda: ["name"])
     figure: Literal["count", "total", "self", "min", "p50", "p90", "p95", "p99", "max"] = "p95"
     threshold: Annotated[float, Meta(ge=0)] | None = None
@@ -171,12 +212,14 @@ class OfComparison(ApiQuestion, frozen=True, kw_only=True):
     def sides(self) -> tuple[OfSelection, OfSelection]:
         return (
             OfSelection(
-                source=self.a_source, session=self.a_session, from_=self.a_from, to=self.a_to
+                source=self.a_source, session=self.a_session, from_=self.a_from, to=self.a_to,
+                rank=self.a_rank, node=self.a_node, job=self.a_job,
             ),
             OfSelection(
-                source=self.b_source, session=self.b_session, from_=self.b_from, to=self.b_to
+                source=self.b_source, session=self.b_session, from_=self.b_from, to=self.b_to,
+                rank=self.b_rank, node=self.b_node, job=self.b_job,
             ),
-        )
+        )  # fmt: skip
 
 
 class OfFlame(OfSelection, frozen=True, kw_only=True):

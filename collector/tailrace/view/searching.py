@@ -108,10 +108,11 @@ def _on_axis(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:
     """Return at least one event more than `limit`, if there is one."""
     timeline = turn.timeline()
     sessions = timeline.on(asked.axis)
+    placed = asked.placed(turn.snapshot().engine)
     clocks = {
         key: timeline.sessions[key]
         for key in sessions & timeline.sessions.keys()
-        if asked.concerns(*key, "")
+        if asked.concerns(*key, "", placed)
     }
     near = []
     for (source, session), clock in clocks.items():

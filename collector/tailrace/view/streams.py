@@ -74,7 +74,7 @@ def sessions(turn: DeskTurn, asked: OfSessions) -> wire.Sessions:
 
 
 def _selection(asked: OfStreams | OfSessions) -> Selection:
-    return Selection(tuple(asked.source) or None, tuple(asked.session) or None)
+    return Selection(tuple(asked.source) or None, tuple(asked.session) or None, job=asked.places)
 
 
 def _matching(asked: OfStreams) -> RowCondition:

@@ -31,8 +31,9 @@ LANES_MAX = 1000
 def lanes(turn: DeskTurn, asked: OfLanes) -> wire.Lanes:
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.scope)
+    placed = asked.placed(snapshot.engine)
     timeline = turn.timeline()
-    chosen = [each for each in timeline.lanes if asked.has(*each.key[:3])]
+    chosen = [each for each in timeline.lanes if asked.has(*each.key[:3], placed)]
     return wire.Lanes(
         version=snapshot.version, whole=whole(found), lanes=[_lane(each) for each in chosen]
     )

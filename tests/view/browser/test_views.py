@@ -7,9 +7,12 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.export.traces import EPOCH
+from tests.query.tables import clocked, make, row, session
 from tests.view.browser.conftest import LOST, runs
 from tests.view.browser.pages import PHONE, SIZE
 from tests.view.browser.programs import STEP
+from tests.view.viewer import Viewer
 
 VIEWS = ["overview", "timeline", "statistics", "compare", "sql", "notes"]
 
@@ -86,3 +89,53 @@ def test_axe_finds_nothing(open_page, runs_viewer, view):
         page.become(scheme, size)
         assert page.violations() == [], (scheme, size)
         assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), size
+
+
+def test_ranks_nodes_and_jobs_are_chosen_in_every_view_and_stand_in_the_address(
+    open_page, tmp_path
+):
+    places = {"a": (0, "n1"), "b": (1, "n1"), "c": (2, "n2")}
+    rows = [
+        each
+        for name, (rank, node) in places.items()
+        for each in (
+            clocked(session=name, epoch=EPOCH),
+            session("tailrace.session", session=name, rank=rank, node=node, job="7"),
+            row(session=name, stream=f"of {name}", start=1, end=5_000, name=f"step of {name}"),
+        )
+    ]
+    viewer = Viewer("--store", make(tmp_path / "store", rows))
+
+    def choose(page, kind, value):
+        page.page.get_by_label(kind, exact=True).first.select_option(value)
+        page.until(lambda: f"{kind.lower()}={value}" in page.hash, "the choice in the address")
+
+    page = open_page(viewer, "#/overview")
+    page.until_text(".grid", "of c")
+    choose(page, "Rank", "1")
+    page.until(lambda: "of a" not in page.text(".grid"), "the streams of the rank")
+    assert "of b" in page.text(".grid")
+    page.go("/timeline")
+    page.until_text(".status", "3 lanes")
+    choose(page, "Node", "n1")
+    page.until_text(".status", "2 lanes")
+    page.go("/timeline?rank=2")
+    page.until_text(".status", "1 lane")
+    assert page.page.get_by_label("Rank", exact=True).input_value() == "2"
+    page.go("/statistics?rank=0")
+    page.until_text(".grid", "step of a")
+    assert "step of b" not in page.text(".grid")
+    choose(page, "Rank", "1")
+    page.until_text(".grid", "step of b")
+    page.go("/compare?a=0:&b=0:&a_rank=0&b_rank=1&figure=count")
+    page.until_text(".grid", "step of a")
+    assert "step of c" not in page.text(".grid")
+    page.close()
+    assert viewer.end() == (0, "")
+
+
+def test_a_store_without_jobs_offers_none(open_page, runs_viewer):
+    page = open_page(runs_viewer, "#/timeline")
+    page.until_text(".status", "lanes")
+    assert page.page.get_by_label("Session", exact=True).count() == 1
+    assert page.page.locator(".places select:visible").count() == 0

@@ -49,6 +49,10 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
     figures: list[str]
     """The figures that `compare` compares."""
     exports: list[FormatFacts]
+    ranks: list[int]
+    """The ranks, nodes and jobs of the sessions, the first ones of each."""
+    nodes: list[str]
+    jobs: list[str]
     notes: str | None
     """Why no note can be kept; null if notes can be kept."""
     sql_seconds: float

@@ -1,6 +1,7 @@
 // What stands above the timeline: which clock and session, the search, gaps, the zoom, following.
 
 import { afterRest, fill, h, icon } from "../parts/dom.js";
+import { Places } from "../parts/places.js";
 import { cut } from "../parts/text.js";
 
 const MOST_SESSIONS = 300;
@@ -10,19 +11,21 @@ const PATHS = {
 };
 
 export class Toolbar {
-  /** `on` has a function for each button, and `searched(text)`, `chosen(clock)`, `filtered(session)`. */
-  constructor(on, { q, follow }) {
+  /** `on` has a function for each button, and `searched(text)`, `chosen(clock)`, `filtered(session)`, `placed(changes)`. */
+  constructor(on, params, store) {
+    const { q, follow } = params;
     this.search = h("input", { type: "search", placeholder: "Search a name", "aria-label": "Search a name", value: q ?? "", on: {
       input: afterRest(250, () => on.searched(this.search.value)),
       keydown: (event) => this._enter(event, on),
     } });
     this.clocks = h("select", { "aria-label": "Clock", on: { change: () => on.chosen(this.clocks.value) } });
     this.sessions = h("select", { "aria-label": "Session", on: { change: () => on.filtered(this.sessions.value) } });
+    this.places = new Places(store, params, on.placed);
     this.found = h("span", { class: "note", role: "status" });
     this.follow = button("Follow", "Follow what arrives (f)", on.follow);
     this.following(follow);
     this.element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "Timeline" },
-      this.clocks, this.sessions,
+      this.clocks, this.sessions, this.places.element,
       h("div", { class: "search" }, this.search, square("before", "Previous match (N)", () => on.match(-1)), square("after", "Next match (n)", () => on.match(1))),
       this.found,
       h("div", { class: "group" }, square("before", "Previous gap (G)", () => on.gap(-1)), h("span", { class: "note" }, "gap"), square("after", "Next gap (g)", () => on.gap(1))),

@@ -3,6 +3,7 @@
 import { get, Latest } from "../api.js";
 import { fill, h } from "../parts/dom.js";
 import { Grid } from "../parts/grid.js";
+import { placesOfSide } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { count, length } from "../parts/text.js";
 import { mark, state } from "../parts/whole.js";
@@ -66,7 +67,7 @@ class Compare {
     fill(this._answer, h("p", { class: "note", role: "status" }, "Comparing …"));
     try {
       const threshold = Number(this._threshold.value) / 100;
-      const answer = await this._ask.ask("compare", { ...sideOf("a", a), ...sideOf("b", b), align, figure: this._figure.value, threshold });
+      const answer = await this._ask.ask("compare", { ...sideOf("a", a), ...sideOf("b", b), ...placesOfSide("a", this._params), ...placesOfSide("b", this._params), align, figure: this._figure.value, threshold });
       if (answer) this._show(answer);
     } catch (error) {
       fill(this._answer, problem(error));
@@ -99,7 +100,8 @@ class Compare {
   _timeline(row) {
     const { from, to } = this._shown.b;
     const session = sideOf("b", this._params.b).b_session;
-    this._frame.address.go("timeline", { from, to, q: row.name, session });
+    const { b_rank: rank, b_node: node, b_job: job } = this._params;
+    this._frame.address.go("timeline", { from, to, q: row.name, session, rank, node, job });
   }
 }
 

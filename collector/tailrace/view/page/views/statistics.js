@@ -6,6 +6,7 @@ import { Flame } from "../charts/flame.js";
 import { Heat } from "../charts/heat.js";
 import { fill, h } from "../parts/dom.js";
 import { Grid } from "../parts/grid.js";
+import { Places, placesOf } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { rangeLine } from "../parts/range.js";
 import { count, cut, length } from "../parts/text.js";
@@ -24,6 +25,7 @@ class Statistics {
     this._flame = new Flame({ picked: (name) => this._pick(name) });
     this._heat = new Heat({ picked: (from, to) => frame.address.go("timeline", { from, to, q: this._params.name, ...this._filters }) });
     this._range = h("div");
+    this._places = new Places(frame.store, params, (changes) => frame.address.go("statistics", { ...this._params, ...changes }));
     this._mark = h("span");
     this._csv = h("a", { class: "button", download: "statistics.csv" }, "CSV");
     this._keys = [0, 1].map((index) => this._select(index));
@@ -38,7 +40,7 @@ class Statistics {
     this._heatBox = h("div", {}, h("p", { class: "body note" }, "Choose a name in the table or the flame graph."));
     this._heatTitle = h("h2", {}, "Durations over time");
     root.append(h("div", { class: "page" },
-      h("div", { class: "head" }, h("h1", {}, "Statistics"), this._range),
+      h("div", { class: "head" }, h("h1", {}, "Statistics"), this._range, this._places.element),
       h("section", { class: "panel", "aria-label": "By group" },
         h("header", {}, h("h2", {}, "Spans"), h("label", { class: "field" }, "by ", this._keys[0]), h("label", { class: "field" }, "and ", this._keys[1]), this._mark, this._csv),
         this._table),
@@ -50,6 +52,7 @@ class Statistics {
   update(params) {
     this._params = params;
     const filters = this._filters;
+    this._places.show(params);
     fill(this._range, rangeLine(params, { cleared: () => this._frame.address.go("statistics", { by: params.by }), timeline: format("timeline", filters) }));
     this._by = (params.by ?? "name").split(",").filter(Boolean).slice(0, 2);
     this._keys.forEach((select, index) => choose(select, this._by[index] ?? ""));
@@ -65,7 +68,7 @@ class Statistics {
 
   get _filters() {
     const { from, to, session, source } = this._params;
-    return { from, to, session, source };
+    return { from, to, session, source, ...placesOf(this._params) };
   }
 
   async _load() {

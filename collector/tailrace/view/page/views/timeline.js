@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { fill, h } from "../parts/dom.js";
+import { placesOf } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { TimeCanvas } from "../timeline/canvas.js";
 import { OwnClock, WALL_CLOCK } from "../timeline/clock.js";
@@ -41,10 +42,11 @@ export class Timeline {
       gap: (way) => this.finder.gap(way),
       chosen: (clock) => this.note({ clock, from: null, to: null }, true),
       filtered: (session) => this.note({ session: session.split("/").at(-1), source: session.split("/")[0], from: null, to: null }, true),
+      placed: (changes) => this.note({ ...changes, from: null, to: null }, true),
       zoom: (factor) => this.zoom(factor),
       whole: () => this.whole(),
       follow: () => this.follow(!this.following),
-    }, params);
+    }, params, frame.store);
     new Gestures(this.canvas, {
       moved: () => this.moved(),
       hovered: (x, y) => this._hovered(x, y),
@@ -84,9 +86,10 @@ export class Timeline {
 
   /** Take over an address that a person has entered, or gone back to. */
   update(params) {
-    const lanes = ["session", "source", "clock"].some((each) => params[each] !== this.params[each]);
+    const lanes = ["session", "source", "clock", "rank", "node", "job"].some((each) => params[each] !== this.params[each]);
     this.params = params;
     this.toolbar.following(this.following);
+    this.toolbar.places.show(params);
     if (lanes) this._load();
     else this._restore();
   }
@@ -200,7 +203,7 @@ export class Timeline {
 
   /** Return the parameters that narrow questions to the lanes shown. */
   get filters() {
-    return { session: this.params.session || null, source: this.params.source || null };
+    return { session: this.params.session || null, source: this.params.source || null, ...placesOf(this.params) };
   }
 
   async _load() {

@@ -1,6 +1,7 @@
 // The two runs that are compared, as forms: a session, a range of time, or another store.
 
 import { h } from "../../parts/dom.js";
+import { Places } from "../../parts/places.js";
 import { cut, moment } from "../../parts/text.js";
 
 const TEXT = /^(?:(\d+):)?([^@]*)(?:@(-?\d+)-(-?\d+))?$/;
@@ -13,6 +14,7 @@ export function sideOf(name, text) {
 
 export class Sides {
   constructor(store) {
+    this._store = store;
     this._stores = store.stores;
     this._certified = store.certified.some((each) => each.length);
     this._forms = ["a", "b"].map((name) => this._form(name));
@@ -37,6 +39,8 @@ export class Sides {
       choose(form.session, side[`${form.name}_session`] ?? "");
       form.from.value = side[`${form.name}_from`] ?? "";
       form.to.value = side[`${form.name}_to`] ?? "";
+      const [rank, node, job] = ["rank", "node", "job"].map((each) => params[`${form.name}_${each}`]);
+      form.places.show({ rank, node, job });
     }
   }
 
@@ -47,19 +51,23 @@ export class Sides {
       return `${store.value}:${session.value}${range}`;
     };
     const [a, b] = this._forms.map(text);
-    return { a, b, align: this._align.value };
+    const places = this._forms.flatMap((form) => Object.entries(form.places.params).map(([name, value]) => [`${form.name}_${name}`, value]));
+    return { a, b, align: this._align.value, ...Object.fromEntries(places) };
   }
 
   _form(name) {
     const store = h("select", {}, this._stores.map((each, index) => h("option", { value: String(index) }, each)));
     const session = h("select", {}, h("option", { value: "" }, this._certified ? "All sessions, or those of the certificate" : "All sessions"));
     const [from, to] = ["first", "last"].map((word) => h("input", { type: "text", inputmode: "numeric", pattern: "-?[0-9]*", placeholder: `${word} nanosecond` }));
+    const known = this._stores.length > 1 ? { ranks: [], nodes: [], jobs: [] } : this._store;  // those of another store are not
+    const places = new Places(known, {}, () => {});
     const element = h("fieldset", {},
       h("legend", {}, name === "a" ? "A, the run before" : "B, the run after"),
       this._stores.length > 1 ? h("label", {}, "Store", store) : null,
       h("label", {}, "Session", session),
+      places.element,
       h("div", { class: "sides" }, h("label", {}, "From", from), h("label", {}, "To", to)));
-    return { name, element, store, session, from, to };
+    return { name, element, store, session, from, to, places };
   }
 }
 

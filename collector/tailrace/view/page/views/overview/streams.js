@@ -3,6 +3,7 @@
 import { get } from "../../api.js";
 import { afterRest, h } from "../../parts/dom.js";
 import { Grid } from "../../parts/grid.js";
+import { Places, placesOf } from "../../parts/places.js";
 import { clock, count, share } from "../../parts/text.js";
 import { mark } from "../../parts/whole.js";
 
@@ -28,6 +29,11 @@ export class StreamTable {
     this._version = null;
     this._search = h("input", { type: "search", placeholder: "Search source, session, stream, state", "aria-label": "Search streams", value: params.search ?? "", on: { input: afterRest(200, () => this._searched()) } });
     this._whole = h("span");
+    this._filters = placesOf(params);
+    this._places = new Places(frame.store, params, (changes) => {
+      this._filters = { ...this._filters, ...changes };
+      this._note(changes);
+    });
     this._grid = new Grid({
       columns: COLUMNS,
       label: "Table of streams",
@@ -38,7 +44,7 @@ export class StreamTable {
     });
     this._grid.order = order(params);
     this.element = h("section", { class: "panel", "aria-label": "Streams" },
-      h("header", {}, h("h2", {}, "Streams"), this._whole, this._search),
+      h("header", {}, h("h2", {}, "Streams"), this._whole, this._places.element, this._search),
       this._grid.element);
   }
 
@@ -50,6 +56,8 @@ export class StreamTable {
 
   update(params) {
     this._search.value = params.search ?? "";
+    this._filters = placesOf(params);
+    this._places.show(params);
     this._grid.order = order(params);
     this._forget();
   }
@@ -88,7 +96,7 @@ export class StreamTable {
     const known = this._pages.get(page);
     if (known) return known;
     const { name, descending } = this._grid.order;
-    const answer = await get("streams", { search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
+    const answer = await get("streams", { ...this._filters, search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
     this._version = answer.version;
     this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));
     if (this._pages.size >= MOST_PAGES) this._pages.clear();
