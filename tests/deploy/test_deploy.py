@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "deploy/compose.yaml").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 UNIT = (ROOT / "deploy/systemd/tailrace.service").read_text()
+TEMPLATE = (ROOT / "deploy/systemd/tailrace@.service").read_text()
 USER_UNIT = (ROOT / "deploy/systemd/user.service").read_text()
 DAEMONSET = (ROOT / "deploy/kubernetes/daemonset.yaml").read_text()
 
@@ -72,6 +73,24 @@ def test_the_ports_are_the_default_ones():
     assert {int(port.split("/")[0]) for port in exposed[1].split()} == ports
     published = re.findall(r'"127\.0\.0\.1:(\d+):\d+(?:/udp)?"', COMPOSE.split("prometheus:")[0])
     assert set(map(int, published)) == ports
+
+
+def test_the_template_is_the_unit_but_for_what_belongs_to_one_of_several():
+    def settings(text):
+        return {line for line in text.splitlines() if line and not line.startswith("#")}
+
+    only = {
+        "Description": "Tailrace trace collector %i",
+        "Environment": "TAILRACE_COLLECTOR_NAME=%i",
+        "ExecStartPre": "/usr/bin/env tailrace check /etc/tailrace/%i.toml",
+        "ExecStart": "/usr/bin/env tailrace serve --config /etc/tailrace/%i.toml --store /var/lib/tailrace",
+        "User": "tailrace",
+        "RuntimeDirectory": "tailrace-%i",
+    }
+    lines = {f"{key}={value}" for key, value in only.items()}
+    assert settings(TEMPLATE) - settings(UNIT) == lines
+    keys = {line.partition("=")[0] for line in settings(UNIT) - settings(TEMPLATE)}
+    assert keys == {"Description", "ExecStartPre", "ExecStart", "RuntimeDirectory"}
 
 
 def test_the_unit_runs_commands_that_exist():
@@ -186,16 +205,23 @@ def test_what_the_dockerfile_copies_is_there():
 @pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd"
 )
-@pytest.mark.parametrize("manager", ["system", "user"])
-def test_systemd_accepts_the_units(manager, tmp_path):
+@pytest.mark.parametrize(
+    ("manager", "name", "text"),
+    [
+        ("system", "tailrace.service", UNIT),
+        ("system", "tailrace@.service", TEMPLATE),
+        ("user", "tailrace.service", USER_UNIT),
+    ],
+    ids=["system", "template", "user"],
+)
+def test_systemd_accepts_the_units(manager, name, text, tmp_path):
     program = tmp_path / "tailrace"
     program.touch(mode=0o755)
-    unit = tmp_path / "tailrace.service"
-    text = UNIT if manager == "system" else USER_UNIT
-    unit.write_text(text.replace("%h/.local/bin/tailrace", str(program)))
-    drop_ins = tmp_path / "tailrace.service.d"
+    (tmp_path / name).write_text(text.replace("%h/.local/bin/tailrace", str(program)))
+    drop_ins = tmp_path / f"{name}.d"
     drop_ins.mkdir()
     shutil.copy(ROOT / "deploy/systemd/networks.conf", drop_ins)
+    unit = tmp_path / name.replace("@", "@second")
     verify = ["systemd-analyze", f"--{manager}", "verify", unit]
     environ = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(verify, capture_output=True, text=True, check=False, env=environ)

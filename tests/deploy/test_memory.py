@@ -20,7 +20,7 @@ from tests.system.memory_limit import MemoryLimit
 from tests.system.test_attacks import Honest, figures
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-UNITS = ("tailrace.service", "user.service")
+UNITS = ("tailrace.service", "tailrace@.service", "user.service")
 MIB = 2**20
 SIZES = {"k": 2**10, "m": MIB, "g": 2**30}
 SOURCES = """

@@ -31,6 +31,7 @@ ExecStartPre=
 ExecStartPre={python} -m tailrace check {config}
 ExecStart=
 ExecStart={python} -m tailrace serve --config {config} --store {store}
+User=root
 Environment=PYTHONPATH={path} TMPDIR={directory}
 DynamicUser=no
 PrivateTmp=no
@@ -46,14 +47,12 @@ BOOT = """
 set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
-mkdir -p /run/systemd/system/tailrace.service.d /run/lock
+mkdir -p /run/systemd/system /run/lock
 umount -R /sys/fs/cgroup
 mount -t tmpfs tmpfs /sys/fs/cgroup
 mkdir /sys/fs/cgroup/systemd
 mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
-cp "$1"/test.target /run/systemd/system
-cp "$1"/tailrace.service /run/systemd/system
-cp "$1"/drop-in.conf /run/systemd/system/tailrace.service.d
+cp -r "$1"/units/. /run/systemd/system
 exec env -i container=test PATH="$PATH" "$2" --system --unit=test.target --log-target=console --show-status=no
 """
 
@@ -69,19 +68,23 @@ def why_not():
 
 
 class Machine(Collector):
-    """A systemd with the unit, and the collector that it runs."""
+    """A systemd with the unit, and the collector that it runs; or with the template, for collectors whose configurations
+    are NAME.toml beside this one's."""
 
-    def __init__(self, directory, **options):
+    def __init__(self, directory, unit="tailrace.service", **options):
         super().__init__(directory, **options)
+        self.unit = unit
         self.group = GROUPS / f"tailrace-test-{uuid.uuid4().hex}"
-        unit = (ROOT / "deploy/systemd/tailrace.service").read_text()
-        (directory / "tailrace.service").write_text(unit)
-        (directory / "test.target").write_text("[Unit]\nDefaultDependencies=no\n")
+        units = directory / "units"
+        (units / f"{unit}.d").mkdir(parents=True)
+        (units / unit).write_text((ROOT / "deploy/systemd" / unit).read_text())
+        (units / "test.target").write_text("[Unit]\nDefaultDependencies=no\n")
+        config = directory / "%i.toml" if "@" in unit else self.config
         drop_in = DROP_IN.format(
-            python=sys.executable, config=self.config, store=self.store, directory=directory,
+            python=sys.executable, config=config, store=self.store, directory=directory,
             path=os.environ.get("PYTHONPATH") or ROOT / "collector",
         )  # fmt: skip
-        (directory / "drop-in.conf").write_text(drop_in)
+        (units / f"{unit}.d/drop-in.conf").write_text(drop_in)
         self.store.mkdir()
 
     def boot(self):
@@ -111,8 +114,9 @@ class Machine(Collector):
         done = self._inside("systemctl", *arguments)
         return done.stdout.strip() or done.stderr.strip()
 
-    def show(self, name):
-        return self.systemctl("show", "--value", "--property", name, "tailrace.service")
+    def show(self, name, instance=""):
+        unit = self.unit.replace("@", f"@{instance}")
+        return self.systemctl("show", "--value", "--property", name, unit)
 
     def signal(self, number):
         """To the service's main process. When this returns none of its threads runs: what one of them took
@@ -219,7 +223,73 @@ def test_a_port_that_is_taken_is_had_once_it_is_free(machine):
     machine.active()
 
 
-@pytest.mark.parametrize("unit", ["tailrace.service", "user.service"])
+@pytest.fixture
+def several(tmp_path):
+    """A machine with the template, and the collectors a and b of one store, which it runs under it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    machine = Machine(tmp_path, unit="tailrace@.service")
+    both = []
+    for name in "ab":
+        port = free_ports(socket.SOCK_DGRAM, 1)[0]
+        source = f'[sources.udp]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:{port}"\n'
+        (tmp_path / name).mkdir()
+        collector = Collector(tmp_path / name, sources=source, store=machine.store, name=name)
+        text = collector.config.read_text().replace(f'name = "{name}"\n', "")
+        (tmp_path / f"{name}.toml").write_text(text)
+        both.append(collector)
+    try:
+        machine.boot()
+        yield machine, *both
+    finally:
+        machine.end()
+
+
+def test_instances_of_the_template_share_a_store_and_go_their_own_ways(several):
+    machine, *both = several
+
+    def send(collector, numbers):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for number in numbers:
+                sock.sendto(
+                    heph_event("ab".index(collector.name), number), collector.address("udp")
+                )
+        until(lambda: seen(collector) == numbers[-1] + 1, "the events")
+
+    def seen(collector):
+        return collector.status()["sources"]["udp"]["seen_events"]
+
+    def active(collector):
+        until(lambda: machine.show("ActiveState", collector.name) == "active", machine.log())
+        collector.process = machine.process
+        collector.wait_ready()
+
+    for collector in both:
+        assert machine.systemctl("start", f"tailrace@{collector.name}.service") == ""
+    _, b = both
+    for collector in both:
+        active(collector)
+        assert machine.show("NFileDescriptorStore", collector.name) == "1"
+        assert collector.status()["collector"] == collector.name
+        send(collector, range(20))
+    there = machine._inside("ls", "/run").stdout.split()
+    assert {"tailrace-a", "tailrace-b"} <= set(there)
+    assert machine.systemctl("stop", "tailrace@a.service") == ""
+    assert machine.show("Result", "a") == "success", machine.log()
+    assert machine._inside("ls", "/run").stdout.split().count("tailrace-b") == 1
+    send(b, range(20, 40))
+    machine._inside("kill", "-9", machine.show("MainPID", "b")).check_returncode()
+    until(lambda: machine.show("NRestarts", "b") == "1", "the restart")
+    active(b)
+    assert seen(b) == 40
+    assert machine.systemctl("stop", "tailrace@b.service") == ""
+    rows = [row for row in machine.rows(["kind", "stream", "seq"]) if row["kind"] == "span"]
+    assert sorted((row["stream"], row["seq"]) for row in rows) == [
+        *(("0", seq) for seq in range(20)), *(("1", seq) for seq in range(40)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ["tailrace.service", "tailrace@.service", "user.service"])
 def test_no_start_is_the_last_unless_the_configuration_is_wrong(unit):
     text = (ROOT / "deploy/systemd" / unit).read_text()
     assert "\nRestart=on-failure\nRestartPreventExitStatus=2\n" in text

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.config.schema import AdminConfig, UdpConfig
+from tailrace.config.schema import AdminConfig, CollectorConfig, UdpConfig
 from tailrace.doctor import unit
 from tests.doctor.hosts import host, only, put, tcp
 
 DEPLOY = Path(__file__).parents[2] / "deploy/systemd"
+TEMPLATE = (DEPLOY / "tailrace@.service").read_text()
 SHIPPED = (DEPLOY / "tailrace.service").read_text()
 ETC = "etc__systemd__system__tailrace.service"
 EVERYWHERE = "0.0.0.0:7701"
@@ -84,6 +85,29 @@ def test_the_nearest_file_counts_and_what_is_empty_takes_back(tmp_path):
     (tmp_path / "etc/systemd/system/tailrace.service.d/10.conf").unlink()
     (tmp_path / "run/systemd/system/tailrace.service.d/10.conf").unlink()
     assert only(check(tmp_path, sources=sources)).severity == "good"
+
+
+def test_a_collector_with_a_name_has_the_template_and_the_drop_ins_of_both(tmp_path):
+    sections = {
+        "collector": CollectorConfig(name="second"),
+        "sources": {"a": tcp(EVERYWHERE, open_to_all=True)},
+    }
+    put(tmp_path, **{ETC: SHIPPED})
+    assert check(tmp_path, **sections) == []
+    put(tmp_path, **{ETC.replace(".service", "@.service"): TEMPLATE})
+    finding = only(check(tmp_path, **sections), "problem")
+    assert finding.what.startswith("tailrace@second.service blocks every network but loopback")
+    assert "sudo systemctl restart tailrace@second.service" in finding.commands
+    opened = "[Service]\nIPAddressAllow=any\n"
+    put(tmp_path, **{f"{ETC.replace('.service', '@third.service')}.d__a.conf": opened})
+    assert only(check(tmp_path, **sections)).severity == "problem"
+    put(tmp_path, **{f"{ETC.replace('.service', '@second.service')}.d__a.conf": opened})
+    assert only(check(tmp_path, **sections)).severity == "good"
+    put(
+        tmp_path,
+        **{f"{ETC.replace('.service', '@.service')}.d__b.conf": "[Service]\nIPAddressAllow=\n"},
+    )
+    assert only(check(tmp_path, **sections)).severity == "problem"
 
 
 def test_what_a_filter_does_not_let_through_of_one_family_only(tmp_path):

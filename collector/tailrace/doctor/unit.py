@@ -16,12 +16,13 @@ from typing import NamedTuple
 from tailrace.config.listen import is_loopback, parse
 from tailrace.config.load import store_path
 from tailrace.config.network import Network, parse as parse_network
-from tailrace.config.schema import AdminConfig, Config, TcpConfig, UdpConfig
+from tailrace.config.schema import MAIN, AdminConfig, Config, TcpConfig, UdpConfig
 from tailrace.doctor.finding import Finding, Severity, good
 from tailrace.doctor.host import Host
 
 CHECK = "unit"
 UNIT = "tailrace.service"
+"""The unit of the collector `main`."""
 
 DIRECTORIES = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
 """Directories of units; the first that has the unit counts. `system.control` below the first two has
@@ -51,6 +52,7 @@ class Filter(NamedTuple):
 
 
 class Blocked(NamedTuple):
+    unit: str
     key: str
     address: str
     networks: list[Network]
@@ -59,11 +61,11 @@ class Blocked(NamedTuple):
         networks = "every network but loopback"
         if not set(self.networks) & set(ALL):
             networks = ", ".join(map(str, self.networks))
-        return f"{UNIT} blocks {networks}, which {self.key} ({self.address}) must reach"
+        return f"{self.unit} blocks {networks}, which {self.key} ({self.address}) must reach"
 
 
 def check(host: Host) -> Iterator[Finding]:
-    found = blocked(host.config, host.root)
+    found, unit = blocked(host.config, host.root), name_of(host.config)
     for one in found:
         yield Finding(
             check=CHECK,
@@ -71,24 +73,31 @@ def check(host: Host) -> Iterator[Finding]:
             what=f"{one}.",
             why="If the unit runs this configuration, IPAddressDeny= drops these packets without telling anybody.",
             commands=[
-                f"sudo systemctl edit {UNIT}  # [Service] IPAddressAllow=NETWORK, as in deploy/systemd/networks.conf",
-                f"sudo systemctl restart {UNIT}",
+                f"sudo systemctl edit {unit}  # [Service] IPAddressAllow=NETWORK, as in deploy/systemd/networks.conf",
+                f"sudo systemctl restart {unit}",
             ],
             figures={"address": one.address},
         )
-    if not found and read(host.root) is not None:
-        yield good(CHECK, f"{UNIT} blocks no network that the configuration is for.")
+    if not found and read(host.root, unit) is not None:
+        yield good(CHECK, f"{unit} blocks no network that the configuration is for.")
+
+
+def name_of(config: Config) -> str:
+    """Return the unit of a configuration's collector: an instance of a template, unless it is `main`."""
+    name = config.collector.name
+    return UNIT if name == MAIN else f"tailrace@{name}.service"
 
 
 def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
     """Return the listeners and stores of a configuration whose peers the unit's filter blocks, or nothing
     without an installed unit."""
-    unit = read(root)
+    name = name_of(config)
+    unit = read(root, name)
     if unit is None:
         return []
     meant = [(key, address, list(networks)) for key, address, networks in _meant(config)]
     found = [
-        Blocked(key, address, [network for network in networks if unit.blocks(network)])
+        Blocked(name, key, address, [network for network in networks if unit.blocks(network)])
         for key, address, networks in meant
     ]
     # If any network will do, one family that is not blocked is enough.
@@ -98,16 +107,21 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
     ]  # fmt: skip
 
 
-def read(root: Path) -> Filter | None:
-    """Return the filter of the installed unit with its drop-ins, or None if there is no unit."""
+def read(root: Path, name: str = UNIT) -> Filter | None:
+    """Return the filter of an installed unit with its drop-ins, or None if there is no unit. An instance may have a unit
+    of its own in place of its template, and has the drop-ins of both."""
     places = [root / place / "system" for place in DIRECTORIES]
-    unit = next((text for place in places if (text := _text(place / UNIT)) is not None), None)
+    base, at, _ = name.partition("@")
+    names = [name, f"{base}@.service"] if at else [name]
+    texts_there = (_text(place / each) for each in names for place in places)
+    unit = next((text for text in texts_there if text is not None), None)
     if unit is None:
         return None
     by_hand = [root / place / "system.control" for place in DIRECTORIES[:2]]
     drop_ins: dict[str, Path] = {}
-    for place in reversed([*by_hand, *places]):
-        drop_ins |= {path.name: path for path in place.glob(f"{UNIT}.d/*.conf")}
+    for each in reversed(names):
+        for place in reversed([*by_hand, *places]):
+            drop_ins |= {path.name: path for path in place.glob(f"{each}.d/*.conf")}
     texts = [unit, *(_text(drop_ins[name]) or "" for name in sorted(drop_ins))]
     found: dict[str, list[Network]] = {"IPAddressAllow": [], "IPAddressDeny": []}
     for key, value in chain.from_iterable(map(_settings, texts)):
