@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections import Counter
 from datetime import timedelta
@@ -20,7 +21,9 @@ from tailrace.store.entrance import START, WRITERS, Entrance
 from tailrace.store.lock import DirectoryLock, is_held
 from tailrace.store.verify import verify
 from tests import program
+from tests.ingest.log import heph_event
 from tests.query.tables import DAY, commit, commit_many, gap, make, row, session
+from tests.system.collector import until
 
 
 def rows_of(*stores):
@@ -32,13 +35,14 @@ def rows_of(*stores):
     return found
 
 
-def merge(*arguments, code=0):
+def merge(*arguments, code=0, **options):
     done = program.run(
         [*program.COMMAND, "merge", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
+        **options,
     )
     assert done.returncode == code, (done.stdout, done.stderr)
     return done.stdout or done.stderr
@@ -138,6 +142,35 @@ def test_what_cannot_be_merged_is_a_clear_error(nodes, tmp_path):
     with DirectoryLock(into):
         assert "is in use by process" in merge(*nodes, "--into", into, code=1)
     assert not (into / "events").exists()
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/job", "file:///tmp/job"])
+def test_a_url_is_refused_and_no_directory_is_made_of_it(nodes, tmp_path, url):
+    for arguments in ((nodes[0], "--into", url), (url, "--into", tmp_path / "all")):
+        said = merge(*arguments, code=2, cwd=tmp_path)
+        assert f"{url} is a URL, and a merge takes directories only" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"nodes"}
+
+
+def test_every_collector_of_a_store_comes_to_rest_first(collectors, tmp_path):
+    """One is killed with events that the table lacks; the other one runs, and then stops."""
+    store, into = tmp_path / "store", tmp_path / "all"
+    more = '[store]\ncommit_interval = "10 min"'
+    main = collectors(store=store).start()
+    second = collectors(store=store, name="second", more=more).start()
+    for number, collector in enumerate((main, second)):
+        with socket.create_connection(collector.address("tcp")) as sock:
+            sock.sendall(b"".join(heph_event(number, seq) for seq in range(5)))
+        until(lambda one=collector: one.status()["sources"]["tcp"]["seen_events"] == 5, "events")
+    assert "a collector still runs on it" in merge(store, "--into", into, code=1)
+    main.stop()
+    assert "collector second still runs on it" in merge(store, "--into", into, code=1)
+    second.kill()
+    assert "after its collector was killed" in merge(store, "--into", into, code=0)
+    rows = DeltaTable(str(into / "events")).to_pyarrow_table(columns=["kind", "stream"])
+    spans = Counter(row["stream"] for row in rows.to_pylist() if row["kind"] == "span")
+    assert spans == {"0": 5, "1": 5}
+    assert "0 rows added\n" in merge(store, "--into", into, code=0)
 
 
 def test_collectors_that_start_wait_for_a_merge_that_found_nobody(tmp_path):

@@ -19,13 +19,32 @@ if TYPE_CHECKING:
 PICTURE_COLUMNS = 480
 
 
+class StoreDirectory(click.ParamType[Path]):
+    """A directory, for what a URL would do elsewhere: a path of that name must not be made."""
+
+    name = "directory"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        text = str(value)
+        if not isinstance(value, Path) and "://" in text:
+            self.fail(
+                f"{text} is a URL, and a merge takes directories only: merge into one on this host, and copy its events"
+                " to an empty place in the object store; or let collectors write there (store.path)",
+                param,
+                ctx,
+            )
+        return Path(text)
+
+
 @click.command()
 @config_option
 @click.option(
     "--into",
     metavar="STORE",
     required=True,
-    type=click.Path(path_type=Path),
+    type=StoreDirectory(),
     help="The directory of the store to merge into; it is made if it is not there.",
 )
 @click.option(
@@ -36,9 +55,7 @@ PICTURE_COLUMNS = 480
     help="Sign the certificate with this Ed25519 private key (PEM); needs the package cryptography.",
 )
 @json_option("Print one JSON object with the same facts.")
-@click.argument(
-    "directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=StoreDirectory())
 @click.pass_context
 def command(
     context: click.Context,

@@ -9,7 +9,8 @@ from msgspec import structs
 
 from tailrace.chosen import choose
 from tailrace.clock import Clock
-from tailrace.config.schema import HeartbeatConfig, JobConfig
+from tailrace.config.load import own_part
+from tailrace.config.schema import MAIN, HeartbeatConfig, JobConfig
 from tailrace.errors import StoreError
 from tailrace.run.ranks import NAME as RANKS, NodeBegan, read
 from tailrace.run.service import read_rest
@@ -32,22 +33,34 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
-    """Bring all that a killed collector had received into the table. Return whether that was to do.
+    """Bring all that killed collectors had received into the table. Return whether that was to do.
 
     Raise StoreError while a collector runs on the store."""
-    if lock.is_held(store):
-        raise StoreError(f"{store}: a collector still runs on it")
-    if running.is_finished(store):
-        return False
+    try:
+        directories = running.directories(store)
+    except OSError as error:
+        raise StoreError(f"{store}: {error.strerror}") from error
+    for name, directory in directories.items():
+        if lock.is_held(directory):
+            which = "a collector" if name == MAIN else f"collector {name}"
+            raise StoreError(f"{store}: {which} still runs on it")
+    left = [name for name, directory in directories.items() if not running.is_finished(directory)]
+    for name in left:
+        _finish(store, name, config, clock)
+    return bool(left)
+
+
+def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
+    """Run a collector once more. The files of a job's node belong to `main`; where there are none, it ends all the same."""
     loaded = choose(config, str(store))
     began = [line for line in read(store) if isinstance(line, NodeBegan)]
     job = JobConfig(id=began[-1].job, node=began[-1].node) if began else loaded.config.job
     config_ = structs.replace(
-        loaded.config, sources=tails_of_node(store / "traces"), job=job,
+        loaded.config, collector=structs.replace(loaded.config.collector, name=name),
+        sources=tails_of_node(own_part(store, name) / "traces"), job=job,
         heartbeat=HeartbeatConfig(interval=None),
     )  # fmt: skip
     read_rest(loaded, config_, clock, last=True)
-    return True
 
 
 def _is_store(path: Path) -> bool:
