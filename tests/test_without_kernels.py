@@ -13,7 +13,7 @@ from tailrace.decoding.contract import packs
 from tailrace.decoding.formats import FORMATS
 from tests.without_kernels import ALIKE, ONCE, ROOT, TWICE, files, named, runs_twice
 
-NAMES_ONLY = {"tailrace.metrics.contract"}
+NAMES_ONLY = {"tailrace.metrics.contract", "tailrace.metrics.observed"}
 """Modules from which tests that reach no kernel take the names of metrics."""
 
 ONCE_FILES = [path for path in files() if named(path) in ONCE]
