@@ -20,6 +20,7 @@ from keyword import iskeyword
 import click
 
 from tailrace import __version__, kernels
+from tailrace.blas import without_threads
 from tailrace.errors import (
     AddressError,
     ConfigError,
@@ -178,6 +179,7 @@ def tailrace() -> None:
 def main() -> None:
     """Run the command, also for `python -m tailrace`."""
     guard()
+    without_threads()
     try:
         tailrace(prog_name="tailrace")
     except SystemExit as end:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
+from tailrace.blas import NONE, VARIABLE
 from tailrace.errors import QueryError
 from tailrace.query.answer import AnswerColumn, Page, Shape
 from tailrace.query.apart import make_room
@@ -107,7 +108,11 @@ class Worker:
         )
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tailrace.query.worker"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={
+                VARIABLE: NONE,
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

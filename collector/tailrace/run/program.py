@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
+from tailrace.blas import environment_of_user
 from tailrace.errors import ConfigError
 
 FORWARDED = (
@@ -26,7 +27,9 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     alone is forwarded. Raise ConfigError when there is no such program."""
     with trio.open_signal_receiver(*FORWARDED) as signals:
         try:
-            process = await trio.lowlevel.open_process(arguments, env=os.environ | variables)
+            process = await trio.lowlevel.open_process(
+                arguments, env={**environment_of_user(), **variables}
+            )
         except OSError as error:
             raise ConfigError([f"{arguments[0]}: {error.strerror}"]) from error
         async with trio.open_nursery() as nursery:
