@@ -128,7 +128,7 @@ def observing(store):
 
 
 class Prometheus:
-    def __init__(self, directory, target, observer):
+    def __init__(self, directory, target, observer="127.0.0.1:9"):
         config = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
         config = re.sub(r"^  # (- job_name|  )", r"  \1", config, flags=re.MULTILINE)
         config = config.replace("tailrace:9464", target).replace("tailrace:9465", observer)
