@@ -83,7 +83,11 @@ def main():
     read = ENGINES[sys.argv[1]]
     places = iter(sys.argv[2:])
     with tempfile.TemporaryDirectory(prefix="ray-") as directory:
-        cluster = Cluster(initialize_head=True, head_node_args={**NODE, "temp_dir": directory})
+        # Ray notes the cluster's address in a directory below, which it does not make.
+        os.environ["RAY_TMPDIR"] = directory
+        own = Path(directory, "ray")
+        own.mkdir()
+        cluster = Cluster(initialize_head=True, head_node_args={**NODE, "temp_dir": str(own)})
         try:
             for _ in range(NODES - 1):
                 cluster.add_node(**NODE)

@@ -125,6 +125,7 @@ def kill_often(collectors, kills, *, tcp, udp, seed):
 
 
 def check(rows, spool, producers):
+    """Return the numbers that are stored, and those that gap rows name, each by stream."""
     spans = [row for row in rows if row["kind"] == "span"]
     stored = Counter((row["session"].split(".")[0], row["stream"], row["seq"]) for row in spans)
     assert max(stored.values()) == 1, "stored twice"
@@ -149,6 +150,7 @@ def check(rows, spool, producers):
         unaccounted = set(range(max(have) + 1)) - have - named[str(producer.stream)]
         assert not unaccounted
         assert max(have) < producer.sent
+    return by_stream, named
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -6,6 +6,7 @@ at work at once.
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import subprocess
@@ -30,9 +31,13 @@ NAMES = ("main", "a")
 class Upkeeps:
     """Starts upkeeps of a store, two at once, as its collectors do, and counts how they ended."""
 
-    def __init__(self, store):
+    def __init__(self, store, environs=({}, {}), *, may_fail=False):
+        """`environs` are variables of each, and `may_fail` says whether the store may be out of reach."""
         self.ended = Counter()
+        self.failures = []
         self._store = store
+        self._environs = environs
+        self._may_fail = may_fail
         self._running = []
 
     def go_on(self):
@@ -48,9 +53,14 @@ class Upkeeps:
             "--store",
             self._store,
         ]
-        while len(self._running) < 2:
+        for environ in self._environs[len(self._running) :]:
             self._running.append(
-                program.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                program.start(
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | environ,
+                )
             )
 
     def end(self):
@@ -59,29 +69,25 @@ class Upkeeps:
 
     def _count(self, process):
         said, _ = process.communicate()
+        self._running.remove(process)
+        if self._may_fail and process.returncode:
+            reason = said.decode().strip().splitlines()[-1]
+            assert "cannot" in reason, said
+            self.failures.append(reason)
+            self.ended["failed"] += 1
+            return
         assert process.returncode == 0, said
         report = msgspec.json.decode(said.strip().splitlines()[-1])
         self.ended["busy" if report["busy"] else "done"] += 1
-        self._running.remove(process)
 
 
 class Life:
     """One of the collectors, its spool as it is read between its lives, and those who send to it."""
 
-    def __init__(self, collectors, store, number, *, tcp, udp, seed):
-        tcp_port = free_ports(socket.SOCK_STREAM, 1)[0]
-        udp_port = free_ports(socket.SOCK_DGRAM, 1)[0]
-        self.collector = collectors(
-            store=store, name=NAMES[number], sources=sources(tcp_port, udp_port), more=MORE
-        )
-        self.spool = SpoolReader(self.collector.own / "spool")
-        first = 10_000 * number
-        self.producers = [
-            TcpProducer(("127.0.0.1", tcp_port), first + n, seed=seed) for n in range(tcp)
-        ]
-        self.producers += [
-            UdpProducer(("127.0.0.1", udp_port), first + 1000 + n, seed=seed) for n in range(udp)
-        ]
+    def __init__(self, collector, spool, producers):
+        self.collector = collector
+        self.spool = spool
+        self.producers = producers
 
     def kill(self, *, wait):
         self.collector.kill()
@@ -99,9 +105,23 @@ class Life:
         self.collector.check_balance()
 
 
+def life_of(collectors, store, number, *, tcp, udp, seed):
+    tcp_port = free_ports(socket.SOCK_STREAM, 1)[0]
+    udp_port = free_ports(socket.SOCK_DGRAM, 1)[0]
+    collector = collectors(
+        store=store, name=NAMES[number], sources=sources(tcp_port, udp_port), more=MORE
+    )
+    first = 10_000 * number
+    producers = [TcpProducer(("127.0.0.1", tcp_port), first + n, seed=seed) for n in range(tcp)]
+    producers += [
+        UdpProducer(("127.0.0.1", udp_port), first + 1000 + n, seed=seed) for n in range(udp)
+    ]
+    return Life(collector, SpoolReader(collector.own / "spool"), producers)
+
+
 def kill_often(collectors, store, kills, *, tcp, udp, seed):
     rng = random.Random(seed)
-    lives = [Life(collectors, store, n, tcp=tcp, udp=udp, seed=seed) for n in range(len(NAMES))]
+    lives = [life_of(collectors, store, n, tcp=tcp, udp=udp, seed=seed) for n in range(len(NAMES))]
     for life in lives:
         life.collector.start()
         for producer in life.producers:
@@ -132,10 +152,7 @@ def kill_often(collectors, store, kills, *, tcp, udp, seed):
 def check_all(lives, upkeeps, store):
     rows = lives[0].collector.rows(["session", "stream", "seq", "kind", "name", "attributes"])
     for number, life in enumerate(lives):
-        least, most = 10_000 * number, 10_000 * (number + 1)
-        mine = [
-            row for row in rows if row["stream"].isdecimal() and least <= int(row["stream"]) < most
-        ]
+        mine = of_streams(rows, range(10_000 * number, 10_000 * (number + 1)))
         check(mine, life.spool, life.producers)
     assert upkeeps["done"] > 0
     assert not list((Path(store) / "events/_delta_log").glob("*.bad")), "a kill has cost versions"
@@ -151,6 +168,11 @@ def check_all(lives, upkeeps, store):
     removed = [a.remove.path for v in merges for a in log.read(v) if a.remove]
     assert max(Counter(removed).values()) == 1, "two upkeeps merged one file"
     assert (Path(store) / LOCK_NAME).exists()
+
+
+def of_streams(rows, numbers):
+    """The rows of the streams with these numbers."""
+    return [row for row in rows if row["stream"].isdecimal() and int(row["stream"]) in numbers]
 
 
 def _merges(log, version):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from deltalake import DeltaTable
@@ -25,6 +26,7 @@ from tailrace.store.upkeep import HOUR_NS
 from tailrace.store.verify import verify
 from tailrace.units import Size
 from tests.system.collector import until
+from tests.traffic.http_proxy import LossyProxy
 
 URL = "s3://bucket/prefix"
 
@@ -54,6 +56,18 @@ def test_rows_and_position_are_in_the_bucket(open_at_url, numbered, seqs_at_url,
     uris = TableSnapshot.open(URL, options=s3.options).file_uris()
     assert len(uris) == 5
     assert all(uri.startswith(f"{URL}/events/day=2024-10-04/") for uri in uris)
+
+
+def test_the_log_is_shortened_though_no_collector_lives_long(
+    open_at_url, numbered, seqs_at_url, s3
+):
+    for life in range(21):
+        table = open_at_url()
+        for number in range(5 * life, 5 * life + 5):
+            table.commit(numbered("s", number, 1), number + 1)
+    with urlopen(f"{s3.url}/bucket/prefix/events/_delta_log/_last_checkpoint") as answer:  # noqa: S310 - http
+        assert json.load(answer)["version"] == 100
+    assert seqs_at_url() == list(range(105))
 
 
 def test_a_commit_whose_answer_is_lost_is_found_to_have_landed(
@@ -129,7 +143,7 @@ def test_the_turn_of_a_process_that_died_ends_by_itself(open_at_url, s3, clock):
     open_at_url()
     config = StoreConfig(path=URL, options=s3.options)
     turn(f"{URL}/events", s3.options, clock).__enter__()
-    clock.now += LEASE_NS - 1
+    clock.now += LEASE_NS - 2 * 10**6  # a turn is dated to a millisecond
     with pytest.raises(LockedError):
         upkeep.run(URL, config, clock=clock)
     clock.now += 10**7
@@ -154,6 +168,95 @@ def test_an_upkeep_whose_answers_are_lost_has_the_turn_and_ends_it(open_at_url, 
             mine.write(UpkeepState(merged=7 * 10**6))
             assert mine.read().merged == 7 * 10**6
             s3.misbehave(drop=1)
+    assert not mine.is_taken()
+
+
+@pytest.fixture
+def behind_proxy(open_at_url, s3):
+    """A proxy before the bucket, in which there is a table, and the options to use it."""
+    open_at_url()
+    with LossyProxy(s3.url, seed=1) as proxy:
+        # The library asks again by itself for what it reads; it is not to hide what we do.
+        yield proxy, s3.options | {"AWS_ENDPOINT_URL": proxy.url, "max_retries": "0"}
+
+
+@pytest.mark.parametrize("deed", ["lost", "dropped"])
+def test_an_upkeep_whose_connections_are_reset_ends_its_turn(behind_proxy, clock, deed):
+    """The library does not try again then: the request may have been done, or not."""
+    proxy, options = behind_proxy
+    with turn(f"{URL}/events", options, clock) as mine:
+        proxy.next("PUT", "version", deed)
+        mine.write(UpkeepState(merged=7 * 10**6))
+        assert mine.read().merged == 7 * 10**6
+        proxy.next("PUT", "version", deed)
+    assert proxy.counts[deed] == 2
+    assert not mine.is_taken()
+
+
+def test_an_upkeep_that_cannot_read_the_table_once_ends_its_turn(behind_proxy, clock):
+    proxy, options = behind_proxy
+    with turn(f"{URL}/events", options, clock) as mine:
+        proxy.next("GET", "version", "lost")
+    assert proxy.counts["lost"] == 1
+    assert not mine.is_taken()
+
+
+def test_an_upkeep_that_does_not_hear_that_it_has_the_turn_has_it(behind_proxy, clock):
+    proxy, options = behind_proxy
+    proxy.next("PUT", "version", "lost")
+    with turn(f"{URL}/events", options, clock) as mine:
+        assert proxy.counts["lost"] == 1
+        assert mine.is_taken()
+    assert not mine.is_taken()
+
+
+def test_an_upkeep_that_can_neither_hear_nor_look_gives_its_turn_back(behind_proxy, clock):
+    proxy, options = behind_proxy
+    mine = turn(f"{URL}/events", options, clock)
+
+    def free(_):
+        proxy.next("PUT", "version", "lost")
+        proxy.next("GET", "version", "lost")
+        return 0
+
+    mine._taken_since = free
+    with pytest.raises(StoreError):
+        mine.__enter__()
+    assert proxy.counts["lost"] == 2
+    assert not mine.is_taken()
+
+
+def test_a_look_that_loses_any_answer_says_so_in_our_words(behind_proxy, clock):
+    """The daemon expects nothing else, and would end."""
+    proxy, options = behind_proxy
+    config = StoreConfig(path=URL, options=options)
+    for whole in range(50):
+        proxy.next("GET", "version", *[""] * whole, "lost")
+        try:
+            upkeep.look(URL, config, clock)
+        except StoreError:
+            continue
+        break
+    assert 5 < whole < 49
+
+
+def test_a_start_asks_again_for_an_answer_that_broke_off(open_table, open_at_url, s3):
+    """The library does so only for an answer whose head did not come whole."""
+    open_at_url()
+    with LossyProxy(s3.url, seed=1) as proxy:
+        options = s3.options | {"AWS_ENDPOINT_URL": proxy.url}
+        for kind in ["other", "version"] * 10:
+            proxy.next("GET", kind, "cut")
+            open_table("one", path=URL, options=options)
+        assert proxy.counts["cut"] == 20
+
+
+def test_an_upkeep_that_cannot_take_the_turn_leaves_it_to_others(behind_proxy, clock):
+    proxy, options = behind_proxy
+    proxy.next("PUT", "version", "dropped")
+    mine = turn(f"{URL}/events", options, clock)
+    with pytest.raises(StoreError, match="begin an upkeep"):
+        mine.__enter__()
     assert not mine.is_taken()
 
 

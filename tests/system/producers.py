@@ -6,6 +6,7 @@ Threads of the test: they only send, a little at a time, and end when told or af
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import socket
 import threading
@@ -14,16 +15,19 @@ from tests.ingest.log import heph_epoch, heph_event
 
 
 class Producer(threading.Thread):
-    """`sent` is how many events were handed to the kernel without an error."""
+    """`sent` is how many numbers were taken. `skipped` are those of them that were left out on purpose, each with a chance of
+    `skip`; all others were handed to the kernel."""
 
-    def __init__(self, address, stream, *, most=200_000, pause=0.005, seed=0):
+    def __init__(self, address, stream, *, most=200_000, pause=0.005, skip=0.0, seed=0):
         super().__init__(daemon=True)
         self.address = address
         self.stream = stream
         self.sent = 0
+        self.skipped = set()
         self.connections = 0
         self._most = most
         self._pause = pause
+        self._skip = skip
         self._rng = random.Random(f"{seed}/{stream}")
         self._over = threading.Event()
 
@@ -40,9 +44,18 @@ class Producer(threading.Thread):
                 self._over.wait(0.02)
 
     def batch(self):
-        """The next few events, with wall-like times that grow with their numbers."""
+        """The next few events. They count as sent from now on: part of a send that fails may arrive."""
         numbers = range(self.sent, self.sent + self._rng.randrange(1, 30))
-        return [heph_event(self.stream, n, start=10_000 * n) for n in numbers]
+        if self._skip:
+            self.skipped.update(n for n in numbers if self._rng.random() < self._skip)
+        self.sent = numbers.stop
+        return list(filter(None, map(self.event, numbers)))
+
+    def event(self, number):
+        """The event of this number, with a wall-like time that grows with it; nothing if it is skipped."""
+        if number in self.skipped:
+            return b""
+        return heph_event(self.stream, number, start=10_000 * number)
 
 
 class TcpProducer(Producer):
@@ -51,12 +64,34 @@ class TcpProducer(Producer):
     def session(self):
         with socket.create_connection(self.address, timeout=5) as sock:
             self.connections += 1
-            sock.sendall(heph_epoch(10**18))
+            sock.sendall(self.head())
             while not self._over.wait(self._pause) and self.sent < self._most:
-                events = self.batch()
-                # Counted before: part of a failed send may have arrived.
-                self.sent += len(events)
-                sock.sendall(b"".join(events))
+                sock.sendall(b"".join(self.batch()))
+
+    def head(self):
+        """The first bytes of a connection."""
+        return heph_epoch(10**18)
+
+
+class JetsProducer(TcpProducer):
+    """Writes a record, an event of it and its end for each number; of one that is skipped, only the event."""
+
+    def head(self):
+        return b'{"type":"header","version":"2.0","metadata":{}}\n'
+
+    def event(self, number):
+        step = {
+            "type": "record",
+            "name": "work",
+            "record_type": "Step",
+            "id": number + 1,
+            "parent_id": None,
+        }
+        inside = {"type": "event", "name": "tick", "record_id": number + 1}
+        end = {"type": "record_end", "record_id": number + 1}
+        lines = [inside] if number in self.skipped else [step, inside, end]
+        more = {"clk": number, "description": ""}
+        return b"".join(json.dumps(line | more).encode() + b"\n" for line in lines)
 
 
 class UdpProducer(Producer):
@@ -67,7 +102,6 @@ class UdpProducer(Producer):
             sock.bind(("127.0.0.1", 0))
             while not self._over.wait(self._pause) and self.sent < self._most:
                 events = self.batch()
-                self.sent += len(events)
                 try:
                     for at in range(0, len(events), 4):
                         sock.sendto(b"".join(events[at : at + 4]), self.address)

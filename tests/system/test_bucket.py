@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from tailrace.clock import SystemClock
+from tailrace.store.turn import turn
 from tailrace.store.upkeep import CROWDED
 from tests import program
 from tests.ingest.log import heph_event
@@ -113,6 +117,54 @@ def test_two_collectors_and_their_upkeeps_share_a_table_whose_answers_get_lost(b
 
 def seen(collector):
     return collector.status()["sources"]["tcp"]["seen_events"]
+
+
+@pytest.fixture
+def merging(bucket, collectors, tmp_path_factory):
+    """A collector whose upkeep is at work, and will be for long."""
+    bucket.misbehave(delay=3.0)
+    home = tmp_path_factory.mktemp("home")
+    options = "\n".join(f'"{key}" = "{value}"' for key, value in bucket.options.items())
+    more = QUICK.format(url=URL, options=options)
+    collector = collectors(more=more, environ={"XDG_DATA_HOME": str(home)})
+    start(collector, home)
+
+    def begun():
+        collector.hurry()
+        return is_taken(bucket)
+
+    until(begun, "its upkeep to begin", seconds=300)
+    return collector
+
+
+def is_taken(bucket):
+    return turn(f"{URL}/events", bucket.options, SystemClock()).is_taken()
+
+
+def upkeep_of(collector):
+    """The pid of its upkeep."""
+    found = []
+    for path in Path(f"/proc/{collector.process.pid}/task").glob("*/children"):
+        found += [pid for pid in path.read_text().split() if b"upkeep" in cmdline(pid)]
+    [pid] = found
+    return int(pid)
+
+
+def cmdline(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_collector_that_stops_gives_the_turn_of_its_upkeep_back(merging, bucket):
+    """Its upkeep ends with it, in the middle of a merge."""
+    merging.stop()
+    bucket.misbehave()
+    assert not is_taken(bucket)
+
+
+def test_a_collector_whose_upkeep_is_killed_gives_its_turn_back(merging, bucket):
+    os.kill(upkeep_of(merging), signal.SIGKILL)
+    until(lambda: not is_taken(bucket), "the turn to end", seconds=300)
+    assert "upkeep" in merging.status()["conditions"]
 
 
 def test_one_that_is_stopped_by_a_signal_is_silent_never_healthy(both, bucket):

@@ -37,6 +37,7 @@ from tailrace.units import counted
     is_flag=True,
     help="Do nothing, and do not fail, if another upkeep is at work.",
 )
+@click.option("--turn", "number", type=int, hidden=True)
 @json_option("Print one JSON object with the same facts.")
 def command(
     config: Path | None,
@@ -45,6 +46,7 @@ def command(
     everything: bool,
     clock_is_right: bool,
     if_free: bool,
+    number: int | None,
     as_json: bool,
 ) -> None:
     """Merge small files, delete days beyond the retention, and remove files that nobody needs.
@@ -67,6 +69,7 @@ def command(
             clock=SystemClock(),
             everything=everything,
             clock_is_right=clock_is_right,
+            number=number,
         )
     except LockedError as error:
         if not if_free:

@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.store.durable import NO_HOOKS
-from tailrace.store.refusal import is_conflict, refusal
+from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 from tailrace.store.schema import (
     DESCRIPTION,
     SCHEMA,
@@ -112,14 +112,14 @@ def writer_properties(row_group: int | None = None) -> WriterProperties:
 def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
     """Return the table at its newest version; None if there is no table. Raise StoreError.
 
-    Try again if the log was shortened while the library was reading it."""
+    Try again if the log was shortened while the library was reading it, or an answer broke off."""
     for attempt in range(1, OPEN_TRIES + 1):
         try:
             return DeltaTable(root, storage_options=options)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            if attempt == OPEN_TRIES or not is_conflict(error):
+            if attempt == OPEN_TRIES or not (is_conflict(error) or is_broken_off(error)):
                 raise refusal(error, root, "open the table") from error
     raise AssertionError("the last attempt returns or raises")
 

@@ -17,6 +17,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LOG_GONE = re.compile(
     r"Invalid table version|File not found: \S*/_delta_log/|/_delta_log/\S+ not found"
 )
+_BROKEN_OFF = "response body error"
 _LONGEST = 300
 
 
@@ -40,6 +41,11 @@ def is_conflict(error: Exception) -> bool:
     Either its commit changed what this one had read, or it shortened the log that a long-open table
     had to catch up on."""
     return isinstance(error, CommitFailedError) or _LOG_GONE.search(str(error)) is not None
+
+
+def is_broken_off(error: Exception) -> bool:
+    """Return whether an answer of an object store broke off. For any other loss the library asks again by itself."""
+    return _BROKEN_OFF in str(error)
 
 
 def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:

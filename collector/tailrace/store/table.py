@@ -38,7 +38,7 @@ from tailrace.store.end_of_log import Others, Refills
 from tailrace.store.local_versions import CHECKPOINT_DUE, LocalVersions
 from tailrace.store.log import Add
 from tailrace.store.recovery import TableRecovery, recover
-from tailrace.store.refusal import is_conflict, refusal
+from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
 RENEW_DUE = 200
 """A commit opens the table anew when it was opened this many versions ago, which others may have written."""
@@ -75,6 +75,8 @@ class Table:
         self._table: DeltaTable
         self._opened_at = 0
         """The version at which the table was opened last."""
+        self._seen = 0
+        """The version of our last commit, or that of the opening."""
         self._position: int | None = None
         self._epoch = 0
         self._fence: int | None = None  # the epoch that the table must hold until we write ours
@@ -113,7 +115,7 @@ class Table:
         except (DeltaError, OSError) as error:
             raise refusal(error, self.root, "open the table") from error
         self._table, self._position, self._fence = self._ask()
-        self._opened_at = self._table.version()
+        self._opened_at = self._seen = self._table.version()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
         if self._local is not None and self._local.since_checkpoint() >= CHECKPOINT_DUE:
             self.checkpoint()  # collectors that live for a few commits only would never shorten the log
@@ -156,11 +158,19 @@ class Table:
             if self._local is not None:
                 self._local.sync(version)
             self._position, self._fence = position, self._epoch
-            if version - self._opened_at >= RENEW_DUE:
+            if self._is_checkpoint_due(version):
+                self.checkpoint()
+            elif version - self._opened_at >= RENEW_DUE:
                 with suppress(StoreError):  # the commit is stored; the next one is only slower
                     self._renew()
             now = self._clock.monotonic()
             return Committed(version, len(batch), now - begun, now - written)
+
+    def _is_checkpoint_due(self, version: int) -> bool:
+        """Return whether a hundred was passed in the log at a URL since our last commit or start. Our own commits are no
+        measure there: collectors that live for a few of them only would never shorten the log."""
+        before, self._seen = self._seen, version
+        return self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE
 
     def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
         """Shorten the log to `keep` versions; return whether that was done. Call this every 100 commits.
@@ -306,7 +316,8 @@ class Table:
             try:
                 return table, *self._stands_at(table)
             except (DeltaError, OSError) as error:  # the library reads the log only now
-                if attempt == layout.OPEN_TRIES or not is_conflict(error):
+                again = is_conflict(error) or is_broken_off(error)
+                if attempt == layout.OPEN_TRIES or not again:
                     raise refusal(error, self.root, "read the position") from error
         raise AssertionError("the last attempt returns or raises")
 

@@ -6,7 +6,7 @@ both succeed, and then every row is in the table twice. For the same reason no o
 
 On a local disk a turn is a lock, which the kernel ends with the process, and a small file beside it.
 At a URL both are transactions in the table (ids `tailrace/...`): there the turn of a process that died
-ends after `LEASE_NS`. A process that stands still for half of that is ended by an alarm, before it runs another
+ends after `LEASE_NS`, unless the collector that started it gives it back. A process that stands still for half of that is ended by an alarm, before it runs another
 instruction: the library commits a merge to whatever the table is by then, so nothing else would keep a process that
 wakes within a merge from storing rows twice. A machine that was frozen as a whole, with its timers, may still do so.
 """
@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self
 
 import msgspec
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 
 from tailrace.away import make_way
 from tailrace.clock import Clock
-from tailrace.errors import LockedError
+from tailrace.errors import FullError, LockedError, StoreError
 from tailrace.store import layout
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.lock import DirectoryLock, is_held
@@ -39,10 +40,11 @@ LEASE_NS = 2 * 3600 * 10**9
 """Many times the duration of an upkeep, and more than the clocks of two hosts may differ."""
 
 HOLDER = "tailrace/upkeep"
-"""Id of a transaction whose version is the time when the turn began (Unix ns, the lowest 20 bits drawn by chance, so that
-each turn has its own); 0 when it has ended."""
+"""Id of a transaction whose version is the number of the turn (`draw`); 0 when it has ended."""
 
-TRIES = 5
+TRIES = 7
+DELAY = 0.05
+"""Seconds before the second try to note something; doubles for each further try."""
 
 
 class UpkeepState(msgspec.Struct):
@@ -70,16 +72,25 @@ class Turn(Protocol):
         """Raise LockedError if another upkeep has the turn by now."""
         ...
 
+    def give_back(self) -> None:
+        """End the turn, whose process has ended, unless it has ended by itself. Raise StoreError or FullError."""
+        ...
+
     def read(self) -> UpkeepState: ...
 
     def write(self, state: UpkeepState) -> None: ...
 
 
-def turn(root: str, options: dict[str, str], clock: Clock) -> Turn:
-    """Return the turn of the table in `root`, a directory or URL."""
+def draw(clock: Clock) -> int:
+    """Return a number for a turn that no other has: when it begins (Unix ns), the lowest 20 bits drawn by chance."""
+    return clock.wall_ns() >> 20 << 20 | random.getrandbits(20)
+
+
+def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
+    """Return the turn of the table in `root`, a directory or URL: the one with this number, or a new one."""
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)
-    return RemoteTurn(root, options, clock)
+    return RemoteTurn(root, options, clock, number)
 
 
 class LocalTurn:
@@ -103,6 +114,9 @@ class LocalTurn:
     def check(self, _: DeltaTable) -> None:
         """Do nothing: the kernel keeps the lock until the process ends."""
 
+    def give_back(self) -> None:
+        """Do nothing: the kernel has ended the lock."""
+
     def read(self) -> UpkeepState:
         """Return the state; a missing or damaged state is an empty one, so that all steps are due."""
         try:
@@ -121,24 +135,24 @@ class LocalTurn:
 
 
 class RemoteTurn:
-    """The turn of a table at a URL. `draw` returns the bits that tell it from others."""
+    """The turn of a table at a URL."""
 
     def __init__(
-        self,
-        root: str,
-        options: dict[str, str],
-        clock: Clock,
-        draw: Callable[[int], int] = random.getrandbits,
+        self, root: str, options: dict[str, str], clock: Clock, number: int | None = None
     ) -> None:
         self._root = root
         self._options = options
         self._clock = clock
-        self._mine = clock.wall_ns() >> 20 << 20 | draw(20)
+        self._mine = draw(clock) if number is None else number
 
     def __enter__(self) -> Self:
         signal.setitimer(signal.ITIMER_REAL, LEASE_NS / 2e9)  # SIGALRM ends the process
         try:
             self._take()
+        except StoreError:
+            with suppress(StoreError, FullError):
+                self.__exit__()  # it may be ours without our having heard so
+            raise
         except BaseException:
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise
@@ -146,10 +160,13 @@ class RemoteTurn:
 
     def __exit__(self, *exc_info: object) -> None:
         try:
-            with suppress(LockedError):
-                self._try_note({HOLDER: 0})
+            self.give_back()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def give_back(self) -> None:
+        with suppress(LockedError):
+            self._try_note({HOLDER: 0})
 
     def _take(self) -> None:
         table = self._open()
@@ -160,10 +177,12 @@ class RemoteTurn:
         try:
             self._note(table, {HOLDER: self._mine})
         except Exception as error:
+            # Whatever was raised, only the table can say whose turn it is: the answer may have been lost.
+            if self._holder(self._open()) == self._mine:
+                return
             if not is_conflict(error):
                 raise refusal(error, self._root, "begin an upkeep") from error
-            if self._holder(self._open()) != self._mine:  # else the answer was lost
-                raise LockedError(f"{self._root}: another upkeep began at this moment") from error
+            raise LockedError(f"{self._root}: another upkeep began at this moment") from error
 
     def is_taken(self) -> bool:
         return self._taken_since(self._open()) > 0
@@ -177,7 +196,7 @@ class RemoteTurn:
     def read(self) -> UpkeepState:
         table = self._open()
         seen = {
-            name: (table.transaction_version(f"tailrace/{name}") or 0) * 10**6
+            name: self._noted(table, f"tailrace/{name}") * 10**6
             for name in UpkeepState.__struct_fields__
         }
         return UpkeepState(**seen)
@@ -194,23 +213,33 @@ class RemoteTurn:
         return since if abs(self._clock.wall_ns() - since) < LEASE_NS else 0
 
     def _holder(self, table: DeltaTable) -> int:
-        return table.transaction_version(HOLDER) or 0
+        return self._noted(table, HOLDER)
+
+    def _noted(self, table: DeltaTable, id_: str) -> int:
+        try:
+            return table.transaction_version(id_) or 0
+        except (DeltaError, OSError) as error:  # the library reads the log only now
+            raise refusal(error, self._root, "read whose turn it is") from error
 
     def _open(self) -> DeltaTable:
         return layout.open_table(self._root, self._options)
 
     def _try_note(self, transactions: dict[str, int]) -> None:
-        """Write transactions while the turn is ours. An error may be that of a lost answer: the table decides."""
+        """Write transactions while the turn is ours. Try again after any error, and begin each try with what the table
+        says, since the answer may have been lost. A turn that did not end would keep all others waiting for `LEASE_NS`."""
         for attempt in range(1, TRIES + 1):
-            table = self._open()
-            if all(table.transaction_version(id_) == value for id_, value in transactions.items()):
-                return
-            self.check(table)
             try:
+                table = self._open()
+                if all(self._noted(table, id_) == value for id_, value in transactions.items()):
+                    return
+                self.check(table)
                 self._note(table, transactions)
+            except LockedError:
+                raise
             except Exception as error:
-                if attempt == TRIES or not is_conflict(error):
+                if attempt == TRIES:
                     raise refusal(error, self._root, "note what was done") from error
+                time.sleep(DELAY * 2 ** (attempt - 1))
                 continue
             return
 

@@ -171,15 +171,16 @@ def run(
     clock: Clock,
     everything: bool = False,
     clock_is_right: bool = False,
+    number: int | None = None,
 ) -> UpkeepReport:
     """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time. With
-    `clock_is_right`, believe the clock until now, and note that.
+    `clock_is_right`, believe the clock until now, and note that. `number` is that of its turn (`turn.draw`).
 
     Raise LockedError when another upkeep is at work or took the turn meanwhile, StoreError or FullError for a step that could
     not be done (earlier steps stand), or SyncError."""
     begun = clock.monotonic()
     root = layout.table_root(path)
-    with turn(root, config.options, clock) as mine:
+    with turn(root, config.options, clock, number) as mine:
         work = _Upkeep(root, config.options, clock, mine)
         state = mine.read()
         if clock_is_right:

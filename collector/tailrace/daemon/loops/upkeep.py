@@ -19,9 +19,11 @@ import msgspec
 import trio
 
 from tailrace.config.schema import StoreConfig
-from tailrace.errors import StoreError
+from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.rhythm import pause
+from tailrace.store import layout
+from tailrace.store.turn import draw, turn
 from tailrace.store.upkeep import UpkeepReport, look
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ LOOK_COMMITS = 30
 LOOK_SECONDS = 3600.0
 """Seconds between two looks at a table that gets fewer commits, but any."""
 WAKE_SECONDS = 5.0
+GIVE_BACK_SECONDS = 5.0
+"""How long a stop waits at most for a store that does not answer."""
 
 COMMAND = (sys.executable, "-m", "tailrace", "upkeep", "--json", "--if-free")
 
@@ -65,22 +69,29 @@ def _is_due(daemon: Daemon) -> bool:
 
 
 async def once(daemon: Daemon) -> None:
-    """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds."""
+    """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds.
+
+    Its turn does not outlive it, however it ends."""
+    number, ended_well = draw(daemon.clock), False
     try:
         result = await trio.run_process(
-            [*COMMAND, "--store", daemon.disk.store],
+            [*COMMAND, "--store", daemon.disk.store, "--turn", str(number)],
             env=environment(daemon.config.store, os.environ),
             check=False,
             capture_stdout=True,
             stderr=subprocess.STDOUT,
             preexec_fn=_be_nice,
         )
+        ended_well = result.returncode == 0
     except OSError as error:  # neither a pipe nor a process can be had
         daemon.figures.upkeeps["failed"] += 1
         daemon.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
         daemon.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
         return
-    if result.returncode:
+    finally:
+        if not ended_well:
+            await _give_back(daemon, number)
+    if not ended_well:
         daemon.figures.upkeeps["failed"] += 1
         output = result.stdout.decode(errors="replace").strip().splitlines()
         daemon.health.degrade(
@@ -93,6 +104,15 @@ async def once(daemon: Daemon) -> None:
         daemon.health.clear(Condition.UPKEEP)
     if report.damaged:
         daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
+
+
+async def _give_back(daemon: Daemon, number: int) -> None:
+    """End the turn of an upkeep that has ended, unless that did so itself. Nobody would work on the table otherwise until
+    its lease ends."""
+    root = layout.table_root(daemon.disk.store)
+    its = turn(root, daemon.config.store.options, daemon.clock, number)
+    with trio.move_on_after(GIVE_BACK_SECONDS, shield=True), suppress(StoreError, FullError):
+        await trio.to_thread.run_sync(its.give_back, abandon_on_cancel=True)
 
 
 def _report(output: bytes) -> UpkeepReport:
