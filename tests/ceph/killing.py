@@ -237,13 +237,14 @@ def kill_at_random(lives, upkeeps, seconds, *, seed):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pause_until(time.monotonic() + rng.uniform(0.5, PAUSE), lives)
-        now = time.monotonic()
-        overdue = [life for life in lives if now - life.since > 3 * PAUSE]
-        victims = overdue or [rng.choice(lives)]
+        if rng.random() > STARTING:
+            until(
+                lambda: all(map(RemoteLife.is_ready, lives)) or overdue(lives),
+                "collectors to be ready", 120,
+            )  # fmt: skip
+        victims = overdue(lives) or [rng.choice(lives)]
         if rng.random() < ALL_AT_ONCE:
             victims, at_once = lives, at_once + 1
-        if rng.random() > STARTING:
-            until(lambda: all(map(RemoteLife.is_ready, lives)), "collectors to be ready", 120)
         for life in victims:
             if kills % UPKEEPS_EVERY == 0:
                 upkeeps.go_on()
@@ -261,6 +262,12 @@ def kill_at_random(lives, upkeeps, seconds, *, seed):
         life.collector.stop()
         life.collector.check_final_ledgers()
     return kills, at_once
+
+
+def overdue(lives):
+    """Return those who have lived for too long: their spools may soon lack what the reader has not read."""
+    now = time.monotonic()
+    return [life for life in lives if now - life.since > 3 * PAUSE and life.is_ready()]
 
 
 def pause_until(moment, lives):
