@@ -34,6 +34,7 @@ FILES = """
 type = "tail"
 format = "{format}"
 paths = ["{runs}"]
+files_max = 10000
 """
 
 LONGEST_SECONDS = 1200.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tailrace_client
-from benchmarks.contest import Contender, beside, contest, ours, scratch
+from benchmarks.contest import Contender, beside, contest, ours, reference, scratch
 from benchmarks.emitting.cases import PURE
 from benchmarks.options import Options
 from benchmarks.peers.environment import INSTALL, PYTHON, version
@@ -60,10 +60,10 @@ def cases(options: Options) -> list[Case]:
 
 
 def _apart(case: Case) -> list[Case]:
-    """Return a case each for the compiled and the pure client, beside the same runs of the peers."""
-    peers = [side for side in case.sides if side.role is Role.PEER]
+    """Return a case each for the compiled and the pure client, beside the same runs of all others."""
+    others = [side for side in case.sides if side.role is not Role.OURS]
     return [
-        Case(label=f"{case.label}, {made}", sides=[*mine, *peers])
+        Case(label=f"{case.label}, {made}", sides=[*mine, *others])
         for made in ("compiled", "pure Python")
         if (mine := [side for side in case.sides if side.name.startswith(made)])
     ]
@@ -86,7 +86,11 @@ def _sides(kind: str, running: Daemon, events: int, options: Options) -> list[Co
             for variant in VARIANTS
             if options.varieties or variant.transport == "tcp"
         ),
-    ]
+        reference(
+            "the least", "an attribute kept and the clock read, by the interpreter's compiled functions",
+            _measured("least", kind, events, OWN_PYTHON),
+        ),
+    ]  # fmt: skip
 
 
 def _ours(variant: Variant, kind: str, running: Daemon, events: int) -> Contender:

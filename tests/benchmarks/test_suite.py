@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 from benchmarks.machine import machine
 from benchmarks.measures import MEASURES
 from benchmarks.measuring import measure
 from benchmarks.options import Options
+from benchmarks.processes.daemon import FILES
 from benchmarks.registry import BENCHMARKS
 from benchmarks.report.page import PAGE, files
 from benchmarks.results import Results, Role
@@ -62,3 +65,9 @@ def test_a_benchmark_measures_all_sides_and_loses_nothing(name):
 
 def test_every_benchmark_has_its_figures_here():
     assert FIGURES.keys() == BENCHMARKS.keys()
+
+
+def test_a_followed_directory_may_have_as_many_files_as_the_whole_form_follows():
+    """Else the benchmark waits in vain; only the tiny form runs here."""
+    source = tomllib.loads(FILES.format(format="jets", runs="runs"))["sources"]["files"]
+    assert source["files_max"] >= max(Options().files)

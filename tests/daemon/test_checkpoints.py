@@ -31,12 +31,13 @@ def saved(monkeypatch):
     return positions
 
 
-async def receive(life, streams, look=lambda: None):
+async def receive(life, streams, look=lambda: None, numbers=NUMBERS):
     """Let each stream bring some events in each of some rounds, which are all committed; call `look` behind each."""
     sock = await trio.open_tcp_stream(*life.address("tcp"))
-    for begin in range(0, ROUNDS * NUMBERS // streams, NUMBERS // streams):
-        numbers = range(begin, begin + NUMBERS // streams)
-        await sock.send_all(b"".join(heph_event(s, n) for n in numbers for s in range(streams)))
+    each = numbers // streams
+    for begin in range(0, ROUNDS * each, each):
+        events = (heph_event(s, n) for n in range(begin, begin + each) for s in range(streams))
+        await sock.send_all(b"".join(events))
         await life.committed()
         look()
     await sock.aclose()
@@ -53,14 +54,18 @@ async def test_those_who_hold_little_have_one_after_so_many_bytes(
     assert len(during) > 10
 
 
-async def test_many_streams_have_one_after_four_times_as_many_bytes_as_they_hold(
+async def test_many_streams_have_one_after_sixteen_times_as_many_bytes_as_they_hold(
     autojump_clock, calls, tmp_path, saved, monkeypatch
 ):
     monkeypatch.setattr(commit, "LITTLE_STATE", 0)
     held = []
     with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
         async with running(life):
-            await receive(life, 4, lambda: held.append(life.daemon.ingest.budget.total))
+
+            def look():
+                held.append(life.daemon.ingest.budget.total)
+
+            await receive(life, 4, look, 4 * NUMBERS)
             during = [*saved]
     assert 1 < len(during) < 5
     assert all(behind - before >= PER_STATE * held[1] for before, behind in pairwise(during))

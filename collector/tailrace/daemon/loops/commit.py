@@ -29,7 +29,7 @@ from tailrace.spool.spool import Spool
 CHECKPOINT_EVERY = 100
 """Commits between checkpoints of the table's log: keeps a commit's cost flat."""
 
-PER_STATE = 4
+PER_STATE = 16
 """A checkpoint is not due before so many times the bytes are decoded that the sessions hold as state: those who have
 many streams would else write more state than events (ARCHITECTURE, D143)."""
 LITTLE_STATE = 2**20
@@ -142,11 +142,15 @@ class Committing:
         yield Wait(flag=may_begin)
         while True:
             yield Wait(flag=self._some)
-            interval: float = self._current.config.store.commit_interval
-            if self._watchdog_seconds:
-                interval = min(interval, self._watchdog_seconds / 4)
-            yield Wait(interval, self._enough)
+            yield Wait(self._patience(), self._enough)
             yield from self.once()
+
+    def _patience(self) -> float:
+        """Return how many seconds rows wait for more rows. They have waited for a sync of the spool before."""
+        config = self._current.config
+        interval: float = config.store.commit_interval
+        patience = max(interval - config.spool.sync_interval, interval / 2)
+        return min(patience, self._watchdog_seconds / 4) if self._watchdog_seconds else patience
 
     def relieve(self) -> None:
         """Make a checkpoint due, because the spool is full and can be released only below one."""
