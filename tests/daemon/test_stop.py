@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import trio
 from deltalake import DeltaTable
 
+from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.loops import STOP_SECONDS
 from tailrace.errors import StoreError
 from tailrace.spool.entry import EntryKind
@@ -112,3 +115,23 @@ async def test_nothing_that_a_source_hears_after_its_end_is_taken_in(
         taken = {EntryKind.DATAGRAMS, EntryKind.DATA, EntryKind.OPEN, EntryKind.CLOSE}
         assert taken.isdisjoint(kinds[kinds.index(EntryKind.STOP) :])
     assert seqs(tmp_path) == [0]
+
+
+async def test_a_stop_does_not_wait_for_a_look_at_a_table_that_answers_slowly(monkeypatch):
+    """Time is real, and so is the thread."""
+    looks, may_answer, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def look(daemon):
+        looks.set()
+        may_answer.wait(30)
+        answered.set()
+
+    monkeypatch.setattr(upkeep, "_is_due", look)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(upkeep.run, None)
+            await trio.to_thread.run_sync(looks.wait)
+            nursery.cancel_scope.cancel()
+        assert not answered.is_set()
+    finally:
+        may_answer.set()

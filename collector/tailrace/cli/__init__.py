@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from contextlib import suppress
 from difflib import get_close_matches
 from enum import IntEnum
@@ -188,10 +189,11 @@ def main() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """End the process here if it has read a table at a URL, whose files threads may still read ahead.
+    """End the process here if threads may still read a table at a URL: those that read ahead, and those that nobody waits for.
 
     Nothing stops these threads, and the interpreter crashes when it takes apart the objects that they use."""
-    if "pyarrow.dataset" in sys.modules and isinstance(end.code, int | None):
+    may_read = "pyarrow.dataset" in sys.modules or threading.active_count() > 1
+    if may_read and isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
         with suppress(BrokenPipeError):
             sys.stdout.flush()

@@ -45,7 +45,8 @@ async def run(daemon: Daemon) -> None:
 
     Look at the table at the start, every LOOK_COMMITS commits, and every LOOK_SECONDS if there were commits."""
     while True:
-        if await trio.to_thread.run_sync(_is_due, daemon):
+        # A stop does not wait for a table whose answers are slow.
+        if await trio.to_thread.run_sync(_is_due, daemon, abandon_on_cancel=True):
             await once(daemon)
         commits, looked = daemon.loops.committing.commits, trio.current_time()
         new = 0
