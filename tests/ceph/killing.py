@@ -41,14 +41,14 @@ STREAMS = 10_000
 
 PAUSE = 8.0
 """Seconds between two kills at most. No collector may live for so long that its spool lacks what the reader has not read:
-the spool keeps what two checkpoints need."""
+the spool keeps what two checkpoints need, and waits for each other make lives longer."""
 
 STARTING = 0.2
 """How probable it is that a collector may be killed while it starts."""
 
 MORE = """\
 segment_size = "1 MiB"
-checkpoint_interval = "30 s"
+checkpoint_interval = "2 min"
 [store]
 commit_interval = "400 ms"
 compact_size = "4 MiB"
