@@ -69,6 +69,7 @@ ALIKE = {
     "tests/store": "logs, locks, damage and upkeep of files, whoever has made the columns",
     "tests/system/test_admin.py": "who may ask a daemon, and over which connection",
     "tests/system/test_bucket.py": "what collectors do to a table in an object store, whoever has made the rows",
+    "tests/system/test_bucket_killed.py": "the same, killed",
     "tests/system/test_damaged_store.py": "damage of files, whoever has written them",
     "tests/system/test_elsewhere.py": "what readers know of collectors of other hosts, whoever has made the rows",
     "tests/system/test_service_manager.py": "what a service manager does to a process",

@@ -192,7 +192,7 @@ def _leave(end: SystemExit) -> None:
     """End the process here if threads may still read a table at a URL: those that read ahead, and those that nobody waits for.
 
     Nothing stops these threads, and the interpreter crashes when it takes apart the objects that they use."""
-    may_read = "pyarrow.dataset" in sys.modules or threading.active_count() > 1
+    may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
     if may_read and isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
         with suppress(BrokenPipeError):
