@@ -127,8 +127,8 @@ def _logged(handler: object) -> Iterator[Calls]:
 
 @contextmanager
 def least() -> Iterator[Calls]:
-    """Do what nobody can do without: keep an attribute, read the clock, and for a span enter and leave something, all by
-    the interpreter's own compiled functions."""
+    """Do what any client has to do, with compiled functions of the interpreter alone: keep an attribute, read the clock
+    and, for a span, enter and leave a block."""
     import threading
 
     clock, something = time.perf_counter_ns, threading.Lock()

@@ -189,7 +189,7 @@ def main() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """End the process here if threads may still read a table at a URL: those that read ahead, and those that nobody waits for.
+    """End the process here if a thread may still read a table at a URL: to read ahead, or because a stop did not wait for it.
 
     Nothing stops these threads, and the interpreter crashes when it takes apart the objects that they use."""
     may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1

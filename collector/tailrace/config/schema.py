@@ -27,7 +27,7 @@ class StoreConfig(Section, frozen=True):
     options: dict[str, str] = {}
     """Options of an object store, passed on unchanged. Secrets belong in the environment."""
     commit_interval: Duration = Duration(1)
-    """A commit of rows begins at most this long after they came, or half of this after a sync of the spool."""
+    """The collector commits rows at most this long after it received them, but gathers rows for at least half of this after a sync of the spool."""
     commit_rows: int = 500_000
     """A commit is written as soon as it holds this many rows."""
     commit_bytes: Size = Size(32 * MIB)
@@ -61,7 +61,7 @@ class SpoolConfig(Section, frozen=True):
     checkpoint_interval: Duration = Duration(30)
     """The decoder's state is saved this often, which bounds the work of a restart."""
     checkpoint_bytes: Size = Size(64 * MIB)
-    """The decoder's state is also saved after this many bytes have been decoded, or sixteen times as many as the sessions hold as state, if that is more and they hold more than 1 MiB."""
+    """The collector also saves the decoder's state after it has decoded this many bytes. Where sessions hold more than 1 MiB of state, it waits for sixteen times that state if that is more."""
 
 
 class QuarantineConfig(Section, frozen=True):

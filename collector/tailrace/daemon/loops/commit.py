@@ -146,7 +146,7 @@ class Committing:
             yield from self.once()
 
     def _patience(self) -> float:
-        """Return how many seconds rows wait for more rows. They have waited for a sync of the spool before."""
+        """Return how many seconds the loop waits for more rows: less than the interval, since rows waited for the spool's sync."""
         config = self._current.config
         interval: float = config.store.commit_interval
         patience = max(interval - config.spool.sync_interval, interval / 2)

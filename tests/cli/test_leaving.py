@@ -1,0 +1,29 @@
+"""A command does not wait for its threads at the end, nor take the interpreter apart below them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests import program
+
+LEAVE = """
+import atexit, threading, time
+from tailrace import cli
+atexit.register(print, "exit functions ran")
+if {thread}:
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+cli._leave(SystemExit(3))
+print("goes on")
+"""
+
+
+@pytest.mark.parametrize(
+    ("thread", "code", "said"), [(True, 3, []), (False, 0, ["goes on"])], ids=["thread", "alone"]
+)
+def test_a_process_with_threads_ends_at_once_in_order(thread, code, said):
+    command = [sys.executable, "-c", LEAVE.format(thread=thread)]
+    done = program.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines() == [*said, "exit functions ran"]
