@@ -61,9 +61,9 @@ class Watched:
 
     def check(self):
         odd = [each for each in self.said if not any(part in each for part in self.expected)]
-        assert odd == []
+        assert odd == [], odd
         elsewhere = [each for each in self.requests if not each.startswith((self._home, "data:", "blob:"))]  # fmt: skip
-        assert elsewhere == []
+        assert elsewhere == [], elsewhere
 
     def close(self):
         self._context.close()

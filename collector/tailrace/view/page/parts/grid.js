@@ -2,17 +2,19 @@
 
 import "./trusted.js";
 import "../vendor/regular-table.js";
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
+import { problem } from "./problem.js";
 import { cut } from "./text.js";
 
 const CHARACTERS = 200;
 const ROW = 31;
 const MOST_HEIGHT = 380;
+const NOTHING = { num_rows: 0, num_columns: 0, column_headers: [], data: [] };
 
 /**
  * A table. Each of `columns` has `name` and may have `label`, `number` (right-aligned), `sort` (may be sorted),
  * `loss` (draw what is not zero as a loss) and `text(value, row)`. `rows(from, to)` returns `{ total, rows }` or a promise of these;
- * a row is an object by the columns' names, or an array in their order.
+ * a row is an object by the columns' names, or an array in their order. An error of `rows` is shown above the table.
  */
 export class Grid {
   constructor({ columns, rows, label, empty = "nothing here", picked = null, sorted = null }) {
@@ -23,7 +25,8 @@ export class Grid {
     this.order = null;
     this._shown = new Map();
     this._table = h("regular-table", { tabindex: "0", role: "region", "aria-label": label });
-    this.element = h("div", { class: "grid", data: { empty } }, this._table);
+    this._problem = h("div");
+    this.element = h("div", {}, this._problem, this._frame = h("div", { class: "grid", data: { empty } }, this._table));
     this._table.addStyleListener(() => this._style());
     this._table.addEventListener("click", (event) => this._click(event));
     this._table.addEventListener("keydown", (event) => this._key(event));
@@ -50,9 +53,22 @@ export class Grid {
     this._table.setDataListener((x0, y0, x1, y1) => this._slice(x0, y0, x1, y1));
   }
 
+  /** Return what is seen. A table whose view was left meanwhile has no height, so no row's number can be told. */
   async _slice(x0, y0, x1, y1) {
-    const { total, rows } = await this._rows(y0, Math.max(y1, y0 + 1));
-    this.element.classList.toggle("empty", total === 0);
+    if (!this.element.isConnected) return NOTHING;
+    try {
+      const answer = await this._rows(y0, Math.max(y1, y0 + 1));
+      fill(this._problem);
+      return this._seen(answer, x0, y0, x1, y1);
+    } catch (error) {
+      fill(this._problem, h("div", { class: "body" }, problem(error)));
+      this._frame.classList.remove("empty");
+      return NOTHING;
+    }
+  }
+
+  _seen({ total, rows }, x0, y0, x1, y1) {
+    this._frame.classList.toggle("empty", total === 0);
     this._fit(total);
     rows.forEach((row, index) => this._shown.set(y0 + index, row));
     const shown = this.columns.slice(x0, x1);
@@ -68,8 +84,8 @@ export class Grid {
   /** Be as high as the rows, up to a height from which on they scroll. */
   _fit(total) {
     const height = `${Math.min(MOST_HEIGHT, Math.max(4, total + 1) * ROW + 18)}px`;
-    if (this.element.style.height === height) return;
-    this.element.style.height = height;
+    if (this._frame.style.height === height) return;
+    this._frame.style.height = height;
     requestAnimationFrame(() => this.refresh());
   }
 

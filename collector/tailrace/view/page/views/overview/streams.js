@@ -77,30 +77,34 @@ export class StreamTable {
   }
 
   async _forget() {
-    this._pages.clear();
+    this._pages = new Map();
     await this._grid.refresh();
   }
 
-  /** Return the rows of some places, from pages of which each is asked for once. */
+  /** Return the rows of some places, from pages of which each is asked for once. Ask again if the question became another
+   * meanwhile: its answer is awaited by the same table. */
   async _rows(from, to) {
     const first = Math.floor(from / PAGE);
     const last = Math.max(first, Math.floor((to - 1) / PAGE));
+    const known = this._pages;
     const pages = [];
-    for (let page = first; page <= last; page += 1) pages.push(await this._page(page));
+    for (let page = first; page <= last; page += 1) pages.push(await this._page(known, page));
+    if (known !== this._pages) return this._rows(from, to);
     const { total } = pages.at(-1);
     const rows = pages.flatMap((page) => page.streams).slice(from - first * PAGE, to - first * PAGE);
     return { total, rows };
   }
 
-  async _page(page) {
-    const known = this._pages.get(page);
-    if (known) return known;
+  async _page(known, page) {
+    if (known.has(page)) return known.get(page);
     const { name, descending } = this._grid.order;
     const answer = await get("streams", { ...this._filters, search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
-    this._version = answer.version;
-    this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));
-    if (this._pages.size >= MOST_PAGES) this._pages.clear();
-    this._pages.set(page, answer);
+    if (known === this._pages) {
+      this._version = answer.version;
+      this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));
+    }
+    if (known.size >= MOST_PAGES) known.clear();
+    known.set(page, answer);
     return answer;
   }
 }
