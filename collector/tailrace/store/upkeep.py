@@ -14,8 +14,8 @@ conflicts with a writer is tried once more, then left to the next run. Upkeeps t
 * Before a merge each file is compared with its checksum. A damaged file is set aside and named, and never
   becomes part of a new one. Once a day all files are compared.
 * Files that no version needs any more are removed an hour after they were replaced
-  (`layout.REMOVED_HOURS`); files that no version ever needed (of a refused commit, of a killed process)
-  once a day.
+  (`layout.REMOVED_HOURS`); files that no version ever needed (of a process
+  that was killed, or ended while the table refused it) once a day.
 
 Deletion comes before merging, which needs room. After each step everything that it wrote is synced (rule
 4 of `durable`), and everything is synced before a vacuum.
