@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import trio
+from deltalake import DeltaTable
 
-from tests.daemon.virtual import CONFIG, configuration, opened, running
+from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
 from tests.ingest.log import heph_event
 
 LOOK_SECONDS = 0.011
@@ -53,3 +54,83 @@ async def test_rows_are_committed_within_the_interval_after_their_arrival(
                 assert committing.committed < spool.end
                 await life.committed()
                 assert at_most / 2 < trio.current_time() - sent <= at_most + LOOK_SECONDS
+
+
+FEW = CONFIG + "[store]\ncommit_rows = 20\n" + '[heartbeat]\ninterval = "none"\n'
+
+
+def rows_of(tmp_path):
+    table = DeltaTable(str(tmp_path / "store" / "events")).to_pyarrow_table()
+    return [row["seq"] for row in table.sort_by("seq").to_pylist() if row["kind"] == "span"]
+
+
+async def test_a_full_batch_is_prepared_while_the_one_before_lands(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    with opened(configuration(tmp_path, FEW)) as life:
+        table = life.daemon.disk.table
+        prepared = Failing(monkeypatch, table, "prepare")
+        async with running(life):
+            await life.committed()
+            go_on, land = trio.Event(), table.land
+            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            before, commits = len(prepared.times), life.daemon.loops.committing.commits
+            for number in range(90):
+                await life.send(heph_event(1, number))
+            await trio.sleep(60)
+            # The first lands, the second is ready, the third is full, and nothing more is decoded.
+            committing, ingest = life.daemon.loops.committing, life.daemon.ingest
+            assert len(prepared.times) - before == 2
+            assert committing.commits == commits
+            assert 25 <= ingest.account("udp").seen < 90
+            assert committing.committed < ingest.position
+            assert not committing.idle.is_set
+            go_on.set()
+            await life.committed()
+            assert committing.commits - commits == len(prepared.times) - before >= 4
+    assert rows_of(tmp_path) == list(range(90))
+
+
+async def test_a_batch_with_room_waits_while_another_lands(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    """Otherwise a table that takes long for a commit would get many small ones, each of which waits for the one before."""
+    with opened(configuration(tmp_path, FEW)) as life:
+        table = life.daemon.disk.table
+        prepared = Failing(monkeypatch, table, "prepare")
+        async with running(life):
+            await life.committed()
+            go_on, land = trio.Event(), table.land
+            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            before = len(prepared.times)
+            for number in range(5):
+                await life.send(heph_event(1, number))
+                await trio.sleep(3)
+            assert life.daemon.ingest.account("udp").seen == 5
+            assert len(prepared.times) - before == 1
+            go_on.set()
+            await life.committed()
+            assert len(prepared.times) - before == 2
+    assert rows_of(tmp_path) == list(range(5))
+
+
+async def test_a_checkpoint_on_its_way_is_not_made_a_second_time(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    with opened(configuration(tmp_path, FEW + '[spool]\ncheckpoint_bytes = "1 KiB"\n')) as life:
+        daemon = life.daemon
+        saved = Failing(monkeypatch, daemon.disk.checkpoints, "save")
+        async with running(life):
+            await life.committed()
+            taken = Failing(monkeypatch, daemon.ingest, "checkpoint")
+            go_on, land = trio.Event(), daemon.disk.table.land
+            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            for number in range(90):
+                await life.send(heph_event(1, number))
+            await trio.sleep(60)
+            before = len(saved.times)
+            assert len(taken.times) == 1
+            go_on.set()
+            await life.committed()
+            assert len(saved.times) > before
+    assert rows_of(tmp_path) == list(range(90))

@@ -21,11 +21,12 @@ def events(*numbers):
     return [heph_event(1, number) for number in numbers]
 
 
+@pytest.mark.parametrize("refused", ["prepare", "land"])
 async def test_a_commit_is_tried_again_ever_more_seldom_and_then_done_once(
-    autojump_clock, calls, tmp_path, monkeypatch
+    autojump_clock, calls, tmp_path, monkeypatch, refused
 ):
     with opened(configuration(tmp_path)) as life:
-        table = Failing(monkeypatch, life.daemon.disk.table, "commit")
+        table = Failing(monkeypatch, life.daemon.disk.table, refused)
         async with running(life):
             await life.committed()
             table.times.clear()
@@ -59,7 +60,7 @@ async def test_sources_wait_while_the_spool_is_full_and_go_on_when_it_has_room(
     numbers = iter(range(10**6))
     with opened(configuration(tmp_path, text)) as life:
         daemon = life.daemon
-        table = Failing(monkeypatch, daemon.disk.table, "commit")
+        table = Failing(monkeypatch, daemon.disk.table, "land")
         async with running(life):
             await life.committed()
             table.error = StoreError("the table is away")
@@ -135,3 +136,30 @@ async def test_a_failed_sync_ends_the_daemon_before_anything_of_it_is_decoded(
             await life.send(*events(0))
             await life.committed()
     assert seqs(tmp_path) == [0]
+
+
+async def test_the_store_is_well_again_only_when_nothing_is_refused(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    """A commit lands while the files of the next are refused."""
+    text = CONFIG + "[store]\ncommit_rows = 20\n" + '[heartbeat]\ninterval = "none"\n'
+    with opened(configuration(tmp_path, text)) as life:
+        table, committing = life.daemon.disk.table, life.daemon.loops.committing
+        async with running(life):
+            await life.committed()
+            land, go_on = table.land, trio.Event()
+            prepares = Failing(monkeypatch, table, "prepare")
+            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            await life.send(*events(*range(15)))
+            await life.until(lambda: prepares.times)
+            prepares.error = FullError("no room")
+            await life.send(*events(*range(15, 60)))
+            await life.until(lambda: "store" in life.conditions)
+            commits = committing.commits
+            go_on.set()
+            await life.until(lambda: committing.commits > commits)
+            assert "no room" in life.conditions["store"]
+            prepares.error = None
+            await life.committed()
+            assert "store" not in life.conditions
+    assert seqs(tmp_path) == list(range(60))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 import trio
 from deltalake import DeltaTable
 
 from tailrace.daemon.loops import upkeep
-from tailrace.daemon.loops.loops import STOP_SECONDS
+from tailrace.daemon.loops.loops import STOP_SECONDS, TICK_SECONDS
 from tailrace.errors import StoreError
 from tailrace.spool.entry import EntryKind
 from tailrace.store import running as running_file
@@ -58,7 +59,7 @@ async def test_sources_end_first_and_then_all_is_synced_decoded_committed_and_sa
             order.watch(daemon.spool, "append", lambda kind, *_: kind.name)
             order.watch(daemon.spool, "sync")
             order.watch(daemon.ingest, "apply", lambda entry: f"decode {entry.kind.name}")
-            order.watch(daemon.disk.table, "commit")
+            order.watch(daemon.disk.table, "land")
             order.watch(daemon.disk.checkpoints, "save")
             order.watch(daemon.sources["tcp"], "reply", lambda *_: "acknowledge")
             order.watch(running_file, "finish")
@@ -69,7 +70,7 @@ async def test_sources_end_first_and_then_all_is_synced_decoded_committed_and_sa
         data, close, stop = map(done.index, ("DATA", "CLOSE", "STOP"))
         assert data < done.index("acknowledge") < close < stop
         assert done[stop:] == [
-            "STOP", "sync", "decode CLOSE", "decode STOP", "commit", "save", "finish",
+            "STOP", "sync", "decode CLOSE", "decode STOP", "land", "save", "finish",
         ]  # fmt: skip
         assert daemon.loops.committing.committed == daemon.spool.end == daemon.spool.durable
         assert daemon.ingest.position == daemon.disk.checkpoints.newest(2**64 - 1).position
@@ -80,7 +81,7 @@ async def test_a_table_that_does_not_take_it_leaves_the_rest_to_the_next_start(
     autojump_clock, calls, tmp_path, monkeypatch, caplog
 ):
     with opened(configuration(tmp_path)) as life:
-        commits = Failing(monkeypatch, life.daemon.disk.table, "commit")
+        commits = Failing(monkeypatch, life.daemon.disk.table, "land")
         async with running(life):
             await life.committed()
             commits.error = StoreError("the table is away")
@@ -135,3 +136,55 @@ async def test_a_stop_does_not_wait_for_a_look_at_a_table_that_answers_slowly(mo
         assert not answered.is_set()
     finally:
         may_answer.set()
+
+
+@pytest.mark.parametrize("_", range(8))
+async def test_a_stop_while_a_commit_lands_commits_the_rest_behind_it(
+    autojump_clock, calls, tmp_path, _
+):
+    """The loop that commits and the stop wake at the same time, when the commit has landed; trio draws who goes on first."""
+    with opened(configuration(tmp_path)) as life:
+        daemon = life.daemon
+        async with running(life):
+            await life.committed()
+            land, go_on = daemon.disk.table.land, trio.Event()
+            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            await life.send(heph_event(1, 0))
+            await trio.sleep(5)
+            await life.send(heph_event(1, 1))
+            await trio.sleep(5)
+            begun = daemon.loops.committing.commits
+            life.stop.set()
+            await trio.sleep(5)
+            assert daemon.loops.committing.commits == begun
+            go_on.set()
+        assert daemon.loops.committing.committed == daemon.spool.end == daemon.spool.durable
+        assert daemon.ingest.position == daemon.disk.checkpoints.newest(2**64 - 1).position
+    assert seqs(tmp_path) == [0, 1]
+    assert running_file.is_finished(tmp_path / "store")
+
+
+async def test_a_stop_beside_a_full_spool_ends_though_commits_are_slower_than_ticks(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    """Each tick wants room in the spool, by one more commit."""
+    with opened(configuration(tmp_path)) as life:
+        daemon = life.daemon
+        async with running(life):
+            await life.committed()
+            await life.send(heph_event(1, 0))
+            real, land = trio.to_thread.run_sync, daemon.disk.table.land
+
+            async def slow(call, *arguments, **named):
+                if getattr(call, "func", None) == land:
+                    await trio.sleep(1.4 * TICK_SECONDS)
+                return await real(call, *arguments, **named)
+
+            monkeypatch.setattr(trio.to_thread, "run_sync", slow)
+            monkeypatch.setattr(type(daemon.spool), "full", True)
+            daemon.loops.gate.full = True
+            begun = trio.current_time()
+            life.stop.set()
+        assert trio.current_time() - begun < STOP_SECONDS / 4
+    assert seqs(tmp_path) == [0]
+    assert running_file.is_finished(tmp_path / "store")

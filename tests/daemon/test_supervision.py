@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 from tailrace.daemon.supervision import EXTEND_SECONDS, LOOK_SECONDS, STATUS_SECONDS, Supervision
@@ -62,15 +63,17 @@ async def test_a_daemon_that_nobody_sends_to_gives_signs_in_time_for_what_it_com
     assert manager.longest < WATCHDOG * 2 / 3
 
 
+@pytest.mark.parametrize("step", ["prepare", "land"])
 async def test_a_commit_that_hangs_gives_none_though_events_come_in(
-    autojump_clock, calls, tmp_path
+    autojump_clock, calls, tmp_path, step
 ):
     manager = Manager()
     with opened(configuration(tmp_path), watchdog_seconds=WATCHDOG) as life:
         async with watched(life, manager):
             await trio.sleep(3 * WATCHDOG)
-            attempt = life.daemon.loops.committing._attempt
-            calls.hanging = lambda call: getattr(call, "func", None) == attempt
+            committing, table = life.daemon.loops.committing, life.daemon.disk.table
+            hangs = {"prepare": committing._prepare, "land": table.land}[step]
+            calls.hanging = lambda call: getattr(call, "func", None) == hangs
             await trio.sleep(WATCHDOG)
             given = len(manager.lives)
             for number in range(10):
@@ -100,7 +103,7 @@ async def test_a_table_that_refuses_is_no_reason_to_start_anew(
 ):
     manager = Manager()
     with opened(configuration(tmp_path), watchdog_seconds=WATCHDOG) as life:
-        table = Failing(monkeypatch, life.daemon.disk.table, "commit")
+        table = Failing(monkeypatch, life.daemon.disk.table, "land")
         async with watched(life, manager):
             await trio.sleep(3 * WATCHDOG)
             table.error = StoreError("the table is away")

@@ -42,7 +42,8 @@ class VirtualClock:
 
 
 class Calls:
-    """Calls that would run in worker threads. `hanging` is a function that says of a call whether it hangs."""
+    """Calls that would run in worker threads. `hanging` is a function that says of a call whether it hangs: for ever, or
+    until an event that it returns."""
 
     def __init__(self, monkeypatch):
         self.hanging = lambda call: False
@@ -51,7 +52,10 @@ class Calls:
 
     async def _run(self, call, *arguments, **_):
         await trio.lowlevel.checkpoint()
-        if self.hanging(call):
+        hangs = self.hanging(call)
+        if isinstance(hangs, trio.Event):
+            await hangs.wait()
+        elif hangs:
             await trio.sleep_forever()
         return call(*arguments)
 

@@ -26,6 +26,7 @@ class Driver:
         """Until then the process does nothing (age, ns)."""
         self._world = world
         self._random = random
+        self._ties = Random(0)
         self._failed = failed
 
     def drive(self, steps: Steps[object], done: Callable[[], None] = lambda: None) -> None:
@@ -50,6 +51,10 @@ class Driver:
             call()
         except (Crash, Exception) as error:  # noqa: BLE001 - whatever the code under test raises
             self._failed(error)
+
+    def tie(self) -> int:
+        """Return a few nanoseconds, which decide who goes on first."""
+        return self._ties.randrange(8)
 
     def duration(self) -> int:
         """Return how long a blocking call takes."""
@@ -90,10 +95,10 @@ class _Task:
             step.flag.add(self._set)
 
     def _set(self) -> None:
-        """Go on soon: a flag was set."""
+        """Go on soon: a flag was set. Tasks that wake at the same time go on in any order."""
         number = self._waits
         if not self._driver.dead:
-            self._driver.soon(0, lambda: self._over(number))
+            self._driver.soon(self._driver.tie(), lambda: self._over(number))
 
     def _over(self, number: int) -> None:
         """Go on, if it is this wait that is over."""

@@ -198,7 +198,9 @@ class Life:
                 waiting.check_windows(ingest, entry.time_ns)
 
         ingest.apply = apply_noted  # type: ignore[method-assign]  # seen by the oracle
-        self._machine.table.grew = lambda: watch.committed(self._machine.table.rows)
+        self._machine.table.grew = lambda position: watch.committed(
+            self._machine.table.rows, position
+        )
 
     def _saved(self, state: bytes) -> None:
         budgets.check_snapshot(state, self.ingest, self._current.config.ledger)
@@ -309,7 +311,8 @@ class Life:
         loops = self.loops
         ahead = yield from loops.begin()
         for steps in (
-            loops.syncing.run(), loops.decoding.run(), loops.commit(), loops.tick(),
+            loops.syncing.run(), loops.decoding.run(), loops.commit(), loops.committing.land(),
+            loops.tick(),
         ):  # fmt: skip
             self._driver.drive(steps)
         earlier = ahead.sessions.items()

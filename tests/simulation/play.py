@@ -135,8 +135,9 @@ class Play:
             case facts.Suspend():
                 collector.suspend(fact.duration)
             case facts.FullDisk():
-                collector.disk.full = True
+                collector.disk.full = collector.table.full = True
                 self.world.after(fact.duration, collector.disk.empty)
+                self.world.after(fact.duration, collector.table.empty)
             case facts.DiskFails():
                 collector.disk.broken = fact.call
             case facts.Rot():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tailrace.errors import StoreError
+from tailrace.errors import FullError, StoreError
 from tailrace.model.columns import Batch
 from tests.ingest.log import rows
 
 DOWN = "the table does not answer"
+FULL = "no room for the files of a commit"
 
 
 class Table:
@@ -20,8 +21,10 @@ class Table:
         self.down = False
         self.landed = False
         """Whether a commit that is refused is in the table all the same."""
-        self.grew: Callable[[], None] = lambda: None
-        """Is called when rows were added."""
+        self.full = False
+        """Whether there is no room for a commit's files."""
+        self.grew: Callable[[int], None] = lambda _: None
+        """Is called with the position when rows were added."""
         self._position: int | None = None
 
     def position(self) -> int | None:
@@ -34,6 +37,9 @@ class Table:
     def mend(self) -> None:
         self.down = False
 
+    def empty(self) -> None:
+        self.full = False
+
     def forget_position(self) -> None:
         """Know nothing of the spool that comes: it is another one."""
         self._position = None
@@ -44,10 +50,10 @@ class Table:
             raise StoreError(DOWN)
         return Writer(self)
 
-    def land(self, batch: Batch, position: int) -> None:
-        self.rows += rows(batch)
+    def add(self, new: list[dict[str, Any]], position: int) -> None:
+        self.rows += new
         self._position = position
-        self.grew()
+        self.grew(position)
 
 
 class Writer:
@@ -55,24 +61,34 @@ class Writer:
         self._table = table
         self._position = table.position()
 
-    def commit(self, batch: Batch, position: int) -> None:
+    def prepare(self, batch: Batch) -> list[dict[str, Any]]:
+        """Return rows for `land`. Raise FullError."""
+        self._check_room()
+        return rows(batch)
+
+    def land(self, new: list[dict[str, Any]], position: int) -> None:
         """Add rows and move the position, once. Raise StoreError: it is not known whether that was done."""
         committed = self._position or 0
-        if position < committed or (position == committed and len(batch)):
-            raise ValueError(f"{len(batch)} rows at {position}, but {committed} is committed")
+        if position < committed or (position == committed and new):
+            raise ValueError(f"{len(new)} rows at {position}, but {committed} is committed")
         if position == committed:
             return
         table = self._table
+        self._check_room()
         if table.down and not table.landed:
             raise StoreError(DOWN)
         if table.position() != position:  # no earlier attempt landed
-            table.land(batch, position)
+            table.add(new, position)
         if table.down:
             raise StoreError(DOWN)
         self._position = position
 
     def checkpoint(self) -> bool:
         return not self._table.down
+
+    def _check_room(self) -> None:
+        if self._table.full:
+            raise FullError(FULL)
 
 
 class Quarantine:

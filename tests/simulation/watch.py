@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,15 @@ from tests.simulation.words import Event
 SOURCES = ("udp", "tcp")
 ANSWER_MAX = 1200
 """Bytes of an answer, as the protocol says."""
+
+
+class Taken(NamedTuple):
+    """The state when rows were taken: by source, how many events the collector said that it had and lacked; how many
+    different events had come; and what `Watch.live` returned."""
+
+    told: dict[str, tuple[int, int]]
+    events: int
+    live: object
 
 
 class Watch:
@@ -59,11 +68,8 @@ class Watch:
         """Returns what a reader may ask the collector, if a reader looks at the table."""
         self.committed_also: Callable[[Sequence[Row], Any], None] = lambda *_: None
         """Is called with the rows of the table, and what `live` returned when the newest were taken."""
-        self._told: dict[str, tuple[int, int]] = {}
-        """By source, how many events the collector says that it has and lacks, when rows were taken."""
-        self._taken = 0
-        """How many different events had come then."""
-        self._live: object = None
+        self._taken: dict[int, Taken] = {}
+        """By position in the log, rows that were taken and have not landed. Two may be on their way to the table."""
         self._turns: Counter[int] = Counter()
         """By program, the turn of the newest answer."""
         self._programs: dict[str, tuple[int, str]] = {}
@@ -180,7 +186,7 @@ class Watch:
         """The collector takes all rows up to the ingest's position, to commit them."""
         if not self.sees:
             return
-        self._told = {}
+        told = {}
         for source in SOURCES:
             try:
                 assert_conserved(ingest, source)
@@ -188,22 +194,23 @@ class Watch:
                 raise Violation("out of balance", error) from error
             account = ingest.account(source)
             awaited = sum(events for _, _, events in ingest.awaited(source))
-            self._told[source] = account.seen - account.duplicates, account.missing - awaited
-        self._taken = self.durable.count
-        self._live = self.live(ingest)
+            told[source] = account.seen - account.duplicates, account.missing - awaited
+        self._taken[ingest.position] = Taken(told, self.durable.count, self.live(ingest))
 
-    def committed(self, rows: Sequence[Row]) -> None:
-        """The table has the rows that were taken."""
+    def committed(self, rows: Sequence[Row], position: int) -> None:
+        """The table has the rows that were taken at a position."""
         if not self.sees:
             return
         book = self.book
         book.go_on(rows)
-        for source, told in self._told.items():
+        taken = self._taken[position]
+        self._taken = {at: each for at, each in self._taken.items() if at > position}
+        for source, told in taken.told.items():
             sums = book.spans[source], book.missing[source]
             demand(sums == told, "the ledger and the rows disagree", (source, sums, told))
-        if self._taken != book.stored.count and not self.forgets:
+        if taken.events != book.stored.count and not self.forgets:
             self._compare()
-        self.committed_also(rows, self._live)
+        self.committed_also(rows, taken.live)
 
     def _compare(self) -> None:
         for (program, stream), spans in self.durable.of.items():

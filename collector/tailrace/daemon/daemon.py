@@ -141,6 +141,7 @@ class Daemon:
             nursery.start_soon(telling(self._decode))
             nursery.start_soon(telling(self._watch_start))
             nursery.start_soon(telling(drive), loops.commit())
+            nursery.start_soon(telling(drive), loops.committing.land())
             nursery.start_soon(telling(drive), loops.tick())
             nursery.start_soon(telling(self._keep_up))
             nursery.start_soon(telling(strain.run), self.ingest.budget, self.health)

@@ -16,6 +16,7 @@ from tailrace.sources.connection import UNSENT_MAX
 from tailrace.sources.datagrams import PUMP_BYTES
 from tailrace.sources.tail.documents import CACHED_BYTES
 from tailrace.spool.spool import RECENT_MAX
+from tailrace.store import layout
 
 KIB, MIB = 2**10, 2**20
 
@@ -49,8 +50,8 @@ def bounds(config: Config) -> list[Bound]:
     state = int(min(ledger.state_max, len(sources) * ledger.source_state_max))
     return [
         Bound("process", PROCESS_BYTES),
-        # A batch is written while the next one comes.
-        Bound("rows", 2 * store.commit_bytes),
+        # A batch is written while the next one comes. At a URL, one more waits meanwhile, or is prepared.
+        Bound("rows", (2 if layout.is_local(store.path) else 3) * store.commit_bytes),
         Bound(
             "received",
             BUFFER_MAX + RECENT_MAX + PUMP_BYTES * sum(isinstance(s, UdpConfig) for s in sources),

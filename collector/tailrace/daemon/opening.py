@@ -26,7 +26,7 @@ from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.spool import Spool
-from tailrace.store import running
+from tailrace.store import layout, running
 from tailrace.store.entrance import Entrance
 from tailrace.store.introduction import Introduction, introduce
 from tailrace.store.lock import DirectoryLock
@@ -67,7 +67,7 @@ def opened(
         if starts:
             stack.push(partial(_came_through, starts))
         directory, entrance = collector_path(config), None
-        if _is_local(store):
+        if layout.is_local(store):
             _make(directory)
             stack.enter_context(DirectoryLock(directory))
             entrance = stack.enter_context(Entrance(Path(store)))
@@ -120,10 +120,6 @@ def _open_table(
     table = open_table(others=others, alone=entrance.alone)
     entrance.admit()
     return table
-
-
-def _is_local(store: str) -> bool:
-    return "://" not in store
 
 
 def _make(directory: Path) -> None:

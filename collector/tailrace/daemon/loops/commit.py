@@ -1,17 +1,21 @@
-"""The loop that commits rows to the table, one commit at a time, and saves checkpoints of the ingest.
+"""The two loops that commit rows to the table, one commit after the other, and save checkpoints of the ingest.
 
-The loop takes a batch between two entries. A commit's position is therefore a place in the spool: the table has all
-rows of entries below it and none of entries behind it. A failed commit is repeated with the same rows until
-it is known whether it landed. The spool keeps new bytes meanwhile.
+One loop takes a batch between two entries, and prepares its rows. A commit's position is therefore a place in the
+spool: the table has all rows of entries below it and none of entries behind it. The other loop lets the rows land in
+the table. A failed commit is repeated with the same rows until it is known whether it landed. The spool keeps new
+bytes meanwhile.
+
+A batch is taken while the one before lands only if it is full, or to make room in the spool: so a table that answers
+slowly gets few large commits. No batch is taken while table or disk refuse the one before.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tailrace.clock import Clock
 from tailrace.daemon.current import Current
@@ -37,13 +41,18 @@ LITTLE_STATE = 2**20
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 
 class Rows(Protocol):
-    """The table, as the loop needs it (see `store.table.Table`). Both calls block."""
+    """The table, as the loops need it (see `store.table.Table`). All calls block. One thread calls `prepare`,
+    another one `land`, with what `prepare` returned, and `checkpoint`."""
 
-    def commit(self, batch: Batch, position: int) -> object: ...
+    def prepare(self, batch: Batch) -> Sized: ...
+
+    def land(self, rows: Any, position: int) -> object: ...  # noqa: ANN401 - what `prepare` returned
 
     def checkpoint(self) -> bool: ...
 
@@ -57,19 +66,30 @@ class Frames(Protocol):
 
 
 class TakenBatch(NamedTuple):
-    """The content of one commit; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
+    """The content of one commit, taken at `begun`; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
 
     batch: Batch
     quarantined: list[QuarantinedBytes]
     position: int
     snapshot: UnfinishedSnapshot | None
     said_missing: dict[str, int]
+    begun: float
+
+
+class PreparedCommit(NamedTuple):
+    """A commit whose `rows` are ready to land; the rest is as it was taken."""
+
+    rows: Sized
+    position: int
+    snapshot: UnfinishedSnapshot | None
+    said_missing: dict[str, int]
+    begun: float
 
 
 class Committing:
-    """The loop that commits, from the ingest's position `committed` on, where the table stands.
+    """The loops `run` and `land`, which commit from the ingest's position `committed` on, where the table stands.
 
-    The loop calls `done` with the seconds and rows of each commit, `taken` when it took a batch, and `starved` when no
+    They call `done` with the seconds and rows of each commit, `taken` when a batch was taken, and `starved` when no
     file descriptor was free. A watchdog waits `watchdog_seconds` for the next commit, for ever if None."""
 
     def __init__(
@@ -91,9 +111,8 @@ class Committing:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.commits = 0
-        self.idle = Flag()
-        """Set while no batch is being written."""
-        self.idle.set()
+        self.idle = Flag(is_set=True)
+        """Set while no batch is on its way to the table."""
         self.said_missing: dict[str, int] = {}
         """Events that the rows in the table call missing, by source; empty until `begin`."""
         self._watchdog_seconds = watchdog_seconds
@@ -112,9 +131,24 @@ class Committing:
         self._clock = clock
         self._some = Flag()
         self._enough = Flag()
+        self._due = Flag(is_set=True)
+        """Set while the table waits for rows, or the batch is full."""
+        self._free = Flag(is_set=True)
+        """Set while no prepared commit waits or lands."""
+        self._prepared: list[PreparedCommit] = []
+        self._some_prepared = Flag()
+        self._under_way = 0
+        """Batches that were taken and have not landed."""
+        self._saving = False
+        """Whether one of these has a snapshot. There is never a second one, which may take as much memory."""
+        self._refused = 0
+        """How many of these the disk or the table refuses."""
         self._saved_at = clock.monotonic()
         self._saved_position = ingest.position
         self._relief = False
+        self._relieved = Flag()
+        """Set while no relief is wanted, once one was."""
+        self._ending = False
 
     def begin(self) -> None:
         """Note that the ingest has reached the table's position."""
@@ -136,14 +170,41 @@ class Committing:
         self._some.set()
         if len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes:
             self._enough.set()
+            self._due.set()
 
     def run(self, may_begin: Flag) -> Steps[None]:
-        """Wait for `may_begin`, then commit until closed. Raise SyncError or FencedError."""
+        """Wait for `may_begin`, then take and prepare batches until closed. Raise SyncError."""
         yield Wait(flag=may_begin)
         while True:
             yield Wait(flag=self._some)
             yield Wait(self._patience(), self._enough)
-            yield from self.once()
+            yield Wait(flag=self._due)
+            while self._refused or (self._relief and self._saving):
+                yield Wait(flag=self.idle)
+            prepared = yield from self._next()
+            if prepared is None:
+                continue
+            yield Wait(flag=self._free)
+            self._free.clear()
+            self._prepared.append(prepared)
+            self._some_prepared.set()
+            del prepared  # a snapshot takes much memory
+
+    def land(self) -> Steps[None]:
+        """Let prepared commits land until closed. Raise SyncError or FencedError."""
+        while True:
+            yield Wait(flag=self._some_prepared)
+            self._some_prepared.clear()
+            yield from self._land(self._prepared.pop())
+            self._free.set()
+
+    def last(self) -> Steps[None]:
+        """Return once `run` and `land`, which must be running, have committed what is left, or the position alone, and saved
+        a checkpoint. No later relief is taken."""
+        self.relieve()
+        self._ending = True
+        while self._relief or not self.idle.is_set:
+            yield Wait(flag=self._relieved if self._relief else self.idle)
 
     def _patience(self) -> float:
         """Return how many seconds the loop waits for more rows: less than the interval, since rows waited for the spool's sync."""
@@ -153,68 +214,92 @@ class Committing:
         return min(patience, self._watchdog_seconds / 4) if self._watchdog_seconds else patience
 
     def relieve(self) -> None:
-        """Make a checkpoint due, because the spool is full and can be released only below one."""
+        """Make a commit and a checkpoint due, even without rows: a full spool can be released only below a checkpoint."""
+        if self._ending:
+            return
         self._relief = True
+        self._relieved.clear()
         self._some.set()
         self._enough.set()
+        self._due.set()
 
-    def once(self, *, final: bool = False) -> Steps[None]:
-        """Commit the batch. If `final`, commit also a position without rows, and save a checkpoint."""
-        final, self._relief = final or self._relief, False
+    def _next(self) -> Steps[PreparedCommit | None]:
+        """Take the batch, and return it ready to land; None if there is nothing to commit."""
+        taken = self._take()
+        if taken is None:
+            return None
+        rows = yield from self._insist(partial(self._prepare, taken))
+        return PreparedCommit(rows, *taken[2:])
+
+    def _take(self) -> TakenBatch | None:
+        """Return the batch, or None if it has no rows. For relief, return also a position without rows, with a snapshot."""
+        relief, self._relief = self._relief, False
+        self._relieved.set()
         self._some.clear()
         self._enough.clear()
         batch, quarantined = self._ingest.yielded.take()
-        due = final or self._checkpoint_due()
+        due = relief or self._checkpoint_due()
         snapshot = self._ingest.checkpoint(self._named_from()) if due else None
-        taken = TakenBatch(
-            batch, quarantined, self._ingest.position, snapshot, _said_missing(self._ingest)
-        )
+        position, missing = self._ingest.position, _said_missing(self._ingest)
+        taken = TakenBatch(batch, quarantined, position, snapshot, missing, self._clock.monotonic())
         self._taken()
-        if not len(batch) and not final:
-            return
+        if not len(batch) and not relief:
+            return None
+        self._saving = self._saving or due
+        self._under_way += 1
         self.idle.clear()
-        try:
-            yield from self._write(taken)
-        finally:
-            self.idle.set()
+        self._due.clear()
+        return taken
 
-    def _write(self, taken: TakenBatch) -> Steps[None]:
-        delay = RETRY_FIRST
-        begun = self._clock.monotonic()
+    def _prepare(self, taken: TakenBatch) -> Sized:
+        """Write the quarantine and prepare rows, in a worker thread. The quarantine comes first, so that no row names bytes that are not there."""
+        for session, at, frame in taken.quarantined:
+            self._quarantine.write(session, at, frame)
+        if taken.quarantined:
+            self._quarantine.sync()
+        return self._table.prepare(taken.batch)
+
+    def _land(self, prepared: PreparedCommit) -> Steps[None]:
+        yield from self._insist(partial(self._table.land, prepared.rows, prepared.position))
+        if not self._refused:
+            self._health.clear(Condition.STORE)
+        self._committed = prepared.position
+        self.said_missing = prepared.said_missing
+        self.commits += 1
+        self._done(self._clock.monotonic() - prepared.begun, len(prepared.rows))
+        if prepared.snapshot is not None:
+            yield from self._checkpoint(prepared.position, prepared.snapshot)
+            self._saving = False
+        if self.commits % CHECKPOINT_EVERY == 0:
+            yield Work(self._table.checkpoint)
+        self._under_way -= 1
+        if not self._under_way:
+            self.idle.set()
+            self._due.set()
+
+    def _insist(self, call: Callable[[], T]) -> Steps[T]:
+        """Return what a call returns, and repeat the call as long as disk or table refuse it."""
+        delay, refused = RETRY_FIRST, False
         while True:
             try:
-                yield Work(partial(self._attempt, taken))
+                result: T = yield Work(call)
             except (FullError, StoreError) as error:
+                self._refused += not refused
+                refused = True
                 if isinstance(error, DescriptorsError):
                     self._starved()
                 self._health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
                 yield Wait(delay * (1 + self._chance()) / 2)
                 delay = min(delay * 2, RETRY_MOST)
                 continue
-            break
-        self._health.clear(Condition.STORE)
-        self._committed = taken.position
-        self.said_missing = taken.said_missing
-        self.commits += 1
-        self._done(self._clock.monotonic() - begun, len(taken.batch))
-        if taken.snapshot is not None:
-            yield from self._checkpoint(taken.position, taken.snapshot)
-        if self.commits % CHECKPOINT_EVERY == 0:
-            yield Work(self._table.checkpoint)
-
-    def _attempt(self, taken: TakenBatch) -> None:
-        """Write quarantine and rows, in a worker thread. The quarantine comes first, so that no row names bytes that are not there."""
-        for session, at, frame in taken.quarantined:
-            self._quarantine.write(session, at, frame)
-        if taken.quarantined:
-            self._quarantine.sync()
-        self._table.commit(taken.batch, taken.position)
+            self._refused -= refused
+            return result
 
     def _checkpoint_due(self) -> bool:
         spool = self._current.config.spool
         state = self._ingest.budget.total
         worth = min(PER_STATE * state, spool.max_size // 8) if state > LITTLE_STATE else 0
-        return (
+        return not self._saving and (
             self._clock.monotonic() - self._saved_at >= spool.checkpoint_interval
             or self._ingest.position - self._saved_position >= max(spool.checkpoint_bytes, worth)
         )

@@ -68,7 +68,7 @@ class Chance(NamedTuple):
 
 class Loops:
     """The loops of one life of a collector. To be driven beside each other, after `begin`: `syncing.run`,
-    `decoding.run`, `commit` and `tick`; and, while sources receive, `answer` and, if there are `heartbeats`,
+    `decoding.run`, `commit`, `committing.land` and `tick`; and, while sources receive, `answer` and, if there are `heartbeats`,
     their `run`. At the end `say_last`, and once the sources have ended, `finish`.
 
     `at_table` is called when the ingest is where the table stood, `cut` to be rid of a session's peer.
@@ -178,8 +178,7 @@ class Loops:
     def _finish(self) -> Steps[None]:
         yield from self.syncing.once()
         yield from self.decoding.caught_up()
-        yield Wait(flag=self.committing.idle)
-        yield from self.committing.once(final=True)
+        yield from self.committing.last()
 
     def _replayed(self) -> None:
         if lacking := self.ingest.tell_lacking():

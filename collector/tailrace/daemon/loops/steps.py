@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Flag:
     """A condition that loops wait for. Only the loops' thread sets and clears it."""
 
-    def __init__(self) -> None:
-        self.is_set = False
+    def __init__(self, *, is_set: bool = False) -> None:
+        self.is_set = is_set
         self._listeners: dict[Callable[[], None], None] = {}
 
     def set(self) -> None:
