@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from tailrace.daemon.loops import commit
-from tailrace.daemon.loops.commit import PER_STATE
+from tailrace.daemon.loops import save
 from tailrace.spool.checkpoint import Checkpoints
 from tests.daemon.virtual import CONFIG, configuration, opened, running
 from tests.ingest.log import heph_event
@@ -57,7 +56,7 @@ async def test_those_who_hold_little_have_one_after_so_many_bytes(
 async def test_many_streams_have_one_after_sixteen_times_as_many_bytes_as_they_hold(
     autojump_clock, calls, tmp_path, saved, monkeypatch
 ):
-    monkeypatch.setattr(commit, "LITTLE_STATE", 0)
+    monkeypatch.setattr(save, "LITTLE_STATE", 0)
     held = []
     with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
         async with running(life):
@@ -68,4 +67,4 @@ async def test_many_streams_have_one_after_sixteen_times_as_many_bytes_as_they_h
             await receive(life, 4, look, 4 * NUMBERS)
             during = [*saved]
     assert 1 < len(during) < 5
-    assert all(behind - before >= PER_STATE * held[1] for before, behind in pairwise(during))
+    assert all(behind - before >= save.PER_STATE * held[1] for before, behind in pairwise(during))

@@ -1,4 +1,4 @@
-"""The two loops that commit rows to the table, one commit after the other, and save checkpoints of the ingest.
+"""The two loops that commit rows to the table, one commit after the other, and let checkpoints be saved (`save`).
 
 One loop takes a batch between two entries, and prepares its rows. A commit's position is therefore a place in the
 spool: the table has all rows of entries below it and none of entries behind it. The other loop lets the rows land in
@@ -20,24 +20,17 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
+from tailrace.daemon.loops.save import Saving
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
 from tailrace.errors import DescriptorsError, FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.unfinished import NAMED_WITHIN, UnfinishedSnapshot
+from tailrace.ingest.unfinished import UnfinishedSnapshot
 from tailrace.ingest.yielded import QuarantinedBytes
 from tailrace.model.columns import Batch
-from tailrace.spool.checkpoint import Checkpoints
-from tailrace.spool.spool import Spool
 
 CHECKPOINT_EVERY = 100
 """Commits between checkpoints of the table's log: keeps a commit's cost flat."""
-
-PER_STATE = 16
-"""A checkpoint is not due before so many times the bytes are decoded that the sessions hold as state: those who have
-many streams would else write more state than events (ARCHITECTURE, D143)."""
-LITTLE_STATE = 2**20
-"""Bytes. A smaller state is saved as often as `checkpoint_bytes` says, since it costs little."""
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 
@@ -94,11 +87,10 @@ class Committing:
 
     def __init__(
         self,
-        spool: Spool,
         ingest: Ingest,
         table: Rows,
         quarantine: Frames,
-        checkpoints: Checkpoints,
+        saving: Saving,
         current: Current,
         health: Health,
         clock: Clock,
@@ -117,11 +109,10 @@ class Committing:
         """Events that the rows in the table call missing, by source; empty until `begin`."""
         self._watchdog_seconds = watchdog_seconds
         self._committed = committed
-        self._spool = spool
         self._ingest = ingest
         self._table = table
         self._quarantine = quarantine
-        self._checkpoints = checkpoints
+        self._saving = saving
         self._current = current
         self._health = health
         self._taken = taken
@@ -139,12 +130,8 @@ class Committing:
         self._some_prepared = Flag()
         self._under_way = 0
         """Batches that were taken and have not landed."""
-        self._saving = False
-        """Whether one of these has a snapshot. There is never a second one, which may take as much memory."""
         self._refused = 0
         """How many of these the disk or the table refuses."""
-        self._saved_at = clock.monotonic()
-        self._saved_position = ingest.position
         self._relief = False
         self._relieved = Flag()
         """Set while no relief is wanted, once one was."""
@@ -179,7 +166,7 @@ class Committing:
             yield Wait(flag=self._some)
             yield Wait(self._patience(), self._enough)
             yield Wait(flag=self._due)
-            while self._refused or (self._relief and self._saving):
+            while self._refused or (self._relief and self._saving.under_way):
                 yield Wait(flag=self.idle)
             prepared = yield from self._next()
             if prepared is None:
@@ -238,18 +225,15 @@ class Committing:
         self._some.clear()
         self._enough.clear()
         batch, quarantined = self._ingest.yielded.take()
-        due = relief or self._checkpoint_due()
-        snapshot = self._ingest.checkpoint(self._named_from()) if due else None
-        position, missing = self._ingest.position, _said_missing(self._ingest)
-        taken = TakenBatch(batch, quarantined, position, snapshot, missing, self._clock.monotonic())
         self._taken()
         if not len(batch) and not relief:
             return None
-        self._saving = self._saving or due
+        snapshot = self._saving.snapshot() if relief or self._saving.is_due else None
+        position, missing = self._ingest.position, _said_missing(self._ingest)
         self._under_way += 1
         self.idle.clear()
         self._due.clear()
-        return taken
+        return TakenBatch(batch, quarantined, position, snapshot, missing, self._clock.monotonic())
 
     def _prepare(self, taken: TakenBatch) -> Sized:
         """Write the quarantine and prepare rows, in a worker thread. The quarantine comes first, so that no row names bytes that are not there."""
@@ -268,8 +252,7 @@ class Committing:
         self.commits += 1
         self._done(self._clock.monotonic() - prepared.begun, len(prepared.rows))
         if prepared.snapshot is not None:
-            yield from self._checkpoint(prepared.position, prepared.snapshot)
-            self._saving = False
+            yield from self._saving.save(prepared.position, prepared.snapshot)
         if self.commits % CHECKPOINT_EVERY == 0:
             yield Work(self._table.checkpoint)
         self._under_way -= 1
@@ -294,36 +277,6 @@ class Committing:
                 continue
             self._refused -= refused
             return result
-
-    def _checkpoint_due(self) -> bool:
-        spool = self._current.config.spool
-        state = self._ingest.budget.total
-        worth = min(PER_STATE * state, spool.max_size // 8) if state > LITTLE_STATE else 0
-        return not self._saving and (
-            self._clock.monotonic() - self._saved_at >= spool.checkpoint_interval
-            or self._ingest.position - self._saved_position >= max(spool.checkpoint_bytes, worth)
-        )
-
-    def _named_from(self) -> int:
-        """Return the position from which on a checkpoint may leave unfinished records in the spool.
-
-        The spool keeps their segments until the second checkpoint after it, so they may be an eighth of the spool at most."""
-        within = min(NAMED_WITHIN, self._current.config.spool.max_size // 8)
-        return self._ingest.position - within
-
-    def _checkpoint(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
-        """Save the ingest's state, and release the segments that no restart needs any more."""
-        save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
-        try:
-            yield Work(save)
-        except FullError as error:
-            self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
-            return
-        self._health.clear(Condition.CHECKPOINT)
-        self._saved_at, self._saved_position = self._clock.monotonic(), position
-        needed = self._checkpoints.needed_from
-        if needed is not None:
-            yield Work(partial(self._spool.release, needed))
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:

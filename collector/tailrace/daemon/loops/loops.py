@@ -24,6 +24,7 @@ from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
 from tailrace.daemon.loops.commit import Committing, Frames, Rows
 from tailrace.daemon.loops.decode import Decoding
 from tailrace.daemon.loops.heartbeat import Heartbeats
+from tailrace.daemon.loops.save import Saving
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Syncing
 from tailrace.daemon.replay import look_ahead
@@ -98,8 +99,9 @@ class Loops:
         self.syncing = Syncing(
             self.spool, self.gate, current, health, clock, decodable, self._synced
         )
+        saving = Saving(self.spool, self.ingest, opened.checkpoints, current, health, clock)
         self.committing = Committing(
-            self.spool, self.ingest, opened.table, opened.quarantine, opened.checkpoints, current,
+            self.ingest, opened.table, opened.quarantine, saving, current,
             health, clock, committed=opened.committed, watchdog_seconds=watchdog_seconds,
             taken=decodable.set, done=self._committed, starved=self._starved,
             chance=chance.share,

@@ -1,0 +1,85 @@
+"""Checkpoints of the ingest: when one is due, and how it is saved once the table has all rows below it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tailrace.clock import Clock
+from tailrace.daemon.current import Current
+from tailrace.daemon.health import Health
+from tailrace.daemon.loops.steps import Steps, Work
+from tailrace.errors import FullError
+from tailrace.figures import Condition
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.unfinished import NAMED_WITHIN, UnfinishedSnapshot
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.spool import Spool
+
+PER_STATE = 16
+"""A checkpoint is not due before so many times the bytes are decoded that the sessions hold as state: those who have
+many streams would else write more state than events (ARCHITECTURE, D143)."""
+LITTLE_STATE = 2**20
+"""Bytes. A smaller state is saved as often as `checkpoint_bytes` says, since it costs little."""
+
+
+class Saving:
+    """Saves checkpoints of an ingest. There is one snapshot at a time, since each may take as much memory as all state."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        ingest: Ingest,
+        checkpoints: Checkpoints,
+        current: Current,
+        health: Health,
+        clock: Clock,
+    ) -> None:
+        self.under_way = False
+        """Whether a snapshot was taken and is not saved."""
+        self._spool = spool
+        self._ingest = ingest
+        self._checkpoints = checkpoints
+        self._current = current
+        self._health = health
+        self._clock = clock
+        self._saved_at = clock.monotonic()
+        self._saved_position = ingest.position
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether time or bytes since the last checkpoint call for another one."""
+        spool = self._current.config.spool
+        state = self._ingest.budget.total
+        worth = min(PER_STATE * state, spool.max_size // 8) if state > LITTLE_STATE else 0
+        return not self.under_way and (
+            self._clock.monotonic() - self._saved_at >= spool.checkpoint_interval
+            or self._ingest.position - self._saved_position >= max(spool.checkpoint_bytes, worth)
+        )
+
+    def snapshot(self) -> UnfinishedSnapshot:
+        """Return the ingest's state, to be saved once the table has all rows up to its position."""
+        self.under_way = True
+        return self._ingest.checkpoint(self._named_from())
+
+    def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
+        """Save a snapshot of a position, and release the segments that no restart needs any more."""
+        save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
+        try:
+            yield Work(save)
+        except FullError as error:
+            self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
+            return
+        finally:
+            self.under_way = False
+        self._health.clear(Condition.CHECKPOINT)
+        self._saved_at, self._saved_position = self._clock.monotonic(), position
+        needed = self._checkpoints.needed_from
+        if needed is not None:
+            yield Work(partial(self._spool.release, needed))
+
+    def _named_from(self) -> int:
+        """Return the position from which on a checkpoint may leave unfinished records in the spool.
+
+        The spool keeps their segments until the second checkpoint after it, so they may be an eighth of the spool at most."""
+        within = min(NAMED_WITHIN, self._current.config.spool.max_size // 8)
+        return self._ingest.position - within
