@@ -31,7 +31,7 @@ SEGMENT = Size(2**20)
 MORE = """
 [spool]
 segment_size = "1 MiB"
-checkpoint_interval = "8 s"
+checkpoint_interval = "20 s"
 [store]
 commit_interval = "200 ms"
 commit_rows = 5000

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import sys
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.model.columns import ROW, Batch
-from tailrace.store import durable
 from tailrace.store.table import Table
 
 
@@ -28,7 +28,7 @@ def main():
     parser.add_argument("--never-sync", action="store_true")
     given = parser.parse_args()
     if given.never_sync:
-        durable.fsync = lambda path: None  # the library as it comes
+        os.fsync = lambda fd: None  # the library as it comes
     table = Table.open(
         given.store,
         options={},
