@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 
 import pyarrow as pa
 import pytest
@@ -248,3 +249,16 @@ def test_numbers_of_any_kind_are_to_the_right(engine):
     answer = engine.ask("SELECT 1::TINYINT, 2::HUGEINT, 1.5, 2::DOUBLE, 'x', true, now()")
     assert [column.number for column in answer.columns] == [True] * 4 + [False] * 3
     assert all(math.isfinite(cell) for cell in answer.next_page()[0][:4])
+
+
+@pytest.mark.parametrize("numbers", [[], [1, 2, 3]])
+def test_all_of_an_arrow_stream_is_written_on_return(numbers):
+    """The process of a statement leaves without closing its output."""
+    schema = pa.schema([("n", pa.int64())])
+    batches = [pa.record_batch([numbers], schema=schema)] if numbers else []
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    with io.FileIO(read) as answer, io.BufferedWriter(io.FileIO(write, "w"), 2**16) as out:
+        write_arrow(schema, batches, out)
+        found = pa.ipc.open_stream(io.BytesIO(answer.read(2**16) or b"")).read_all()
+        assert found.to_pylist() == [{"n": number} for number in numbers]

@@ -88,6 +88,7 @@ def write_arrow(
         for batch in batches:
             stream.write_batch(batch)
             out.flush()
+    out.flush()  # the end, and of an answer without rows all of it
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
