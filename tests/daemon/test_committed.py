@@ -72,8 +72,7 @@ async def test_a_full_batch_is_prepared_while_the_one_before_lands(
         prepared = Failing(monkeypatch, table, "prepare")
         async with running(life):
             await life.committed()
-            go_on, land = trio.Event(), table.land
-            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            go_on = calls.hold(table.land)
             before, commits = len(prepared.times), life.daemon.loops.committing.commits
             for number in range(90):
                 await life.send(heph_event(1, number))
@@ -100,8 +99,7 @@ async def test_a_batch_with_room_waits_while_another_lands(
         prepared = Failing(monkeypatch, table, "prepare")
         async with running(life):
             await life.committed()
-            go_on, land = trio.Event(), table.land
-            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            go_on = calls.hold(table.land)
             before = len(prepared.times)
             for number in range(5):
                 await life.send(heph_event(1, number))
@@ -123,8 +121,7 @@ async def test_a_checkpoint_on_its_way_is_not_made_a_second_time(
         async with running(life):
             await life.committed()
             taken = Failing(monkeypatch, daemon.ingest, "checkpoint")
-            go_on, land = trio.Event(), daemon.disk.table.land
-            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            go_on = calls.hold(daemon.disk.table.land)
             for number in range(90):
                 await life.send(heph_event(1, number))
             await trio.sleep(60)

@@ -147,9 +147,8 @@ async def test_the_store_is_well_again_only_when_nothing_is_refused(
         table, committing = life.daemon.disk.table, life.daemon.loops.committing
         async with running(life):
             await life.committed()
-            land, go_on = table.land, trio.Event()
             prepares = Failing(monkeypatch, table, "prepare")
-            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            go_on = calls.hold(table.land)
             await life.send(*events(*range(15)))
             await life.until(lambda: prepares.times)
             prepares.error = FullError("no room")

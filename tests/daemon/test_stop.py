@@ -147,8 +147,7 @@ async def test_a_stop_while_a_commit_lands_commits_the_rest_behind_it(
         daemon = life.daemon
         async with running(life):
             await life.committed()
-            land, go_on = daemon.disk.table.land, trio.Event()
-            calls.hanging = lambda call: getattr(call, "func", None) == land and go_on
+            go_on = calls.hold(daemon.disk.table.land)
             await life.send(heph_event(1, 0))
             await trio.sleep(5)
             await life.send(heph_event(1, 1))

@@ -50,6 +50,12 @@ class Calls:
         monkeypatch.setattr(trio.to_thread, "run_sync", self._run)
         monkeypatch.setattr(trio.from_thread, "run_sync", lambda call, *arguments: call(*arguments))
 
+    def hold(self, function):
+        """Let the calls of a function hang until the returned event is set."""
+        go_on = trio.Event()
+        self.hanging = lambda call: getattr(call, "func", None) == function and go_on
+        return go_on
+
     async def _run(self, call, *arguments, **_):
         await trio.lowlevel.checkpoint()
         hangs = self.hanging(call)

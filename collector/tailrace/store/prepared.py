@@ -1,4 +1,4 @@
-"""The rows of one commit, as far as they can be made ready before it is their turn.
+"""Rows of a commit, made ready to land while the commit before still lands.
 
 To make a commit ready takes most of its time, and needs nothing of the table: meanwhile the commit before it
 is brought to disk.
@@ -24,8 +24,8 @@ than this, and remove it after the log names it."""
 
 
 class PreparedRows(Sized):
-    """Rows for one commit. In a table on a local disk they are files that no log entry names yet, and are not kept in
-    memory; else they are Arrow."""
+    """Rows of one commit, ready to land. For a local table they are in files that the log does not name yet, and no longer
+    in memory; for a table at a URL they are Arrow."""
 
     def __init__(self, rows: list[DayRows], root: Path | None, clock: Clock) -> None:
         """Write files if the table is in a directory `root`. Raise FullError or StoreError, and leave no file; raise SyncError."""
@@ -55,7 +55,8 @@ class PreparedRows(Sized):
         try:
             self._touch()
             if self._old:
-                self._added = [data_files.renamed(self._root, add) for add in self._added]
+                for number, add in enumerate(self._added):
+                    self._added[number] = data_files.renamed(self._root, add)
                 self._old = False
             data_files.sync(self._root, self._added)
         except OSError as error:
@@ -76,6 +77,7 @@ class PreparedRows(Sized):
             self._added = []
 
     def _touch(self) -> None:
+        """Make the files young, and note whether one was old. Raise OSError."""
         for add in self._added:
             path = (self._root or Path()) / add.path
             if self._clock.wall_ns() - path.stat().st_mtime_ns >= SAFE_NS:

@@ -177,9 +177,8 @@ class Table:
             if self._is_checkpoint_due(version):
                 self.checkpoint()
             elif version - self._opened_at >= RENEW_DUE:
-                with suppress(
-                    StoreError, FullError
-                ):  # the commit is stored; the next one is only slower
+                # The commit is stored; without a new handle the next one is only slower.
+                with suppress(StoreError, FullError):
                     self._renew()
             now = self._clock.monotonic()
             return Committed(version, count, now - begun, now - written)

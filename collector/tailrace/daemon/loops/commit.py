@@ -70,7 +70,7 @@ class TakenBatch(NamedTuple):
 
 
 class PreparedCommit(NamedTuple):
-    """A commit whose `rows` are ready to land; the rest is as it was taken."""
+    """A commit whose `rows` are ready to land; the other fields are those of its `TakenBatch`."""
 
     rows: Sized
     position: int
@@ -236,7 +236,7 @@ class Committing:
         return TakenBatch(batch, quarantined, position, snapshot, missing, self._clock.monotonic())
 
     def _prepare(self, taken: TakenBatch) -> Sized:
-        """Write the quarantine and prepare rows, in a worker thread. The quarantine comes first, so that no row names bytes that are not there."""
+        """Write quarantined bytes, then prepare the rows that name them. This blocks."""
         for session, at, frame in taken.quarantined:
             self._quarantine.write(session, at, frame)
         if taken.quarantined:
@@ -261,7 +261,7 @@ class Committing:
             self._due.set()
 
     def _insist(self, call: Callable[[], T]) -> Steps[T]:
-        """Return what a call returns, and repeat the call as long as disk or table refuse it."""
+        """Repeat a call until disk and table accept it, and return its result."""
         delay, refused = RETRY_FIRST, False
         while True:
             try:

@@ -16,8 +16,8 @@ from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
 
 PER_STATE = 16
-"""A checkpoint is not due before so many times the bytes are decoded that the sessions hold as state: those who have
-many streams would else write more state than events (ARCHITECTURE, D143)."""
+"""A checkpoint is due only after the decoding of this many times the bytes of the sessions' state. Sessions with many
+streams would otherwise write more state than events (ARCHITECTURE, D143)."""
 LITTLE_STATE = 2**20
 """Bytes. A smaller state is saved as often as `checkpoint_bytes` says, since it costs little."""
 
