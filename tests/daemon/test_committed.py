@@ -90,6 +90,27 @@ async def test_a_full_batch_is_prepared_while_the_one_before_lands(
     assert rows_of(tmp_path) == list(range(90))
 
 
+async def test_a_commit_that_landed_says_nothing_of_the_rows_behind_it(
+    autojump_clock, calls, tmp_path
+):
+    with opened(configuration(tmp_path, FEW)) as life:
+        table, committing = life.daemon.disk.table, life.daemon.loops.committing
+        async with running(life):
+            await life.committed()
+            first = calls.hold(table.land)
+            await life.send(*(heph_event(1, number) for number in range(90)))
+            await trio.sleep(60)
+            second = calls.hold(table.land)
+            commits = committing.commits
+            first.set()
+            await life.until(lambda: committing.commits > commits)
+            assert committing.committed == table.position() < life.daemon.ingest.position
+            second.set()
+            await life.committed()
+            assert committing.committed == table.position()
+    assert rows_of(tmp_path) == list(range(90))
+
+
 async def test_a_batch_with_room_waits_while_another_lands(
     autojump_clock, calls, tmp_path, monkeypatch
 ):
