@@ -73,7 +73,7 @@ def test_no_room_in_the_spool_is_waited_for(collectors, disk):
     assert collector.get("/readyz")[0] == 503
     disk.works()
     until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 1000, "the events")
-    assert collector.status()["state"] == "ok"
+    until(lambda: collector.status()["state"] == "ok", "the end of the condition")
     collector.settle()
     collector.stop()
     assert [row["seq"] for row in collector.rows(["seq", "kind"]) if row["kind"] == "span"] == list(

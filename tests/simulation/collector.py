@@ -219,7 +219,7 @@ class Collector:
 def configuration(random: Random, limits: LedgerConfig, spool_max: int) -> Config:
     """Return the configuration of a collector, with small segments, and checkpoints now and then."""
     return Config(
-        store=StoreConfig(),
+        store=StoreConfig(commit_rows=random.choice([10, 100, 10_000])),
         spool=SpoolConfig(
             segment_size=Size(random.choice([2**15, 2**17, 2**20])),
             max_size=Size(spool_max),

@@ -13,6 +13,8 @@ from tests.simulation.world import MS, SECOND, World
 WORK = 2 * MS
 """The time that a blocking call usually takes at most."""
 SLOW, SLOW_SHARE = 500 * MS, 0.01
+STALLED, STALLED_SHARE = 4 * SECOND, 0.001
+"""A disk or an object store that stalls: longer than the interval of commits, so that a batch waits behind another."""
 
 
 class Driver:
@@ -58,7 +60,8 @@ class Driver:
 
     def duration(self) -> int:
         """Return how long a blocking call takes."""
-        most = SLOW if self._random.random() < SLOW_SHARE else WORK
+        share = self._random.random()
+        most = STALLED if share < STALLED_SHARE else SLOW if share < SLOW_SHARE else WORK
         return self._random.randrange(MS // 10, most)
 
 

@@ -207,6 +207,7 @@ class Life:
 
     def _taken(self) -> None:
         """Note what the collector says of rows that are about to be committed."""
+        self._machine.watch.claimed(self.loops.committing.committed)
         self._machine.watch.taken(self.ingest)
         budgets.check(self.ingest, self._current.config.ledger)
         counting.check(self.ingest)

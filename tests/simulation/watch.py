@@ -30,7 +30,7 @@ ANSWER_MAX = 1200
 
 class Taken(NamedTuple):
     """The state when rows were taken: by source, how many events the collector said that it had and lacked; how many
-    different events had come; and what `Watch.live` returned."""
+    different events the log has below this position; and what `Watch.live` returned."""
 
     told: dict[str, tuple[int, int]]
     events: int
@@ -76,6 +76,8 @@ class Watch:
         """By announced session, its program and address."""
         self._seen = 0
         """Position in the log up to which entries were read."""
+        self._events = {0: 0}
+        """By position in the log, how many different events the entries below it have."""
         self._opened: dict[int, dict[str, str]] = {}
         self._rests: dict[int, bytes] = {}
         """By connection, the packet that is not whole yet."""
@@ -105,6 +107,7 @@ class Watch:
         if self.sees and entry.position >= self._seen:
             self._seen = entry.end
             self._entry(entry)
+            self._events[entry.end] = self.durable.count
 
     def _entry(self, entry: Entry) -> None:
         number, payload = entry.session, entry.payload
@@ -195,7 +198,14 @@ class Watch:
             account = ingest.account(source)
             awaited = sum(events for _, _, events in ingest.awaited(source))
             told[source] = account.seen - account.duplicates, account.missing - awaited
-        self._taken[ingest.position] = Taken(told, self.durable.count, self.live(ingest))
+        position = ingest.position
+        self._taken[position] = Taken(told, self._events[position], self.live(ingest))
+
+    def claimed(self, position: int) -> None:
+        """The collector says that the table has every row below a position."""
+        if self.sees and not self.forgets:
+            events, stored = self._events[position], self.book.stored.count
+            demand(events <= stored, "called committed, and not in the table", (events, stored))
 
     def committed(self, rows: Sequence[Row], position: int) -> None:
         """The table has the rows that were taken at a position."""

@@ -34,6 +34,8 @@ listen = "127.0.0.1:0"
 """
 
 
+SETTLED = 600
+"""Seconds after which a daemon that still has something to commit is stuck, or gets more all the time."""
 FINAL_BYTES = re.compile(
     r": (\d+) bytes? in \d+ sessions?: (\d+) decoded, (\d+) malformed, (\d+) pending"
 )
@@ -169,14 +171,15 @@ class Collector:
             assert int(expected) == int(seen) - int(duplicates) + int(missing)
 
     def settle(self):
-        """Wait until all that was received is decoded and committed, as long as it goes on."""
+        """Wait until all that was received is decoded and committed. Heartbeats must be further apart than commits."""
 
         def spool():
             return self.status()["spool"]
 
-        reached = -1
+        reached, begun = -1, time.monotonic()
         while not (now := spool())["end"] == now["durable"] == now["committed"]:
             assert now["committed"] >= reached
+            assert time.monotonic() - begun < SETTLED, f"more comes, or commits are late: {now}"
             reached = now["committed"]
             until(lambda least=reached: spool()["committed"] > least, "the next commit", pause=0.1)
 

@@ -61,7 +61,7 @@ MORE = """
 [ledger]
 reorder_time = "0.2 s"
 [heartbeat]
-interval = "1 s"
+interval = "3 s"
 """
 
 

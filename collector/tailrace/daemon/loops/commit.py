@@ -225,7 +225,6 @@ class Committing:
         self._some.clear()
         self._enough.clear()
         batch, quarantined = self._ingest.yielded.take()
-        self._taken()
         if not len(batch) and not relief:
             return None
         snapshot = self._saving.snapshot() if relief or self._saving.is_due else None
@@ -233,6 +232,7 @@ class Committing:
         self._under_way += 1
         self.idle.clear()
         self._due.clear()
+        self._taken()
         return TakenBatch(batch, quarantined, position, snapshot, missing, self._clock.monotonic())
 
     def _prepare(self, taken: TakenBatch) -> Sized:
