@@ -1,9 +1,10 @@
-"""The parts in which CI runs the suite, so that each test runs once with kernels and half of them are measured.
+"""The parts in which CI runs the suite, and those that `make coverage` measures.
 
-    python -m tests.parts plain      # with kernels, not measured
-    python -m tests.parts measured   # with kernels, measured: readers, commands, and the Python around kernels
-    python -m tests.parts twice      # without kernels, measured: those of `tests.without_kernels`
-    python -m tests.parts bounded    # without kernels, not measured
+    python -m tests.parts with-kernels      # every file but those that CI runs in their long form
+    python -m tests.parts without-kernels   # of the files that may reach a kernel, the date's half
+    python -m tests.parts long              # the date's files in their long form
+    python -m tests.parts measured          # with kernels: readers, commands, and the Python around kernels
+    python -m tests.parts twice             # without kernels: those of `tests.without_kernels`
 
 Each prints the tests of a part. A test that bounds memory, or counts imported modules, is never measured: measuring
 adds to both.
@@ -13,8 +14,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from zlib import crc32
 
-from tests.without_kernels import files, runs_twice
+from tailrace.clock import SystemClock
+from tests.without_kernels import ROOT, files, runs_twice
+
+DAY = 86_400 * 10**9
+LONG = (
+    ("tests/deploy/test_fresh.py", "tests/packaging/test_collector_wheel.py"),
+    (
+        "tests/deploy/test_image.py", "tests/packaging/test_client_wheel.py",
+        "tests/packaging/test_dist.py", "tests/packaging/test_kernels.py",
+    ),
+)  # fmt: skip
+"""Files that CI runs in their long form, and in no other: those of even days, and of odd days."""
 
 MEASURED = (
     "analysis", "bundle", "cli", "config", "export", "importing", "job", "query", "reading", "rollups", "run", "security",
@@ -28,6 +41,16 @@ COUNTING = {
 """A test, in a file that is measured, which counts modules."""
 
 
+def today() -> int:
+    """Return the number of the date, in days since 1970."""
+    return SystemClock().wall_ns() // DAY
+
+
+def half_of(day: int, paths: list[str]) -> list[str]:
+    """Return the half of files that is run on a day; the other half is run on the next."""
+    return [path for path in paths if (crc32(path.encode()) + day) % 2]
+
+
 def bounds_memory(path: str) -> bool:
     return path.endswith("/test_memory.py")
 
@@ -38,9 +61,24 @@ def is_measured(path: str) -> bool:
     return path.startswith("tests/") and folder in MEASURED and not bounds_memory(path)
 
 
-def plain() -> list[str]:
-    rest = [path for path in files() if not is_measured(path)]
-    return rest + [f"{path}::{test}" for path, test in COUNTING.items()]
+def with_kernels() -> list[str]:
+    left_out = {*LONG[0], *LONG[1]}
+    return [path for path in files() if path not in left_out]
+
+
+def without_kernels(day: int | None = None) -> list[str]:
+    return half_of(today() if day is None else day, [*filter(runs_twice, files())])
+
+
+def long(day: int | None = None) -> list[str]:
+    """Return the files of `LONG` of a day, and half of the properties whose long form has more examples."""
+    day = today() if day is None else day
+    properties = [
+        path
+        for path in files()
+        if path.startswith("tests/ingest/test_") and "tests.forms" in (ROOT / path).read_text()
+    ]
+    return [*LONG[day % 2], *half_of(day, properties)]
 
 
 def measured() -> list[str]:
@@ -52,15 +90,12 @@ def twice() -> list[str]:
     return [path for path in files() if runs_twice(path) and not bounds_memory(path)]
 
 
-def bounded() -> list[str]:
-    return [path for path in files() if runs_twice(path) and bounds_memory(path)]
-
-
 PARTS: dict[str, Callable[[], list[str]]] = {
-    "plain": plain,
+    "with-kernels": with_kernels,
+    "without-kernels": without_kernels,
+    "long": long,
     "measured": measured,
     "twice": twice,
-    "bounded": bounded,
 }
 
 if __name__ == "__main__":
