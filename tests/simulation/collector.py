@@ -46,6 +46,9 @@ class Collector:
         watch: Watch,
         spool_max: int = 2**26,
         files: FilesAround | None = None,
+        *,
+        batch: int,
+        stalls: float,
     ) -> None:
         self._random = world.random("collector")
         self.machine = Machine(Disk(world.random("disk")), HostClock(world), watch, files)
@@ -63,7 +66,8 @@ class Collector:
         self._world = world
         self._network = network
         self._queue = queue
-        self._config = configuration(self._random, limits, spool_max)
+        self._stalls = stalls
+        self._config = configuration(self._random, limits, spool_max, batch)
         if files is not None:
             sources = self._config.sources | configured(files)
             self._config = replace(self._config, sources=sources)
@@ -97,7 +101,7 @@ class Collector:
         try:
             self.life = Life(
                 self._world, self._network, self.machine, config=self._configured,
-                queue=self._queue, random=random, ended=self._ended,
+                queue=self._queue, stalls=self._stalls, random=random, ended=self._ended,
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - whatever the code under test raises
             self._failed(error)
@@ -216,10 +220,10 @@ class Collector:
         self.moved_away.append(self._world.age)
 
 
-def configuration(random: Random, limits: LedgerConfig, spool_max: int) -> Config:
+def configuration(random: Random, limits: LedgerConfig, spool_max: int, batch: int) -> Config:
     """Return the configuration of a collector, with small segments, and checkpoints now and then."""
     return Config(
-        store=StoreConfig(commit_rows=random.choice([10, 100, 10_000])),
+        store=StoreConfig(commit_rows=batch),
         spool=SpoolConfig(
             segment_size=Size(random.choice([2**15, 2**17, 2**20])),
             max_size=Size(spool_max),

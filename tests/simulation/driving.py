@@ -13,15 +13,22 @@ from tests.simulation.world import MS, SECOND, World
 WORK = 2 * MS
 """The time that a blocking call usually takes at most."""
 SLOW, SLOW_SHARE = 500 * MS, 0.01
-STALLED, STALLED_SHARE = 4 * SECOND, 0.001
+STALLED = 4 * SECOND
 """A disk or an object store that stalls: longer than the interval of commits, so that a batch waits behind another."""
 
 
 class Driver:
-    """Drives the loops of one process. `failed` is told what a loop raised, or that a call crashed."""
+    """Drives the loops of one process. `failed` is told what a loop raised, or that a call crashed. `stalls` is the share of blocking
+    calls that take seconds; `stalled` is given when."""
 
     def __init__(
-        self, world: World, random: Random, failed: Callable[[BaseException], None]
+        self,
+        world: World,
+        random: Random,
+        failed: Callable[[BaseException], None],
+        *,
+        stalls: float,
+        stalled: list[tuple[int, int]],
     ) -> None:
         self.dead = False
         self.works_again = 0
@@ -29,6 +36,8 @@ class Driver:
         self._world = world
         self._random = random
         self._ties = Random(0)
+        self._stalls = stalls
+        self._stalled = stalled
         self._failed = failed
 
     def drive(self, steps: Steps[object], done: Callable[[], None] = lambda: None) -> None:
@@ -60,8 +69,10 @@ class Driver:
 
     def duration(self) -> int:
         """Return how long a blocking call takes."""
-        share = self._random.random()
-        most = STALLED if share < STALLED_SHARE else SLOW if share < SLOW_SHARE else WORK
+        most = SLOW if self._random.random() < SLOW_SHARE else WORK
+        if self._stalls and self._ties.random() < self._stalls:
+            most = STALLED
+            self._stalled.append((self._world.age, self._world.age + STALLED))
         return self._random.randrange(MS // 10, most)
 
 

@@ -300,6 +300,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     sources three times. 0: as many as by default."""
     spool: int = 2**26
     """Bytes that the collector's spool may hold before its sources wait."""
+    batch: int = 500_000
+    """Rows of a full batch, which may be prepared while the one before lands."""
+    stalls: float = 0.0
+    """The share of blocking calls that take seconds."""
 
 
 def encode(scenario: Scenario) -> bytes:
@@ -316,6 +320,8 @@ def encode(scenario: Scenario) -> bytes:
                 "segment",
                 "state",
                 "spool",
+                "batch",
+                "stalls",
                 "files",
                 "fates",
             )

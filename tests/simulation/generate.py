@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -132,7 +133,15 @@ def _of_the_wire(seed: int) -> Scenario:
         segment=wire.choice([0, 0, 100, 1448]),
         state=state,
         spool=random.choice([2**17, 2**19, 2**21]) if small_spool else 2**26,
+        **_commits(seed, stalls=not shared),
     )
+
+
+def _commits(seed: int, *, stalls: bool) -> dict[str, Any]:
+    """Return how large batches are, and how often a disk or an object store takes seconds."""
+    random = Random(f"commits/{seed}")
+    batch = random.choice([10, 100, 500_000])
+    return {"batch": batch, "stalls": random.choice([0.0, 0.001]) if stalls else 0.0}
 
 
 def _with_files(scenario: Scenario, random: Random) -> Scenario:
@@ -152,7 +161,13 @@ def generate_of_files(seed: int) -> Scenario:
     made += [f for f in _troubles(random, end, None) if not isinstance(f, _OF_THE_NETWORK)]
     made += generate_wire.clocks(Random(f"wire/{seed}"), end)
     made.sort(key=lambda fact: fact.at)
-    return Scenario(seed=seed, facts=made, fates={}, files=generate_files.files(random))
+    return Scenario(
+        seed=seed,
+        facts=made,
+        fates={},
+        files=generate_files.files(random),
+        **_commits(seed, stalls=True),
+    )
 
 
 def _programs(random: Random, *, shared: bool) -> list[facts.Fact]:

@@ -93,6 +93,8 @@ class Machine:
     quarantine: Quarantine = field(default_factory=Quarantine)
     sockets: int = 0
     """Sockets that there ever were."""
+    stalled: list[tuple[int, int]] = field(default_factory=list)
+    """When a blocking call of a collector took seconds: from, to (ages, ns)."""
 
 
 class Saves(Checkpoints):
@@ -137,6 +139,7 @@ class Life:
         *,
         config: Config,
         queue: int,
+        stalls: float,
         random: Random,
         ended: Callable[[BaseException | None], None],
     ) -> None:
@@ -150,7 +153,7 @@ class Life:
         self._random = random
         self._ahead: Ahead | None = None
         self._ended = ended
-        self._driver = Driver(world, random, self._fail)
+        self._driver = Driver(world, random, self._fail, stalls=stalls, stalled=machine.stalled)
         self._current = Current(Loaded(config, None, ""), clock)
         self._dropped = 0
         disk = SpoolDisk(machine.disk)

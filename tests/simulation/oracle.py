@@ -324,6 +324,7 @@ def _of_collector(play: Play) -> list[tuple[int, int]]:
     """Return when the collector could not work: from, to (ages, ns)."""
     found = list(play.collector.outages)
     found += [(0, at) for at in play.collector.moved_away]
+    found += play.collector.machine.stalled
     if play.scenario.spool < AMPLE:
         found.append((0, play.world.age))  # receiving waits while the spool is full
     pauses = (f for f in play.scenario.facts if isinstance(f, facts.Suspend | facts.FullDisk))

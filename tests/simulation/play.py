@@ -81,6 +81,8 @@ class Play:
             self.watch,
             scenario.spool,
             self.yard.around,
+            batch=scenario.batch,
+            stalls=scenario.stalls,
         )
         self.yard.give_clock(self.collector.clock.wall_ns)
         self.programs: dict[int, Program] = {}
