@@ -108,7 +108,7 @@ def test_everything_that_is_asked_has_an_answer(dashboard, tmp_path):
             return not wanted
 
         until(answered, "an answer to everything", pause=0.5)
-        assert server.targets() == ["up", "up"]
+        until(lambda: server.targets() == ["up", "up"], "a scrape in time of both")
         # Scraped while busy, and none of it makes the sums wrong.
         assert server.ask("sum(tailrace_ledger_imbalance_events)") == [0.0]
 
