@@ -17,6 +17,15 @@ def loopfs(tmp_path):
         yield fs
 
 
+@pytest.fixture
+def roomy_loopfs(tmp_path):
+    """The same, with room for what producers send during many starts on a slow machine."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with LoopFs(tmp_path, mebibytes=1024) as fs:
+        yield fs
+
+
 @pytest.fixture(scope="session")
 def preload_library(tmp_path_factory):
     """The library that makes a disk fail; skips, and says why, where it cannot be built."""

@@ -60,5 +60,5 @@ def test_a_power_cut_loses_nothing_that_was_synced(loopfs, collectors):
 
 
 @pytest.mark.slow
-def test_many_power_cuts_lose_nothing_that_was_synced(loopfs, collectors):
-    cut_often(collectors, loopfs, 25, seed=2, tcp=10, udp=3)
+def test_many_power_cuts_lose_nothing_that_was_synced(roomy_loopfs, collectors):
+    cut_often(collectors, roomy_loopfs, 25, seed=2, tcp=10, udp=3)
