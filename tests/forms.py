@@ -9,7 +9,7 @@ from hypothesis import settings
 from tests.program import TRUE
 
 SHARE = 3
-"""One in so many examples is in the short form. Each run draws others, and CI draws twice: with and without kernels."""
+"""One in so many examples is in the short form. Each run draws others."""
 
 
 def examples(number, **others):

@@ -1,6 +1,5 @@
-"""The parts in which CI runs the suite, and those that `make coverage` measures.
+"""Parts of the suite: those that CI runs a second time, by the date, and those that `make coverage` measures.
 
-    python -m tests.parts with-kernels      # every file but those that CI runs in their long form
     python -m tests.parts without-kernels   # of the files that may reach a kernel, the date's half
     python -m tests.parts long              # the date's files in their long form
     python -m tests.parts measured          # with kernels: readers, commands, and the Python around kernels
@@ -27,7 +26,7 @@ LONG = (
         "tests/packaging/test_dist.py", "tests/packaging/test_kernels.py",
     ),
 )  # fmt: skip
-"""Files that CI runs in their long form, and in no other: those of even days, and of odd days."""
+"""Files that CI runs in their long form, too: those of even days, and of odd days."""
 
 MEASURED = (
     "analysis", "bundle", "cli", "config", "export", "importing", "job", "query", "reading", "rollups", "run", "security",
@@ -61,11 +60,6 @@ def is_measured(path: str) -> bool:
     return path.startswith("tests/") and folder in MEASURED and not bounds_memory(path)
 
 
-def with_kernels() -> list[str]:
-    left_out = {*LONG[0], *LONG[1]}
-    return [path for path in files() if path not in left_out]
-
-
 def without_kernels(day: int | None = None) -> list[str]:
     return half_of(today() if day is None else day, [*filter(runs_twice, files())])
 
@@ -91,7 +85,6 @@ def twice() -> list[str]:
 
 
 PARTS: dict[str, Callable[[], list[str]]] = {
-    "with-kernels": with_kernels,
     "without-kernels": without_kernels,
     "long": long,
     "measured": measured,

@@ -9,7 +9,7 @@ the first byte. `paths.jsonl` says of paths what they tell.
 
 A format with a kernel is tested twice, by its decoder in Python and with the kernel (`blockwise.py`): the same
 expectations hold, and each goes on from the other's state. Beside its kernel, a decoder in Python is tried at
-every third place only: it is tried at all of them where kernels are off, as once in `.ci/run`, and with `--slow`.
+every third place only: it is tried at all of them where kernels are off, as in `.ci/run` on every second day, and with `--slow`.
 
 A test takes all vectors of a format, and names those that fail. `VECTOR=busy` in the environment chooses those
 with such names. `pytest --update-vectors` writes expectations anew: read the difference before it is committed.

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 from random import Random
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -133,15 +132,17 @@ def _of_the_wire(seed: int) -> Scenario:
         segment=wire.choice([0, 0, 100, 1448]),
         state=state,
         spool=random.choice([2**17, 2**19, 2**21]) if small_spool else 2**26,
-        **_commits(seed, stalls=not shared),
+        batch=_batch(seed),
+        stalls=0.0 if shared else _stalls(seed),
     )
 
 
-def _commits(seed: int, *, stalls: bool) -> dict[str, Any]:
-    """Return how large batches are, and how often a disk or an object store takes seconds."""
-    random = Random(f"commits/{seed}")
-    batch = random.choice([10, 100, 500_000])
-    return {"batch": batch, "stalls": random.choice([0.0, 0.001]) if stalls else 0.0}
+def _batch(seed: int) -> int:
+    return Random(f"batch/{seed}").choice([10, 100, 500_000])
+
+
+def _stalls(seed: int) -> float:
+    return Random(f"stalls/{seed}").choice([0.0, 0.001])
 
 
 def _with_files(scenario: Scenario, random: Random) -> Scenario:
@@ -166,7 +167,8 @@ def generate_of_files(seed: int) -> Scenario:
         facts=made,
         fates={},
         files=generate_files.files(random),
-        **_commits(seed, stalls=True),
+        batch=_batch(seed),
+        stalls=_stalls(seed),
     )
 
 
