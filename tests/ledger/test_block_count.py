@@ -11,7 +11,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.parts import marks_of
 from tailrace.kernels import active
 from tailrace.ledger import block_count
-from tailrace.ledger.block_count import count_block
+from tailrace.ledger.block_count import count_block, hear_block
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
 from tailrace.ledger.stream import CountersState
@@ -78,9 +78,11 @@ def as_lists(counters, events, now):
 
 
 def as_block(counters, events, now):
-    seqs = count_block(counters, packed(events), now)
+    block = packed(events)
+    seqs = count_block(counters, block, now)
     numbers = seqs.list(len(events)) if isinstance(seqs, Integers) else seqs
-    counters.heard(dict.fromkeys(each.stream for each in events), len(numbers), now)
+    hear_block(counters, block, now)
+    counters.heard((each.stream for each in events), len(numbers), now)
     return numbers, len(numbers) < len(events)
 
 
@@ -96,7 +98,8 @@ def test_a_block_is_counted_like_lists(made, places, window):
             found = as_lists(listed, events[at:stop], at)
             assert as_block(block, events[at:stop], at) == found
             assert block.state == listed.state
-            assert (block.news, block.findings) == (listed.news, listed.findings)
+            assert [*block.news] == [*listed.news]
+            assert block.findings == listed.findings
             assert block.marks.count == listed.marks.count
             seqs, restart = found
             at += len(seqs) + restart
@@ -147,3 +150,11 @@ def test_python_counts_the_first_event_of_a_stream_and_no_other(monkeypatch, win
     assert numbers == [number for number in range(90) for _ in range(40)]
     assert [count for _, count, *_ in counted] == [0] * 40
     assert looks == ["read"], "when it begins"
+
+
+def test_streams_are_not_heard_beyond_what_a_block_holds():
+    words = packed([event(0, 0, 1000, 50), event(1, 0, 1001, 50)]).stream
+    with pytest.raises(ValueError, match="2 codes are not of 3 rows"):
+        block_count.hear(words, 3, {}, {}, 1)
+    with pytest.raises(ValueError, match="row 1 has stream 1 of 1"):
+        block_count.hear(words._replace(known=1), 2, {}, {}, 1)

@@ -147,7 +147,6 @@ class Incarnation:
 
         All are counted before the first row is written: counting may write rows of other incarnations."""
         counted: list[tuple[Part, Integers | list[int | None]]] = []
-        streams: dict[str, None] = {}
         events, begun_anew = 0, False
         for part in parts:
             if not begun_anew:
@@ -156,9 +155,9 @@ class Incarnation:
                 rows = len(seqs) if isinstance(seqs, list) else part.rows
                 events += rows
                 begun_anew = rows < part.rows
-            names = dict.fromkeys(part.streams)
-            streams = streams | names if streams else names
-        counters.heard(streams, events, now)
+        for part in parts:
+            part.hear(counters, now)
+        counters.heard(chain.from_iterable(part.streams for part in parts), events, now)
         return [self._write_counted(part, seqs) for part, seqs in counted]
 
     def _write_counted(self, part: Part, seqs: Integers | list[int | None]) -> Part:

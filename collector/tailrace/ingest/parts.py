@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.decoding.contract import Decoder, packs
 from tailrace.kernels import active
-from tailrace.ledger.block_count import count_block
+from tailrace.ledger.block_count import count_block, hear_block
 from tailrace.ledger.counters import Counters
 from tailrace.model.block import Block, Integers, Values
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
@@ -73,6 +73,10 @@ class Listed:
         columns = self.columns
         return counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)[0]
 
+    def hear(self, counters: Counters, now: int) -> None:
+        """Note when events of these streams came."""
+        counters.hear(dict.fromkeys(self.streams), now)
+
     def listed(self) -> Listed:
         return self
 
@@ -103,7 +107,7 @@ class Packed:
     def streams(self) -> Iterable[str]:
         """Return each stream once."""
         stream = self.block.stream
-        return [stream.texts[code] for code in present(stream.codes, self.rows, stream.known)]
+        return map(stream.texts.__getitem__, present(stream.codes, self.rows, stream.known))
 
     @property
     def kinds(self) -> Mapping[str, int]:
@@ -127,6 +131,10 @@ class Packed:
     def count(self, counters: Counters, now: int) -> Integers | list[int | None]:
         """Count the events (see `count_block`)."""
         return count_block(counters, self.block, now)
+
+    def hear(self, counters: Counters, now: int) -> None:
+        """Note when events of these streams came."""
+        hear_block(counters, self.block, now)
 
     def listed(self) -> Listed:
         return Listed(self.block.columns())

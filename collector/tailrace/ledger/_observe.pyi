@@ -1,5 +1,5 @@
 from tailrace.ledger.stream import StreamCounter
-from tailrace.model.block import Block
+from tailrace.model.block import Block, Words
 
 class InOrder:
     def __init__(
@@ -16,3 +16,7 @@ class InOrder:
     def added(self) -> int: ...
     @property
     def seqs(self) -> bytes: ...
+
+def hear(
+    words: Words, rows: int, table: dict[str, StreamCounter], news: dict[str, None], now: int
+) -> None: ...

@@ -8,6 +8,12 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.string cimport memcpy, memset
 
+cdef extern from *:
+    """
+    #define fetch(address) __builtin_prefetch(address, 1)
+    """
+    void fetch(void *address) noexcept nogil
+
 cdef unsigned long long FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 cdef struct Slot:
@@ -148,6 +154,8 @@ cdef class InOrder:
         if slot.held == self.window:
             PyObject_GetBuffer(recent, &slot.view, PyBUF_WRITABLE)
             slot.viewed, slot.marks, slot.room = True, <unsigned long long *>slot.view.buf, self.window
+            # Marks of many streams fit no cache. Their lines come while the other streams are read.
+            fetch(&slot.marks[slot.next % self.window])
         elif slot.held <= slot.room:
             slot.marks = _copy(recent, slot.room)
         else:
@@ -273,6 +281,29 @@ cdef class InOrder:
     def seqs(self):
         """The sequence numbers of all rows, as 64-bit integers."""
         return self.numbers
+
+
+def hear(words, Py_ssize_t rows, dict table, dict news, now):
+    """Note when each stream came, and that there is news of it, in the order in which streams come first."""
+    cdef const int[::1] codes = _codes(words.codes)
+    cdef list texts = words.texts
+    cdef int known = words.known
+    cdef bytearray seen = bytearray(known)
+    cdef unsigned char[::1] mark = seen
+    cdef Py_ssize_t i
+    if rows > codes.shape[0]:
+        raise ValueError(f"{codes.shape[0]} codes are not of {rows} rows")
+    for i in range(rows):
+        if codes[i] < 0 or codes[i] >= known:
+            raise ValueError(f"row {i} has stream {codes[i]} of {known}")
+        if mark[codes[i]]:
+            continue
+        mark[codes[i]] = True
+        text = texts[codes[i]]
+        stream = table.get(text)
+        if stream is not None:
+            stream.heard = now
+        news[text] = None
 
 
 cdef const int[::1] _codes(buffer):

@@ -10,7 +10,7 @@ from tailrace.ledger.stream import HEAD
 from tailrace.model.block import Block, Integers
 
 if TYPE_CHECKING or active():
-    from tailrace.ledger._observe import InOrder
+    from tailrace.ledger._observe import InOrder, hear
 
 
 def count_block(counters: Counters, block: Block, now: int) -> Integers | list[int | None]:
@@ -48,3 +48,8 @@ def count_block(counters: Counters, block: Block, now: int) -> Integers | list[i
     for row, number in special.items():
         numbers[row] = number
     return numbers
+
+
+def hear_block(counters: Counters, block: Block, now: int) -> None:
+    """Note when events of a block's streams came, as `Counters.hear` does."""
+    hear(block.stream, block.rows, counters.state.streams, counters.news, now)

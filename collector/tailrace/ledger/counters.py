@@ -29,7 +29,7 @@ they hold more bytes than they may (`ingest.budget`). Forgotten gaps cannot heal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
 
 from tailrace.config.schema import LedgerConfig
@@ -123,13 +123,14 @@ class Counters:
         first event of the new incarnation and all later ones are not counted.
         """
         seqs, restart = self.count(streams, counts, marks, now)
-        self.heard(dict.fromkeys(streams), len(seqs), now)
+        self.hear(dict.fromkeys(streams), now)
+        self.heard(streams, len(seqs), now)
         return seqs, restart
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> tuple[list[int | None], bool]:
-        """Count events as `observe` does; call `heard` afterwards, once for all parts of a chunk.
+        """Count events as `observe` does; call `hear` and `heard` afterwards, once for all parts of a chunk.
 
         The estimate of what the kernel dropped rests on the number of events seen. So the number may not depend on how
         a chunk is parted."""
@@ -159,21 +160,23 @@ class Counters:
         return seqs, restart
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
-        """Count an event; call `heard` afterwards. Return its number, or `RESTART`."""
+        """Count an event; call `hear` and `heard` afterwards. Return its number, or `RESTART`."""
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
             return self._in_order(stream, count, mark)
         return self._unexpected(name, stream, count, mark, now)
 
-    def heard(self, names: dict[str, None], events: int, now: int) -> None:
-        """Note that so many events of these streams came; close the windows that passed thereby."""
-        self.state.seen += events
-        table = self.state.streams
-        for name in names:
-            if (stream := table.get(name)) is not None:
+    def hear(self, names: dict[str, None], now: int) -> None:
+        """Note when events of these streams came, and that their client is to be told."""
+        for stream in map(self.state.streams.get, names):
+            if stream is not None:
                 stream.heard = now
-        self.windows.heard(names.keys(), now)
         self.news |= names
+
+    def heard(self, names: Iterable[str], events: int, now: int) -> None:
+        """Note that so many events of these streams were seen; close the windows that passed thereby."""
+        self.state.seen += events
+        self.windows.heard(names, now)
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
         """Return whether an event would count as a restart."""

@@ -6,7 +6,7 @@ passed, when there are too many holes, or when the incarnation ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set as AbstractSet
+from collections.abc import Iterable, Iterator, Set as AbstractSet
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.commons import Commons
@@ -67,12 +67,12 @@ class Windows:
         self._open.add(name)
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
 
-    def heard(self, names: AbstractSet[str], now: int) -> None:
+    def heard(self, names: Iterable[str], now: int) -> None:
         """Close the holes that are due after events of these streams came."""
         if now >= self._due:
             self.expire(now)
         elif self._open:
-            self._close_ripe(self._open & names, now)
+            self._close_ripe(self._open.intersection(names), now)
 
     def expire(self, now: int) -> None:
         """Close the holes whose window has passed."""
