@@ -30,6 +30,7 @@ MEASURES = {
     "sent": Measure("datagrams sent a second", "k/s", _NEITHER, 1e3, compared=False),
     "rate": Measure("events a second", "k/s", _MORE, 1e3),
     "cpu": Measure("CPU an event", "µs", _LESS, 1e-6),
+    "chunk": Measure("bytes of a chunk", "KiB", _NEITHER, 1024, compared=False),
     "lost": Measure("events lost", "%", _LESS, 1e-2, compared=False),
     "resident": Measure("resident memory", "MB", _LESS, 1e6, least_known=False),
     "private": Measure("private memory", "MB", _LESS, 1e6, compared=False),

@@ -35,6 +35,9 @@ class Goal(NamedTuple):
     """Whether the figure is a ratio to the smallest size of the sweep."""
 
 
+_INTO_TABLE = ("heph-tcp", "jets-tcp", "dftracer", "ovni", "et3")
+
+
 def _into_table(benchmark: str, case: str, rate: float, stage: str) -> Goal:
     return Goal(benchmark, case, "rate", rate, stage)
 
@@ -49,7 +52,7 @@ GOALS = (
     _into_table("ovni", "ovni", 10e6, "ovni"),
     _into_table("et3", "ET3, fifty objects", 6e6, "et3"),
     _into_table("et3", "ET3, objects all different", 4e6, "et3"),
-    *(Goal(name, "", "resident", 300e6) for name in ("heph-tcp", "jets-tcp", "dftracer", "ovni", "et3")),
+    *(Goal(name, "", "resident", 300e6) for name in _INTO_TABLE),
     Goal("emitting", "an event, compiled", "caller", 100e-9),
     Goal("emitting", "a span, compiled", "caller", 180e-9),
     Goal("emitting", "an event, pure Python", "caller", 500e-9),
@@ -66,7 +69,7 @@ GOALS = (
     Goal("drawing", "", "draw95", 0.02),
     Goal("large", "100000000 rows, after upkeep", "range", 0.3),
     Goal("large", "100000000 rows, after upkeep", "asking", 250e6),
-    Goal("streams", "5000 streams", "cpu", 1.2, over_base=True),
+    Goal("streams", "5000 streams", "cpu", 1.2, "heph, 5000 streams", over_base=True),
     Goal("connections", "1000 connections", "cpu", 1.2, over_base=True),
 )  # fmt: skip
 
@@ -142,13 +145,14 @@ def _distances(found: list[_Found], results: Results) -> Iterator[str]:
 
 
 def _why(found: _Found, results: Results) -> str:
-    match found.goal.measure:
-        case "rate":
-            return _split(found.goal.stage, results) + _references(found.case, "cpu")
-        case "cpu" | "resident":
-            return ""  # said with the rate, and once for all
-        case measure:
-            return _references(found.case, measure)
+    goal = found.goal
+    if goal.over_base:
+        return _split(goal.stage, results) + _chunks(found.case)
+    if goal.measure == "rate":
+        return _split(goal.stage, results) + _references(found.case, "cpu")
+    if goal.benchmark in _INTO_TABLE:
+        return ""  # said with the rate, and once for all
+    return _references(found.case, goal.measure)
 
 
 def _memory(results: Results) -> str:
@@ -182,6 +186,15 @@ def _split(stage: str, results: Results) -> str:
         parts.append(f"{part} {number((cpu[name] - before) * 1e6)}")
         before = cpu[name]
     return f"of {number(before * 1e6)} µs of CPU an event (`stages`), {', '.join(parts)}. "
+
+
+def _chunks(case: Case) -> str:
+    """Say how large the chunks are, since each costs all stages something, and how large at the smallest size."""
+    found = {side.role: spread(side, "chunk") for side in case.sides}
+    ours, base = found.get(Role.OURS), found.get(Role.BASE)
+    if ours is None or base is None:
+        return ""
+    return f"A chunk of received bytes has {number(ours.middle / 1024)} KiB, and {number(base.middle / 1024)} KiB with 1."
 
 
 def _references(case: Case, measure: str) -> str:

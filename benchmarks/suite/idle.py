@@ -6,11 +6,13 @@ import shutil
 import time
 from pathlib import Path
 
-from benchmarks.contest import beside, contest, ours, scratch
+from benchmarks.contest import beside, contest, ours, reference, scratch
 from benchmarks.options import Options
 from benchmarks.peers import rsyslog
+from benchmarks.processes import apart
 from benchmarks.processes.daemon import FILES, SOCKETS, daemon
 from benchmarks.processes.usage import Watch
+from benchmarks.references import libraries
 from benchmarks.results import Case, Run
 from benchmarks.suite.benchmark import Benchmark
 from tests.system.collector import until
@@ -40,8 +42,14 @@ def _sockets(options: Options) -> Case:
         sides = [
             beside(rsyslog.peer(_DATAGRAMS, "a datagram socket to a file"), run),
             ours("a datagram socket and two listeners", ours_run),
-        ]
+            reference("libraries", f"a Python that has imported {', '.join(libraries.NAMES)}, and waits", lambda: _libraries(options)),
+        ]  # fmt: skip
         return contest("no sender", sides, options.runs)
+
+
+def _libraries(options: Options) -> Run:
+    done = apart.run("benchmarks.references.libraries:imported", options.seconds)
+    return {"resident": done.usage.resident, "private": done.usage.private}
 
 
 def _files(count: int, options: Options) -> Case:

@@ -33,6 +33,12 @@ def lost(running: Daemon, source: str, events: int) -> float:
     return 1 - counted / events
 
 
+def chunk(running: Daemon, source: str) -> float:
+    """Return how many bytes a chunk has on average: each costs all stages something."""
+    seen = running.source(source)
+    return float(seen["received_bytes"] / seen["chunks"])
+
+
 def configuration(options: Options) -> str:
     """Return the part of the configuration that options decide."""
     return f'[store]\ncommit_interval = "{options.commit_interval}"\n'
@@ -54,7 +60,7 @@ class IntoTable:
                 send(running.address(source))
                 running.await_committed(source, content)
                 seconds = time.monotonic() - begun
-            found = {"lost": lost(running, source, events)}
+            found = {"lost": lost(running, source, events), "chunk": chunk(running, source)}
         return figures(events, seconds, watch.usage) | found
 
     def streamed(self, trace: Trace) -> Run:
@@ -73,7 +79,7 @@ class IntoTable:
                 shutil.copytree(trace.home, runs / "trace", copy_function=os.link)
                 running.await_committed("files", trace.content)
                 seconds = time.monotonic() - begun
-            found = {"lost": lost(running, "files", trace.events)}
+            found = {"lost": lost(running, "files", trace.events), "chunk": chunk(running, "files")}
         return figures(trace.events, seconds, watch.usage) | found
 
     def rewritten(self) -> Run:

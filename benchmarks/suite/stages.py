@@ -16,6 +16,8 @@ from benchmarks.suite.into_table import IntoTable
 
 OVER_TCP = ("heph", "jets")
 FOLLOWED = ("dftracer", "ovni", "et3")
+MANY = 5000
+"""Streams of the trace that shows what they cost."""
 
 
 def cases(options: Options) -> list[Case]:
@@ -25,19 +27,23 @@ def cases(options: Options) -> list[Case]:
     for format_ in (*OVER_TCP[some], *FOLLOWED[some]):
         with scratch() as home:
             found.append(_case(format_, trace(format_, options.events), home, options))
+    if options.varieties:
+        with scratch() as home:
+            made = trace("heph", options.events, streams=MANY)
+            found.append(_case(f"heph, {MANY} streams", made, home, options))
     return found
 
 
-def _case(format_: str, made: Trace, home: Path, options: Options) -> Case:
+def _case(label: str, made: Trace, home: Path, options: Options) -> Case:
     table = IntoTable(home, options)
-    whole: Callable[[Trace], Run] = table.streamed if format_ in OVER_TCP else table.followed
+    whole: Callable[[Trace], Run] = table.streamed if made.format in OVER_TCP else table.followed
     sides = [
         reference("decoded", "bytes in memory to blocks of columns", partial(_stage, "decoded", made)),
         reference("ingested", "these blocks counted, and begins matched with ends", partial(_stage, "ingested", made)),
         reference("written", "these rows to durable Parquet files", partial(_stage, "written", made, str(home / "files"))),
         ours("all of it, and receiving, the spool, commits, metrics and answers", partial(whole, made)),
     ]  # fmt: skip
-    return contest(format_, sides, options.runs)
+    return contest(label, sides, options.runs)
 
 
 def _stage(stage: str, made: Trace, *more: object) -> Run:

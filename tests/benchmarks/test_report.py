@@ -135,6 +135,36 @@ def test_a_goal_is_reached_by_the_median(measure, runs, cells):
     assert line == f"| `heph-tcp` | Heph over TCP | {cells}"
 
 
+def distances(benchmark, case):
+    """The sentences about the goals that were not reached."""
+    machine = Results.load(SAMPLE / RESULTS).found.popitem()[1].machine
+    result = Result(title="", about="", machine=machine, cases=[case])
+    lines = list(goals.section(Results({benchmark: result})))
+    return [line for line in lines if line.startswith("**")]
+
+
+def test_the_size_of_chunks_says_why_many_connections_cost_more():
+    sides = [
+        Side(name="Tailrace", role=Role.OURS, does="", runs=[{"cpu": 3e-6, "chunk": 10 * 1024}]),
+        Side(name="with 1", role=Role.BASE, does="", runs=[{"cpu": 2e-6, "chunk": 400 * 1024}]),
+    ]
+    (said,) = distances("connections", Case(label="1000 connections", sides=sides))
+    assert said == (
+        "**1000 connections**, CPU an event: A chunk of received bytes has 10 KiB, and 400 KiB with 1."
+    )
+
+
+def test_the_memory_of_libraries_stands_beside_an_idle_collectors():
+    sides = [
+        Side(name="Tailrace", role=Role.OURS, does="", runs=[{"resident": 130e6}]),
+        Side(name="libraries", role=Role.REFERENCE, does="", runs=[{"resident": 90e6}]),
+    ]
+    said, _ = distances("idle", Case(label="no sender", sides=sides))
+    assert said == (
+        "**no sender**, resident memory: In its own run, the references take: libraries 90 MB."
+    )
+
+
 def test_no_figure_of_a_goal_makes_no_section():
     assert goals_of(1.0, measure="p99") == []
 

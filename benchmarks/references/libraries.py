@@ -1,0 +1,17 @@
+"""A process that has our libraries and none of our code: the least memory that a collector can have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+
+NAMES = ("trio", "msgspec", "prometheus_client", "pyarrow.parquet", "deltalake")
+
+
+def imported(seconds: float) -> Callable[[], None]:
+    """Import the libraries; return work that waits."""
+    for name in NAMES:
+        import_module(name)
+    return partial(time.sleep, seconds)
