@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 from deltalake import DeltaTable
 
+from tailrace.store.local_versions import CHECKPOINT_EVERY
+from tailrace.store.log import DeltaLog
 from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
 from tests.ingest.log import heph_event
 
@@ -152,3 +156,18 @@ async def test_a_checkpoint_on_its_way_is_not_made_a_second_time(
             await life.committed()
             assert len(saved.times) > before
     assert rows_of(tmp_path) == list(range(90))
+
+
+async def test_the_log_has_a_checkpoint_after_every_twenty_commits(autojump_clock, calls, tmp_path):
+    with opened(configuration(tmp_path, FEW)) as life:
+        async with running(life):
+            await life.committed()
+            begun, root = life.daemon.loops.committing.commits, Path(life.daemon.disk.table.root)
+            first = life.daemon.disk.table.version() - begun
+            for number in range(45 - begun):
+                await life.send(heph_event(1, number))
+                await life.committed()
+            assert life.daemon.loops.committing.commits == 45
+            made = [first + CHECKPOINT_EVERY, first + 2 * CHECKPOINT_EVERY]
+            assert list(DeltaLog(root).checkpoints()) == made
+    assert rows_of(tmp_path) == list(range(45 - begun))

@@ -7,6 +7,7 @@ from typing import Any
 
 from tailrace.errors import FullError, StoreError
 from tailrace.model.columns import Batch
+from tailrace.store.local_versions import CHECKPOINT_EVERY
 from tests.ingest.log import rows
 
 DOWN = "the table does not answer"
@@ -57,6 +58,8 @@ class Table:
 
 
 class Writer:
+    checkpoint_every = CHECKPOINT_EVERY
+
     def __init__(self, table: Table) -> None:
         self._table = table
         self._position = table.position()

@@ -248,7 +248,9 @@ def test_the_log_stays_below_a_thousand_files_with_the_numbers_of_the_daemon(
     open_table, numbered, seqs
 ):
     table = open_table()
-    longest = _commit_many(table, numbered, 2500, every=100, keep=durable.LOG_VERSIONS_KEPT)
+    longest = _commit_many(
+        table, numbered, 2500, every=table.checkpoint_every, keep=durable.LOG_VERSIONS_KEPT
+    )
     assert longest < 1000
     assert seqs() == list(range(2500))
 

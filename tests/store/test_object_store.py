@@ -19,6 +19,7 @@ from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, LockedError, StoreError
 from tailrace.model.columns import Batch
 from tailrace.store import durable, schema, upkeep
+from tailrace.store.local_versions import CHECKPOINT_DUE
 from tailrace.store.retention import DAY_NS
 from tailrace.store.snapshot import TableSnapshot
 from tailrace.store.turn import LEASE_NS, UpkeepState, turn
@@ -49,6 +50,7 @@ def test_rows_and_position_are_in_the_bucket(open_at_url, numbered, seqs_at_url,
     table = open_at_url()
     for number in range(4):
         table.commit(numbered("s", 5 * number, 5), number + 1)
+    assert table.checkpoint_every == CHECKPOINT_DUE, "each costs requests"
     assert table.checkpoint()
     table.commit(numbered("s", 20, 5), 5)
     assert open_at_url().position() == 5

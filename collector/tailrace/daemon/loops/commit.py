@@ -29,9 +29,6 @@ from tailrace.ingest.unfinished import UnfinishedSnapshot
 from tailrace.ingest.yielded import QuarantinedBytes
 from tailrace.model.columns import Batch
 
-CHECKPOINT_EVERY = 100
-"""Commits between checkpoints of the table's log: keeps a commit's cost flat."""
-
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 
 T = TypeVar("T")
@@ -41,7 +38,10 @@ logger = logging.getLogger(__name__)
 
 class Rows(Protocol):
     """The table, as the loops need it (see `store.table.Table`). All calls block. One thread calls `prepare`,
-    another one `land`, with what `prepare` returned, and `checkpoint`."""
+    another one `land`, with what `prepare` returned, and `checkpoint` after every `checkpoint_every` commits."""
+
+    @property
+    def checkpoint_every(self) -> int: ...
 
     def prepare(self, batch: Batch) -> Sized: ...
 
@@ -253,7 +253,7 @@ class Committing:
         self._done(self._clock.monotonic() - prepared.begun, len(prepared.rows))
         if prepared.snapshot is not None:
             yield from self._saving.save(prepared.position, prepared.snapshot)
-        if self.commits % CHECKPOINT_EVERY == 0:
+        if self.commits % self._table.checkpoint_every == 0:
             yield Work(self._table.checkpoint)
         self._under_way -= 1
         if not self._under_way:
