@@ -82,7 +82,7 @@ def as_block(counters, events, now):
     seqs = count_block(counters, block, now)
     numbers = seqs.list(len(events)) if isinstance(seqs, Integers) else seqs
     hear_block(counters, block, now)
-    counters.heard((each.stream for each in events), len(numbers), now)
+    counters.note_seen((each.stream for each in events), len(numbers), now)
     return numbers, len(numbers) < len(events)
 
 

@@ -157,7 +157,7 @@ class Incarnation:
                 begun_anew = rows < part.rows
         for part in parts:
             part.hear(counters, now)
-        counters.heard(chain.from_iterable(part.streams for part in parts), events, now)
+        counters.note_seen(chain.from_iterable(part.streams for part in parts), events, now)
         return [self._write_counted(part, seqs) for part, seqs in counted]
 
     def _write_counted(self, part: Part, seqs: Integers | list[int | None]) -> Part:

@@ -124,13 +124,13 @@ class Counters:
         """
         seqs, restart = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
-        self.heard(streams, len(seqs), now)
+        self.note_seen(streams, len(seqs), now)
         return seqs, restart
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> tuple[list[int | None], bool]:
-        """Count events as `observe` does; call `hear` and `heard` afterwards, once for all parts of a chunk.
+        """Count events as `observe` does; call `hear` and `note_seen` afterwards, once for all parts of a chunk.
 
         The estimate of what the kernel dropped rests on the number of events seen. So the number may not depend on how
         a chunk is parted."""
@@ -160,7 +160,7 @@ class Counters:
         return seqs, restart
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
-        """Count an event; call `hear` and `heard` afterwards. Return its number, or `RESTART`."""
+        """Count an event; call `hear` and `note_seen` afterwards. Return its number, or `RESTART`."""
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
             return self._in_order(stream, count, mark)
@@ -173,7 +173,7 @@ class Counters:
                 stream.heard = now
         self.news |= names
 
-    def heard(self, names: Iterable[str], events: int, now: int) -> None:
+    def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
         """Note that so many events of these streams were seen; close the windows that passed thereby."""
         self.state.seen += events
         self.windows.heard(names, now)
