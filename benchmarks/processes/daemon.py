@@ -109,5 +109,6 @@ def daemon(home: Path, sources: str = SOCKETS, more: str = "") -> Iterator[Daemo
     collector = Collector(home, sources=sources, more=more, executable=True)
     try:
         yield Daemon(collector.start())
+        collector.stop()  # a killed one leaves its upkeep, which may write while the directory is removed
     finally:
         collector.end()
