@@ -59,7 +59,9 @@ def launch(directory, *options):
 def test_ranks_that_start_together_share_the_collector_of_their_node(tmp_path):
     codes, said = launch(tmp_path, "--max-loss", 0)
     assert codes == [0] * RANK_COUNT, said
-    (store,) = tmp_path.glob("tailrace-run-*")
+    stores = [*tmp_path.glob("tailrace-run-*")]
+    assert len(stores) == 1, (stores, said)
+    (store,) = stores
     assert json.loads((store / "certificate.json").read_bytes())["totals"]["stored"] == 40
     assert sum("run certificate " in words for words in said) == 1
     asked = "SELECT rank, events, missing FROM sessions WHERE events > 0 ORDER BY rank"

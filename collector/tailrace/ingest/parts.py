@@ -74,7 +74,7 @@ class Listed:
         return counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)[0]
 
     def hear(self, counters: Counters, now: int) -> None:
-        """Note when events of these streams came."""
+        """Let the ledger hear the streams of the part (see `Counters.hear`)."""
         counters.hear(dict.fromkeys(self.streams), now)
 
     def listed(self) -> Listed:
@@ -133,7 +133,7 @@ class Packed:
         return count_block(counters, self.block, now)
 
     def hear(self, counters: Counters, now: int) -> None:
-        """Note when events of these streams came."""
+        """Let the ledger hear the streams of the part (see `Counters.hear`)."""
         hear_block(counters, self.block, now)
 
     def listed(self) -> Listed:

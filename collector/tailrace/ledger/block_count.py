@@ -51,5 +51,5 @@ def count_block(counters: Counters, block: Block, now: int) -> Integers | list[i
 
 
 def hear_block(counters: Counters, block: Block, now: int) -> None:
-    """Note when events of a block's streams came, as `Counters.hear` does."""
+    """Call `Counters.hear` for the streams of a block, in the kernel."""
     hear(block.stream, block.rows, counters.state.streams, counters.news, now)

@@ -167,14 +167,14 @@ class Counters:
         return self._unexpected(name, stream, count, mark, now)
 
     def hear(self, names: dict[str, None], now: int) -> None:
-        """Note when events of these streams came, and that their client is to be told."""
+        """Set the time at which these streams were last heard, and let the next answer to the client name them."""
         for stream in map(self.state.streams.get, names):
             if stream is not None:
                 stream.heard = now
         self.news |= names
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
-        """Note that so many events of these streams were seen; close the windows that passed thereby."""
+        """Add events to those that were seen, and close the windows of these streams that have passed."""
         self.state.seen += events
         self.windows.heard(names, now)
 

@@ -203,7 +203,7 @@ class Table:
 
     @property
     def checkpoint_every(self) -> int:
-        """Return after how many of our commits `checkpoint` is to be called. Each costs requests at a URL."""
+        """Return how many commits the caller makes between two calls of `checkpoint`. At a URL a call costs requests."""
         return CHECKPOINT_DUE if self._local is None else CHECKPOINT_EVERY
 
     def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
