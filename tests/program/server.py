@@ -76,10 +76,13 @@ def _fork():
     reading, writing = os.pipe()
     between = os.fork()
     if not between:
+        between = os.getpid()
         child = os.fork()
         if not child:
             os.close(reading)
             os.close(writing)
+            while os.getppid() == between:  # no program sees its parent change
+                os.sched_yield()
             return 0
         os.write(writing, str(child).encode())
         os._exit(0)

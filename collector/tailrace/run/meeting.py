@@ -105,24 +105,26 @@ class Meeting:
 
 
 def _launch() -> str:
-    """Return a name of the launch where the launcher gives none: the process that started the ranks.
+    """Return a name of the launch where the launcher gives none: the process that started the ranks' session.
 
-    It is the nearest ancestor of another session: Hydra, MPICH's launcher, gives each rank a session of its own."""
-    session, ancestor = str(os.getsid(0)), os.getppid()
-    while (found := _process(ancestor)) and found.session == session and found.parent > 0:
-        ancestor = found.parent
-    return f"started by {ancestor} of {found.started if found else 'unknown'}"
+    Hydra, MPICH's launcher, gives each rank a session of its own; the others leave all ranks in theirs. Processes
+    between the leader of the session and a rank do not count: they may end while other ranks still come."""
+    session = os.getsid(0)
+    leader = _process(session)
+    if leader is None:  # it has ended, or is outside this container
+        return f"session {session}"
+    starter = _process(leader.parent)
+    return f"started by {leader.parent} of {starter.started if starter else 'unknown'}"
 
 
 class _Process(NamedTuple):
     parent: int
-    session: str
     started: str
 
 
 def _process(pid: int) -> _Process | None:
     try:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
-        return _Process(int(words[1]), words[3], words[19])
+        return _Process(int(words[1]), words[19])
     except (OSError, ValueError, IndexError):
         return None
