@@ -28,6 +28,7 @@ _MORE, _LESS, _NEITHER = Better.MORE, Better.LESS, Better.NEITHER
 
 MEASURES = {
     "sent": Measure("datagrams sent a second", "k/s", _NEITHER, 1e3, compared=False),
+    "sent_lines": Measure("lines sent a second", "k/s", _NEITHER, 1e3, compared=False),
     "rate": Measure("events a second", "k/s", _MORE, 1e3),
     "cpu": Measure("CPU an event", "µs", _LESS, 1e-6),
     "chunk": Measure("bytes of a chunk", "KiB", _NEITHER, 1024, compared=False),

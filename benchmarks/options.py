@@ -18,6 +18,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Datagrams a second, one event each."""
     packed_rates: tuple[int, ...] = (10_000, 25_000, 50_000)
     """Datagrams a second, as full as an Ethernet frame."""
+    line_rates: tuple[int, ...] = (1_000, 10_000, 50_000)
+    """Lines a second, each sent alone."""
     streams: tuple[int, ...] = (1, 10, 100, 1000, 5000)
     connections: tuple[int, ...] = (1, 10, 100, 1000)
     rows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -46,6 +48,7 @@ QUICK = Options(
     seconds=2.0,
     rates=(50_000, 100_000),
     packed_rates=(10_000,),
+    line_rates=(1_000, 10_000),
     streams=(1, 100, 5000),
     connections=(1, 100, 1000),
     rows=(10_000, 100_000, 1_000_000),

@@ -14,6 +14,7 @@ from benchmarks.suite import (
     many,
     stages,
     throughput,
+    trickle,
     zoom,
 )
 from benchmarks.suite.benchmark import Benchmark
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     for module in (
         throughput,
         datagrams,
+        trickle,
         latency,
         fairness,
         idle,

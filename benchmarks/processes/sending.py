@@ -1,4 +1,4 @@
-"""Senders: a file over a connection, datagrams at a rate, traces over many connections."""
+"""Senders: a file over a connection, datagrams or lines at a rate, traces over many connections."""
 
 from __future__ import annotations
 
@@ -25,15 +25,26 @@ def datagrams(address: Address, packets: Sequence[bytes], rate: float) -> float:
     """Send at about `rate` datagrams a second. Return how long it took."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(address)
-        begun = time.monotonic()
-        burst = max(1, round(rate / 1000))
-        for at in range(0, len(packets), burst):
-            ahead = begun + at / rate - time.monotonic()
-            if ahead > 0:
-                time.sleep(ahead)
-            for packet in packets[at : at + burst]:
-                sock.send(packet)
-        return time.monotonic() - begun
+        return _at_rate(sock, packets, rate)
+
+
+def one_by_one(address: Address, lines: Sequence[bytes], rate: float) -> float:
+    """Send at about `rate` lines a second over a connection, each line at once. Return how long it took."""
+    with socket.create_connection(address) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _at_rate(sock, lines, rate)
+
+
+def _at_rate(sock: socket.socket, pieces: Sequence[bytes], rate: float) -> float:
+    begun = time.monotonic()
+    burst = max(1, round(rate / 1000))
+    for at in range(0, len(pieces), burst):
+        ahead = begun + at / rate - time.monotonic()
+        if ahead > 0:
+            time.sleep(ahead)
+        for piece in pieces[at : at + burst]:
+            sock.sendall(piece)
+    return time.monotonic() - begun
 
 
 def packed(packets: Iterable[bytes], limit: int = MTU_PAYLOAD) -> list[bytes]:

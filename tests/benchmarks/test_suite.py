@@ -17,7 +17,7 @@ from benchmarks.results import Results, Role
 from benchmarks.suite.latency import SHORT
 
 TINY = Options(
-    runs=1, events=1000, seconds=0.1, rates=(2000,), packed_rates=(200,), streams=(3,), connections=(300,),
+    runs=1, events=1000, seconds=0.1, rates=(2000,), packed_rates=(200,), line_rates=(2000,), streams=(3,), connections=(300,),
     rows=(600,), spans=30_000, zooms=1, stored=(600,), backlog=100_000, backlog_rate=2000, files=(5,), commit_interval=SHORT, varieties=False,
 )  # fmt: skip
 
@@ -30,6 +30,7 @@ FIGURES = {
     "heph-udp": {"sent", "cpu", "lost", "resident", "private"},
     "heph-udp-busy": {"sent", "cpu", "lost", "resident", "private"},
     "heph-udp-packed": {"sent", "cpu", "lost", "resident", "private"},
+    "trickle": {"sent_lines", "cpu", "chunk", "lost", "resident", "private"},
     "latency": {"p50", "p99", "slowest", "lost"},
     "backlog": {"sent", "p50", "slowest", "lost"},
     "idle": {"idle", "resident", "private"},

@@ -307,6 +307,35 @@ async def closed(sock):
     return sock.recv(1) == b""
 
 
+async def test_connections_that_come_and_go_do_not_count_against_the_limits(make):
+    """The source does not rest while others come."""
+    source = make(connections_max=4, connections_per_peer_max=4)
+    async with running(source) as intake:
+        for number in range(50):
+            with connect(source) as sock:
+                sock.sendall(packet(number))
+            await until(lambda number=number: len(intake.opened) > number)
+            await trio.sleep(0.003)
+        await until(lambda: len(intake.closed) == 50)
+    assert source.figures().refused == {}
+    assert [numbers(intake.received(1 + number)) for number in range(50)] == [
+        [n] for n in range(50)
+    ]
+
+
+async def test_what_comes_little_by_little_comes_together(make):
+    """A producer that flushes each event costs a look for many, not for each."""
+    source = make()
+    async with running(source) as intake:
+        with connect(source) as sock:
+            for number in range(400):
+                sock.sendall(packet(number)[:4])
+                await trio.sleep(0.001)
+            await until(lambda: len(intake.received()) == 1600)
+    assert intake.received() == b"".join(packet(number)[:4] for number in range(400))
+    assert len(intake.chunks[1]) < 100
+
+
 async def test_two_hundred_connections_are_each_told_their_own(make):
     source = make()
     async with running(source) as intake:

@@ -31,6 +31,7 @@ from tailrace.sources.connection import SEND_BUFFER, Connection
 from tailrace.sources.greeting import GreetingRefusedError, greet, greets
 from tailrace.sources.readiness import Readiness
 from tailrace.sources.refusal import Refusal
+from tailrace.sources.rest import AdaptiveRest
 from tailrace.sources.source import RESERVE, Intake, Outcome, SourceFigures
 
 DRAIN_MAX = 8 * 2**20
@@ -100,6 +101,8 @@ class ConnectionSource:
         self._intake: Intake | None = None
         self._waiting: trio.CancelScope | None = None
         """The time in which the task that receives waits for something to receive."""
+        self._resting = trio.CancelScope()
+        """The time in which that task rests, so that more comes together."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -143,6 +146,7 @@ class ConnectionSource:
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
         """Accept one connection. The task that receives has its turn before the next: of connections that come and
         go one after the other, those that are over must not count against the limits."""
+        self._resting.cancel()
         try:
             sock, address = listener.accept()
         except OSError as error:
@@ -216,20 +220,23 @@ class ConnectionSource:
     async def _receive(self, readiness: Readiness, intake: Intake) -> None:
         """Take in what comes on all connections, until cancelled."""
         connections = self._connections
+        rest = AdaptiveRest()
         try:
             while True:
                 await self._wait(readiness)
                 found = list(readiness.found())
                 self._end_silent({*found}, intake)
-                taken = 0
+                taken = most = 0
                 for number in found:
                     await intake.room()
                     if (connection := connections.get(number)) is not None:
-                        taken += max(self._receive_from(connection, intake), TURN_RECEIPT)
+                        size = self._receive_from(connection, intake)
+                        most, taken = max(most, size), taken + max(size, TURN_RECEIPT)
                     if taken >= TURN_BYTES:
                         taken = 0
                         await trio.lowlevel.checkpoint()
-                await trio.lowlevel.checkpoint()
+                with trio.move_on_after(rest.after(most)) as self._resting:
+                    await trio.sleep_forever()
         except trio.Cancelled:
             for connection in connections.values():
                 self.drain(connection, intake)

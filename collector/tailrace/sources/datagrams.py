@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from tailrace.kernels import active
 from tailrace.sources.peers import Address
+from tailrace.sources.rest import REST_MAX
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.entry import Datagrams
 
@@ -157,7 +158,7 @@ class SystemSocket:
 class PumpedSocket(SystemSocket):
     """The kernel's socket, read by a thread that does not wait for Python (see `_pump`)."""
 
-    rest = 0.005
+    rest = REST_MAX
     """Seconds. A killed process loses what came in them; in shorter ones each datagram costs more (D91)."""
 
     def __init__(self, sock: socket.socket) -> None:
