@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from tailrace.sources.rest import ENOUGH, REST_MAX, REST_MIN, AdaptiveRest
+from tailrace.sources.rest import REST_MAX, REST_MIN, AdaptiveRest
+
+ENOUGH = 1000
 
 
 def rests(*sizes):
-    rest = AdaptiveRest()
+    rest = AdaptiveRest(ENOUGH)
     return [rest.after(size) for size in sizes]
 
 
@@ -24,9 +26,9 @@ def test_much_shortens_it_to_none_and_little_begins_anew():
 
 
 @given(st.integers(1, 10**9))
-def test_a_steady_flow_is_never_let_wait_for_more_than_a_unix_socket_holds(rate):
+def test_a_steady_flow_is_never_let_wait_for_more_than_its_socket_holds(rate):
     """Once the rest has found the rate, a rest brings less than twice `ENOUGH`, but for the shortest."""
-    rest, seconds = AdaptiveRest(), 0.0
+    rest, seconds = AdaptiveRest(ENOUGH), 0.0
     for number in range(60):
         came = round(rate * seconds)
         if number > 30:

@@ -67,6 +67,8 @@ class Listener(Protocol):
     guard: Guard
     greeting_timeout: float
     """Seconds."""
+    enough: int
+    """Bytes that a look should find at a socket: well below what small writes may fill before their writer waits."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
         """Yield a socket that listens, and its address for people. Raise OSError."""
@@ -220,7 +222,7 @@ class ConnectionSource:
     async def _receive(self, readiness: Readiness, intake: Intake) -> None:
         """Take in what comes on all connections, until cancelled."""
         connections = self._connections
-        rest = AdaptiveRest()
+        rest = AdaptiveRest(self._listener.enough)
         try:
             while True:
                 await self._wait(readiness)

@@ -11,20 +11,19 @@ REST_MAX = 0.02
 REST_MIN = 0.001
 """Seconds. A shorter rest brings nothing."""
 
-ENOUGH = 8 * 1024
-"""Bytes that a look should find at a socket: a third of the small writes that a unix socket holds before its writer
-must wait."""
-
 
 class AdaptiveRest:
-    """The rest of a source of connections: half as long where much came on one in it, twice as long where little did."""
+    """The rest of a source of connections: half as long where much came on one in it, twice as long where little did.
 
-    def __init__(self) -> None:
+    `enough` is how many bytes a look should find at a socket. Sockets must hold more, or their writers wait."""
+
+    def __init__(self, enough: int) -> None:
+        self._enough = enough
         self._seconds = REST_MIN
 
     def after(self, size: int) -> float:
         """Return the seconds to rest after a look that found at most so many bytes at a socket, 0 while much comes."""
-        if size >= ENOUGH:
+        if size >= self._enough:
             self._seconds = self._seconds / 2 if self._seconds > REST_MIN else 0.0
         else:
             self._seconds = min(max(2 * self._seconds, REST_MIN), REST_MAX)

@@ -19,6 +19,8 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP
 class TcpListener:
     transport = "tcp"
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
+    enough = 32 * 1024
+    """Half of the window that Linux announces for a new connection."""
 
     def __init__(
         self, config: TcpConfig, guard: Guard = OPEN, listening: Listening | None = None

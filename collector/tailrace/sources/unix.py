@@ -70,6 +70,8 @@ class UnixListener:
     crowd = Refusal.CONNECTIONS_OF_USER
     guard = OPEN
     greeting_timeout = math.inf
+    enough = 8 * 1024
+    """A third of what Linux takes in writes of 86 bytes, for each of which it counts a whole buffer."""
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
         self._path = path
