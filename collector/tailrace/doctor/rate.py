@@ -27,6 +27,7 @@ from tailrace.doctor.host import Host
 from tailrace.ingest.payloads import FileLoss, OpenInfo
 from tailrace.sources.address import split
 from tailrace.sources.listening import size_buffer
+from tailrace.sources.rest import REST_MAX
 from tailrace.sources.udp import UdpSource
 from tailrace.spool.entry import Datagrams
 from tailrace.units import Size
@@ -38,6 +39,9 @@ STEP_SECONDS = 0.15
 PROBE_SECONDS = 3.0
 QUEUE_SECONDS = 0.005
 """Seconds between two looks at a queue that is emptying."""
+
+RESTED_SECONDS = 5 * REST_MAX
+"""Seconds for which datagrams that have left the queue may be on their way to the source."""
 
 REACHED = 0.9
 """A sender that reaches less than this share of a rate is the bottleneck."""
@@ -129,9 +133,10 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
     # On loopback, a datagram is in the queue or dropped when `send` returns.
     while source.figures().queue_bytes:  # noqa: ASYNC110 - only the kernel knows
         await trio.sleep(QUEUE_SECONDS)
-    await trio.sleep(
-        QUEUE_SECONDS
-    )  # datagrams that left the queue last are counted with their batch
+    # Datagrams that left the queue last are counted once the source has rested.
+    with trio.move_on_after(RESTED_SECONDS):
+        while intake.received - before < sent:  # noqa: ASYNC110 - the source does not say
+            await trio.sleep(QUEUE_SECONDS)
     return RateStep(sent, intake.received - before, sent / seconds)
 
 

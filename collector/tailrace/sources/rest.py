@@ -13,7 +13,7 @@ REST_MIN = 0.001
 
 
 class AdaptiveRest:
-    """The rest of a source of connections: half as long where much came on one in it, twice as long where little did.
+    """The rest of a source of connections: half as long as the last if much came on one of them, else twice as long.
 
     `enough` is how many bytes a look should find at a socket. Sockets must hold more, or their writers wait."""
 
