@@ -233,6 +233,10 @@ def differences(grown, clean):
 def of_sessions(grown, clean):
     if len(grown) != len(clean):
         yield f"{len(grown)} sessions that no import has, {len(clean)} that only an import has"
+        yield from (f"only grown: a session of {len(each)} rows: {[*each][:4]}" for each in grown)
+        yield from (
+            f"only imported: a session of {len(each)} rows: {[*each][:4]}" for each in clean
+        )
     for ours, theirs in zip(sorted(grown, key=len), sorted(clean, key=len), strict=False):
         for row in ours:
             if row not in theirs:

@@ -41,7 +41,7 @@ QUEUE_SECONDS = 0.005
 """Seconds between two looks at a queue that is emptying."""
 
 RESTED_SECONDS = 5 * REST_MAX
-"""Seconds for which datagrams that have left the queue may be on their way to the source."""
+"""Seconds to wait for datagrams that have left the queue and that the source has not counted yet."""
 
 REACHED = 0.9
 """A sender that reaches less than this share of a rate is the bottleneck."""

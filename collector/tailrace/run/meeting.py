@@ -105,7 +105,7 @@ class Meeting:
 
 
 def _launch() -> str:
-    """Return a name of the launch where the launcher gives none: the process that started the ranks' session.
+    """Name the launch by the process that started the ranks' session, where the launcher gives no name.
 
     Hydra, MPICH's launcher, gives each rank a session of its own; the others leave all ranks in theirs. Processes
     between the leader of the session and a rank do not count: they may end while other ranks still come."""

@@ -68,7 +68,7 @@ class Listener(Protocol):
     greeting_timeout: float
     """Seconds."""
     enough: int
-    """Bytes that a look should find at a socket: well below what small writes may fill before their writer waits."""
+    """Bytes that one look should find at a socket, well below what a socket holds before its writer waits."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
         """Yield a socket that listens, and its address for people. Raise OSError."""
@@ -104,7 +104,7 @@ class ConnectionSource:
         self._waiting: trio.CancelScope | None = None
         """The time in which the task that receives waits for something to receive."""
         self._resting = trio.CancelScope()
-        """The time in which that task rests, so that more comes together."""
+        """The rest of that task between two looks. Cancel it to let the task look at once."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

@@ -1,4 +1,4 @@
-"""How long a source rests between two looks at its sockets, so that what comes little by little comes together.
+"""Decide how long a source rests between two looks at its sockets, so that one look finds many small writes.
 
 Each look costs the event loop, the spool and the decoder some 0.1 ms, however little it finds (ARCHITECTURE, D101).
 """
@@ -6,23 +6,23 @@ Each look costs the event loop, the spool and the decoder some 0.1 ms, however l
 from __future__ import annotations
 
 REST_MAX = 0.02
-"""Seconds. Received bytes are synced after 50 ms by default, so nobody waits much longer for them."""
+"""Seconds of the longest rest: short beside the 50 ms after which received bytes are synced by default."""
 
 REST_MIN = 0.001
-"""Seconds. A shorter rest brings nothing."""
+"""Seconds of the shortest rest: the event loop waits for whole milliseconds."""
 
 
 class AdaptiveRest:
-    """The rest of a source of connections: half as long as the last if much came on one of them, else twice as long.
+    """Halve the rest after a look that found `enough` bytes at one socket, double it after any other look.
 
-    `enough` is how many bytes a look should find at a socket. Sockets must hold more, or their writers wait."""
+    A socket must hold more than `enough` bytes, or its writer waits."""
 
     def __init__(self, enough: int) -> None:
         self._enough = enough
         self._seconds = REST_MIN
 
     def after(self, size: int) -> float:
-        """Return the seconds to rest after a look that found at most so many bytes at a socket, 0 while much comes."""
+        """Return the seconds to rest. `size` is the most bytes that the last look found at one socket."""
         if size >= self._enough:
             self._seconds = self._seconds / 2 if self._seconds > REST_MIN else 0.0
         else:

@@ -20,7 +20,7 @@ class TcpListener:
     transport = "tcp"
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
     enough = 32 * 1024
-    """Half of the window that Linux announces for a new connection."""
+    """Half of the 64 KiB that Linux lets a new connection send before we read."""
 
     def __init__(
         self, config: TcpConfig, guard: Guard = OPEN, listening: Listening | None = None

@@ -71,7 +71,7 @@ class UnixListener:
     guard = OPEN
     greeting_timeout = math.inf
     enough = 8 * 1024
-    """A third of what Linux takes in writes of 86 bytes, for each of which it counts a whole buffer."""
+    """A third of the 24 KB that Linux holds in writes of 86 bytes, before the writer waits."""
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
         self._path = path
