@@ -12,7 +12,8 @@ from tailrace.run.launcher import LaunchedRank
 from tailrace.run.meeting import Meeting
 
 def meet(number):
-    print(Meeting.of(LaunchedRank(rank=number, node="n1"), None).directory, flush=True)
+    met = Meeting.of(LaunchedRank(rank=number, node="n1"), None).directory
+    os.write(1, f"{met}\\n".encode())  # at once, since two ranks may write at one time
 
 script = os.fork()
 if script == 0:
