@@ -66,6 +66,32 @@ async def test_what_was_known_and_not_read_of_a_file_that_is_rewritten_is_named_
     assert sum(loss.size for loss in intake.sessions[0].losses) == lost
 
 
+@pytest.mark.parametrize("known", [0, 70])
+@pytest.mark.parametrize("new", [b"new", HEADER, HEADER + b"another one and more" * 10])
+async def test_a_file_emptied_while_it_is_looked_at_has_not_the_size_that_was_found(
+    autojump_clock, followed, files, intake, settle, known, new
+):
+    """Only bytes that were known and that nobody had read are lost with it, if it is shorter now."""
+    before = HEADER + b"one"
+    due = False
+
+    def stat(path: str) -> os.stat_result:
+        nonlocal due
+        found = Path(path).stat()
+        if due and path == str(files / "a"):
+            due = False
+            files.write("a", new)
+        return found
+
+    await followed(before, system=System(stat=stat))
+    files.append("a", b"x" * known)
+    due = True
+    await settle()
+    assert intake.contents == [before, new]
+    lost = known if len(new) < len(before) + known else 0
+    assert [sum(loss.size for loss in session.losses) for session in intake.sessions] == [lost, 0]
+
+
 @pytest.mark.parametrize("size", [3, 70, 99])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 async def test_what_was_known_before_a_truncation_is_named_though_nothing_was_read(

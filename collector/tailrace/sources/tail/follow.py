@@ -282,18 +282,23 @@ class Followed:
             self._part.member = member
             self.handoff.tell(self.facts)
 
-    def _examine(self, size: int) -> None:
-        """Compare the file with what was read of it. Raise OSError."""
+    def _examine(self, found: int) -> None:
+        """Compare the file, of which this size was found, with what was read of it. Raise OSError."""
         fd = self.location.open() if self.taken else None
-        before, self.size = self.size, size
-        part = self._part
+        before, self.size = self.size, found
         if fd is None:
-            if size < before:
+            if found < before:
                 self._begin_incarnation("truncated", before)
             return
-        verdict, differing = part.compare(fd, size, self._begins_otherwise)
+        part = self._part
+        head, last = identity.look(fd, part.trail)
+        # Only a size that is found after these bytes is surely that of the file that has them: another
+        # incarnation may have begun since the look.
+        self.size = self._system.fstat(fd).st_size
+        verdict, differing = part.compare(head, last, self.size, self._begins_otherwise)
         if verdict in {"truncated", "rewritten"}:
-            self._begin_incarnation(verdict, max(0, before - self.taken) if size < before else 0)
+            known = max(before, found)
+            self._begin_incarnation(verdict, max(0, known - self.taken) if self.size < known else 0)
         elif verdict == "overwritten":
             if part.is_plain:
                 self.handoff.content = part.trail.copied()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Literal
 
 from tailrace.ingest.payloads import Member
-from tailrace.sources.tail import identity
 from tailrace.sources.tail.content import Compressed, Reader
 from tailrace.sources.tail.identity import ContentCheck, Judgement, Trail, judge
 from tailrace.sources.tail.raw import RawBytes
@@ -49,14 +48,16 @@ class ReadPart:
         else:
             self.reader = Compressed(member, known, certain=self._origin != "copied")
 
-    def compare(self, fd: int, size: int, begins_otherwise: Callable[[], bool]) -> Judgement:
-        """Judge whether a file that has this size now still has the part. Raise OSError.
+    def compare(
+        self, head: bytes, last: bytes, size: int, begins_otherwise: Callable[[], bool]
+    ) -> Judgement:
+        """Judge whether a file still has the part, given its bytes where the part's head and last were, and the
+        size that it had after these were read. Raise OSError.
 
         Bytes that were overwritten in an earlier life, or before a copy was made, are not counted."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
-        head, last = identity.look(fd, trail)
         grown = size > trail.offset or self._origin == "copied"
         found = judge(trail, head, last, grown=grown)
         if found.verdict == "rewritten" or begins_otherwise():
