@@ -283,7 +283,7 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
-        """Compare the file, of which this size was found, with what was read of it. Raise OSError."""
+        """Compare the file with what was read of it. `found` is the size that the look found. Raise OSError."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:
@@ -292,8 +292,8 @@ class Followed:
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
-        # Only a size that is found after these bytes is surely that of the file that has them: another
-        # incarnation may have begun since the look.
+        # Another incarnation may have begun since the look. The size is taken after these bytes, so that it
+        # belongs to the same incarnation.
         self.size = self._system.fstat(fd).st_size
         verdict, differing = part.compare(head, last, self.size, self._begins_otherwise)
         if verdict in {"truncated", "rewritten"}:

@@ -51,8 +51,10 @@ class ReadPart:
     def compare(
         self, head: bytes, last: bytes, size: int, begins_otherwise: Callable[[], bool]
     ) -> Judgement:
-        """Judge whether a file still has the part, given its bytes where the part's head and last were, and the
-        size that it had after these were read. Raise OSError.
+        """Judge whether a file still has the part. Raise OSError.
+
+        `head` and `last` are the file's bytes now at the places of the part's head and last. `size` is the size
+        of the file, taken after these bytes were read.
 
         Bytes that were overwritten in an earlier life, or before a copy was made, are not counted."""
         trail = self.trail
