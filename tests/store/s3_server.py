@@ -32,6 +32,9 @@ class S3Server(ThreadingHTTPServer):
     read after `delay` seconds."""
 
     daemon_threads = True
+    request_queue_size = 1024
+    """A table's clients open hundreds of connections at once. Five, the default, let the kernel drop most of them,
+    and a client waits seconds before it tries again."""
 
     def __init__(self, handler=None, address=("127.0.0.1", 0), objects=None):
         super().__init__(address, handler or Handler)

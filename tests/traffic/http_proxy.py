@@ -51,6 +51,8 @@ class LossyProxy(ThreadingHTTPServer):
     whoever comes is cut off: a partition."""
 
     daemon_threads = True
+    request_queue_size = 1024
+    """See `S3Server`: no loss but what the chances say."""
 
     def __init__(self, url, *, seed):
         super().__init__(("127.0.0.1", 0), Handler)
