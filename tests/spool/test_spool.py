@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.log import RELEASED_MAX
+from tailrace.spool.log import RELEASED_MAX, RELEASED_MIN
 from tailrace.spool.recent import Recent
 from tailrace.spool.spool import Spool
 from tailrace.spool.writer import SegmentWriter
@@ -216,17 +216,39 @@ def test_release_deletes_whole_segments_below_and_never_the_newest(open_spool):
 
 
 def test_files_of_released_segments_become_the_next_ones(open_spool):
-    """As many as a commit under load releases; further ones go."""
+    """As many as a checkpoint under load frees; further ones go."""
     spool = open_spool()
     inodes = set()
     for _ in range(60):
         spool.append(DATA, 1, bytes(3000))
         spool.release(spool.sync() - 9000)
         inodes |= {path.stat().st_ino for path in spool.directory.glob("*.segment")}
-        assert len(list(spool.directory.glob("released-*"))) <= RELEASED_MAX
+        assert len(list(spool.directory.glob("released-*"))) <= RELEASED_MIN
     assert len(inodes) < 12
     spool.release(spool.durable)
-    assert len(list(spool.directory.glob("*.segment"))) <= 2 + RELEASED_MAX
+    assert len(list(spool.directory.glob("*.segment"))) <= 2 + RELEASED_MIN
+
+
+@pytest.mark.parametrize(
+    ("freed", "kept"), [(2, 2), (6, 6), (RELEASED_MAX, RELEASED_MAX), (20, RELEASED_MAX)]
+)
+def test_as_many_files_are_kept_as_a_release_freed(open_spool, freed, kept):
+    """The log grows by as much until the next checkpoint. After a small one, fewer are kept."""
+    spool = open_spool()
+
+    def grow_and_release(segments):
+        """Return how many files are kept, besides those of the newest segment and of the next."""
+        for _ in range(segments):
+            spool.append(DATA, 1, bytes(3000))
+            spool.sync()
+        spool.release(spool.durable)
+        return len(list(spool.directory.glob("*.segment"))) - 2
+
+    grow_and_release(freed + 1)
+    assert [grow_and_release(freed) for _ in range(5)] == [kept] * 5
+    assert grow_and_release(1) == min(kept, RELEASED_MIN)
+    assert spool.size == sum(path.stat().st_size for path in spool.directory.glob("*.segment"))
+    assert len(everything(spool)) == 1
 
 
 def test_a_file_that_was_to_be_used_again_may_be_gone(open_spool):

@@ -23,8 +23,9 @@ from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import HEADER_SIZE, Header, Segment, released_name
 from tailrace.spool.writer import SPARE_NAME, SegmentWriter, Spare
 
-RELEASED_MAX = 4
-"""Files of released segments that are kept for the next ones. Commits under load release one to four."""
+RELEASED_MIN, RELEASED_MAX = 4, 16
+"""Files of released segments that are kept for the next ones: as many as the last release freed, within these bounds.
+Under load a checkpoint frees one to four, and more the larger the state is."""
 
 
 class Log:
@@ -150,11 +151,17 @@ class Log:
         self.shortage = shortage
 
     def release(self, position: int) -> None:
-        """Take the segments that lie wholly below `position` out of the log."""
+        """Take the segments that lie wholly below `position` out of the log.
+
+        As much will come until the next release: as many of their files are kept for it."""
+        below = sum(segment.end <= position for segment in self._segments[:-1])
+        kept = min(max(below, RELEASED_MIN), RELEASED_MAX)
+        while len(self._released) > kept:
+            self._disk.unlink(self._released_path(self._released.pop(0)))
         while self.releasable and self._segments[0].end <= position:
             released, *self._segments = self._segments
-            if len(self._released) < RELEASED_MAX and released.size <= self.segment_size:
-                self._disk.rename(released.path, self.directory / released_name(released.first))
+            if len(self._released) < kept and released.size <= self.segment_size:
+                self._disk.rename(released.path, self._released_path(released))
                 self._released.append(released)
             else:
                 self._disk.unlink(released.path)
@@ -209,8 +216,12 @@ class Log:
 
     def _next(self) -> Spare:
         """Preallocate the next segment's file. Raise FullError."""
-        name = released_name(self._released.pop().first) if self._released else SPARE_NAME
-        return Spare.prepare(self.directory / name, self.segment_size, self._disk)
+        spare = self.directory / SPARE_NAME
+        path = self._released_path(self._released.pop()) if self._released else spare
+        return Spare.prepare(path, self.segment_size, self._disk)
+
+    def _released_path(self, segment: Segment) -> Path:
+        return self.directory / released_name(segment.first)
 
     def _segment_at(self, position: int) -> Segment:
         segments = self._segments
