@@ -153,7 +153,7 @@ class Log:
     def release(self, position: int) -> None:
         """Take the segments that lie wholly below `position` out of the log.
 
-        As much will come until the next release: as many of their files are kept for it."""
+        Until the next release the log will grow by about as much, so it keeps as many files for that."""
         below = sum(segment.end <= position for segment in self._segments[:-1])
         kept = min(max(below, RELEASED_MIN), RELEASED_MAX)
         while len(self._released) > kept:
