@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import trio
 
+from tailrace.daemon import gate
 from tailrace.daemon.loops import save
 from tailrace.spool.checkpoint import Checkpoints
 from tests.daemon.virtual import CONFIG, configuration, opened, running
@@ -51,6 +52,18 @@ async def test_those_who_hold_little_have_one_after_so_many_bytes(
             await receive(life, streams)
             during = [*saved]
     assert len(during) > 10
+
+
+async def test_a_disk_that_is_slow_is_not_asked_for_more_of_them(
+    autojump_clock, calls, tmp_path, saved, monkeypatch
+):
+    """A checkpoint lets a full spool release segments. Bytes that wait for the disk would only wait longer."""
+    with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
+        async with running(life):
+            monkeypatch.setattr(gate, "BUFFER_MAX", -4)
+            await trio.sleep(60)
+            during = [*saved]
+    assert during == []
 
 
 async def test_many_streams_have_one_after_sixteen_times_as_many_bytes_as_they_hold(

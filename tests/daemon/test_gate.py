@@ -44,6 +44,16 @@ def test_all_wait_where_the_disk_has_no_room():
     of = gate()
     of.full = True
     assert waiting(of) == ["behind", "closed", "shut"]
+    assert of.wants_release
+
+
+@pytest.mark.parametrize(
+    ("state", "wants"),
+    [({}, False), ({"buffered": BUFFER_MAX + 1}, False), ({"held": HELD_MAX - 2**20}, True)],
+    ids=str,
+)
+def test_a_release_makes_room_in_a_full_spool_and_not_for_a_slow_disk(state, wants):
+    assert gate(**state).wants_release == wants
 
 
 async def test_those_who_wait_go_on_in_their_order_and_no_more_than_find_room():

@@ -59,7 +59,13 @@ class Gate:
     @property
     def closed(self) -> bool:
         """Return whether connections have to wait."""
-        return self.full or self.crowded or self._spool.buffered > BUFFER_MAX * 3 // 4
+        return self.wants_release or self._spool.buffered > BUFFER_MAX * 3 // 4
+
+    @property
+    def wants_release(self) -> bool:
+        """Return whether connections have to wait until a part of the spool is released. A slow disk is another reason to wait:
+        there a checkpoint would be one more thing to write."""
+        return self.full or self.crowded
 
     @property
     def crowded(self) -> bool:

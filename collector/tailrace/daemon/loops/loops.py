@@ -153,7 +153,7 @@ class Loops:
                 self.gate.append(EntryKind.TICK, 0)
             message = uncounted(self.ingest, self._current.config.sources)
             self._health.follow(Condition.LEDGER, message)
-            if self.gate.closed:
+            if self.gate.wants_release:
                 # Two checkpoints at different places let go of all before the older one.
                 self.committing.relieve()
             self.gate.opened.pulse()
