@@ -63,8 +63,9 @@ class Gate:
 
     @property
     def wants_release(self) -> bool:
-        """Return whether connections have to wait until a part of the spool is released. A slow disk is another reason to wait:
-        there a checkpoint would be one more thing to write."""
+        """Return whether connections wait for segments of the spool to be released, which takes a checkpoint.
+
+        It is False where they wait for a slow disk: a checkpoint would give that disk more to write."""
         return self.full or self.crowded
 
     @property

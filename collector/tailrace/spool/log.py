@@ -24,8 +24,8 @@ from tailrace.spool.segment import HEADER_SIZE, Header, Segment, released_name
 from tailrace.spool.writer import SPARE_NAME, SegmentWriter, Spare
 
 RELEASED_MIN, RELEASED_MAX = 4, 16
-"""Files of released segments that are kept for the next ones: as many as the last release freed, within these bounds.
-Under load a checkpoint frees one to four, and more the larger the state is."""
+"""Bounds of how many files of released segments the log keeps, to write the next segments over them. Within these, it
+keeps as many as the last release freed: one to four under load, more where sessions hold much state."""
 
 
 class Log:
@@ -151,9 +151,9 @@ class Log:
         self.shortage = shortage
 
     def release(self, position: int) -> None:
-        """Take the segments that lie wholly below `position` out of the log.
+        """Remove the segments that lie wholly below `position` from the log.
 
-        Until the next release the log will grow by about as much, so it keeps as many files for that."""
+        Keep as many of their files as this release frees: the log grows by about as much until the next release."""
         below = sum(segment.end <= position for segment in self._segments[:-1])
         kept = min(max(below, RELEASED_MIN), RELEASED_MAX)
         while len(self._released) > kept:

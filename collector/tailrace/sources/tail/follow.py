@@ -283,7 +283,7 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
-        """Compare the file with what was read of it. `found` is the size that the look found. Raise OSError."""
+        """Compare the file with the bytes that were read from it. `found` is its size at this look. Raise OSError."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:
