@@ -77,6 +77,40 @@ async def test_sources_end_first_and_then_all_is_synced_decoded_committed_and_sa
     assert seqs(tmp_path) == [0, 1]
 
 
+async def test_a_long_log_is_left_out_once_the_table_has_its_rows(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    with opened(configuration(tmp_path)) as life:
+        daemon, order = life.daemon, Order(monkeypatch)
+        daemon.loops.log_at_rest = 100
+        async with running(life):
+            await life.committed()
+            for number in range(10):
+                await life.send(heph_event(1, number))
+            await life.committed()
+            assert daemon.spool.begin == 0
+            for call in ("append", "seal", "release"):
+                order.watch(daemon.spool, call, lambda kind="", *_: getattr(kind, "name", None))
+            order.watch(daemon.disk.table, "land")
+            order.watch(daemon.disk.checkpoints, "save")
+        done = [what for what in order.done if what != "TICK"]
+        stop = done.index("STOP")
+        assert done[stop - 1 :] == [
+            "seal", "STOP", "land", "save", "STOP", "land", "save", "release",
+        ]  # fmt: skip
+        checkpoints, end = daemon.disk.checkpoints, daemon.spool.end
+        newest = checkpoints.newest(end)
+        older = checkpoints.newest(newest.position - 1)
+        assert 0 < daemon.spool.begin <= older.position < newest.position == end
+        assert daemon.spool.held < 200
+    assert seqs(tmp_path) == list(range(10))
+    with opened(configuration(tmp_path)) as life:
+        async with running(life):
+            await life.committed()
+            await life.send(heph_event(1, 11))
+    assert seqs(tmp_path) == [*range(10), 11]
+
+
 async def test_a_table_that_does_not_take_it_leaves_the_rest_to_the_next_start(
     autojump_clock, calls, tmp_path, monkeypatch, caplog
 ):

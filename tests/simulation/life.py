@@ -14,7 +14,7 @@ from tailrace.config.schema import Config, LedgerConfig, TailConfig, TcpConfig, 
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops.loops import Chance, Loops, Opened
-from tailrace.daemon.loops.steps import Steps, Wait
+from tailrace.daemon.loops.steps import Steps, Wait, Work
 from tailrace.daemon.replay import restored
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
@@ -180,6 +180,7 @@ class Life:
             opened, voices, self._current, clock, health=self.health, figures=Figures(),
             cut=self._cut, chance=Chance(random.randbytes, random.random),
         )  # fmt: skip
+        self.loops.log_at_rest = 2**12  # scenarios are short
         committing = self.loops.committing
         wake = committing._taken
         committing._taken = lambda: (wake(), self._taken())[0]
@@ -471,5 +472,6 @@ class Life:
         self._deafen()
         complete = yield from self.loops.finish(last=True)
         assert complete, "a stop left something in the spool"
+        yield Work(self.loops.spool.close)
         self._driver.dead = True
         self._ended(None)

@@ -67,6 +67,12 @@ class FailingDisk:
         return wrapped
 
 
+def kill(spool: Spool) -> None:
+    """Close the files as the end of the process would, and give nothing back."""
+    spool._log.close(failed=True)
+    spool._closed = True
+
+
 @pytest.fixture
 def clock() -> StoppedClock:
     return StoppedClock()

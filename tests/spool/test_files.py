@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.files import SystemFiles
+from tests.spool.conftest import kill
 
 SIZE = 2**20
 writes = st.tuples(st.integers(0, SIZE), st.binary(min_size=1, max_size=9000))
@@ -40,7 +41,7 @@ def test_a_spool_reads_of_its_segment_what_was_written(open_spool, monkeypatch):
     spool = open_spool(**sizes)
     spool.append(EntryKind.DATA, 1, b"x" * 100)
     spool.sync()
-    spool.close()
+    kill(spool)
     read = []
 
     def count(*arguments):

@@ -11,10 +11,12 @@ import pytest
 
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.log import RELEASED_MAX, RELEASED_MIN
+from tailrace.spool.log import RELEASED_MAX, RELEASED_MIN, ROOM_MIN
 from tailrace.spool.recent import Recent
+from tailrace.spool.segment import HEADER_SIZE
 from tailrace.spool.spool import Spool
 from tailrace.spool.writer import SegmentWriter
+from tests.spool.conftest import kill
 
 DATA = EntryKind.DATA
 
@@ -282,6 +284,64 @@ def test_the_size_is_what_the_files_take(open_spool):
         spool.sync()
         files = spool.directory.glob("*.segment")
         assert spool.size == sum(file.stat().st_size for file in files)
+
+
+def test_a_closed_spool_takes_no_more_than_its_entries(open_spool):
+    spool = open_spool()
+    for _ in range(12):
+        spool.append(DATA, 1, bytes(1500))
+        spool.sync()
+    spool.release(spool.durable)
+    assert list(spool.directory.glob("released-*"))
+    held = spool.durable - spool.begin
+    spool.close()
+    [segment] = spool.directory.glob("*.segment")
+    assert segment.stat().st_size == HEADER_SIZE + held
+    assert payloads(open_spool()) == [bytes(1500)] * 2
+
+
+def test_what_a_killed_process_preallocated_is_given_back_by_the_next_close(open_spool):
+    spool = open_spool()
+    spool.append(DATA, 1, b"acknowledged")
+    spool.sync()
+    kill(spool)
+    assert len(list(spool.directory.glob("*.segment"))) == 2
+    spool = reopened(open_spool(), open_spool)
+    spool.close()
+    [segment] = spool.directory.glob("*.segment")
+    assert segment.stat().st_size == HEADER_SIZE + spool.durable
+
+
+def test_a_close_leaves_a_disk_alone_that_has_failed(open_spool, disk):
+    """The kernel may have dropped what it called written, and only recovery knows what to do."""
+    spool = open_spool()
+    spool.append(DATA, 1, b"x")
+    with disk.failing(disk.SYNCS, OSError(errno.EIO, "Input/output error"), after=0):
+        with pytest.raises(SyncError):
+            spool.sync()
+        left = sorted((path, path.stat().st_size) for path in spool.directory.iterdir())
+        spool.close()
+    assert sorted((path, path.stat().st_size) for path in spool.directory.iterdir()) == left
+
+
+def test_room_is_preallocated_as_the_log_grows(open_spool):
+    """Twice what is used, up to a whole segment; then the next one, too."""
+    whole = 4 * ROOM_MIN
+    spool = open_spool(segment_size=whole, max_size=16 * whole)
+    assert spool.size == ROOM_MIN
+    sizes = {}
+    while spool.end < whole + ROOM_MIN:
+        spool.append(DATA, 1, bytes(2**19))
+        spool.sync()
+        files = [path.stat().st_size for path in sorted(spool.directory.glob("*.segment"))]
+        assert spool.size == sum(files)
+        sizes.setdefault(tuple(files), spool.end)
+    one, other = sorted(spool.directory.glob("0*.segment"))
+    sealed = one.stat().st_size
+    assert list(sizes) == [(ROOM_MIN,), (2 * ROOM_MIN,), (whole, whole), (sealed, whole, whole)]
+    for (room, *_), end in list(sizes.items())[1:3]:
+        assert end <= room // 2 + 2**20
+    assert other.stat().st_size == whole
 
 
 def test_it_is_full_until_enough_is_released(open_spool):

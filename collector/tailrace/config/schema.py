@@ -55,7 +55,7 @@ class SpoolConfig(Section, frozen=True):
     sync_interval: Duration = Duration(0.05)
     """Received bytes are on disk after at most this long. They are decoded only then."""
     segment_size: Size = Size(64 * MIB)
-    """Size of one preallocated segment file; an eighth of `max_size` at most."""
+    """Size of a segment file of the log, to which its preallocated room grows; an eighth of `max_size` at most."""
     max_size: Size = Size(8 * GIB)
     """The spool takes at most about this much disk. Before it takes more, sources wait: TCP peers block, and datagrams queue in the kernel."""
     checkpoint_interval: Duration = Duration(30)

@@ -1,7 +1,7 @@
 """The log on disk: a chain of segments. Nothing is buffered here.
 
 Each segment ends where the next one begins. One thread at a time may change the log (`write`,
-`prepare`, `release`, `close`). Any thread may read, because the list of segments is replaced and
+`prepare`, `seal`, `release`, `close`). Any thread may read, because the list of segments is replaced and
 never changed.
 
 Invariant: when a segment has its name, all segments before it are on disk. `recovery` relies on it.
@@ -15,13 +15,17 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
-from tailrace.errors import FullError, StoreError
+from tailrace.errors import FullError, StoreError, SyncError
 from tailrace.spool.directory import load
 from tailrace.spool.disk import Disk
 from tailrace.spool.entry import Entry
 from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import HEADER_SIZE, Header, Segment, released_name
 from tailrace.spool.writer import SPARE_NAME, SegmentWriter, Spare
+
+ROOM_MIN = 4 * 2**20
+"""Room that the first segment begins with. It doubles when half of it is used, up to a whole segment: a log of a few entries
+takes little disk, and a long one is preallocated as far ahead as ever."""
 
 RELEASED_MIN, RELEASED_MAX = 4, 16
 """Bounds of how many files of released segments the log keeps, to write the next segments over them. Within these, it
@@ -67,7 +71,7 @@ class Log:
             lock_fd = disk.lock(directory)
             undo.callback(disk.files.close, lock_fd)
             try:
-                segments = load(directory, segment_size, disk)
+                segments = load(directory, min(ROOM_MIN, segment_size), disk)
                 recovery = survey(segments[-1])
             except OSError as error:
                 raise StoreError(f"{directory}: cannot be read: {error}") from error
@@ -87,11 +91,24 @@ class Log:
             undo.pop_all()
         return log
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
+        """Close the files. Unless the disk `failed`, give back the room that was preallocated."""
+        if not failed:
+            with contextlib.suppress(FullError, SyncError):  # the next close gives it back
+                self._give_back()
         self._writer.close()
         if self._spare is not None:
             self._spare.close()
         self._disk.files.close(self._lock_fd)
+
+    def _give_back(self) -> None:
+        """Leave nothing but the log: what a power cut undoes of that, is given back after the next start."""
+        self._writer.cut()
+        if self._spare is not None:
+            self._disk.unlink(self._spare.path)
+        for segment in self._released:
+            self._disk.unlink(self._released_path(segment))
+        self._disk.sync_directory(self.directory)
 
     @property
     def begin(self) -> int:
@@ -143,12 +160,18 @@ class Log:
         """Preallocate room for the next entries, or set `shortage` to the reason why that failed."""
         shortage = None
         try:
-            self._writer.extend(self.segment_size)
-            if self._spare is None:
-                self._spare = self._next()
+            self._writer.extend(self._wanted())
+            if self._spare is None and self._writer.segment.size >= self.segment_size:
+                self._spare = self._next(self.segment_size)
         except FullError as error:
             shortage = str(error)
         self.shortage = shortage
+
+    def seal(self, time_ns: int) -> None:
+        """Let the next entry begin a segment, so that all before it can be released. Raise FullError."""
+        newest = self._writer.segment
+        if newest.end > newest.first:
+            self._rotate(time_ns)
 
     def release(self, position: int) -> None:
         """Remove the segments that lie wholly below `position` from the log.
@@ -208,17 +231,24 @@ class Log:
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _rotate(self, time_ns: int) -> None:
-        self._spare = self._spare or self._next()
+        self._spare = self._spare or self._next(min(ROOM_MIN, self.segment_size))
         writer = self._spare.become(Header(self.identity, self.durable, time_ns))
         sealed, self._writer, self._spare = self._writer, writer, None
         self._segments = [*self._segments, writer.segment]
         sealed.seal()
 
-    def _next(self) -> Spare:
+    def _wanted(self) -> int:
+        """Return how much room the newest segment should have."""
+        newest, room = self._writer.segment, ROOM_MIN
+        while room < min(2 * newest.offset(newest.end), self.segment_size):
+            room *= 2
+        return min(room, self.segment_size)
+
+    def _next(self, size: int) -> Spare:
         """Preallocate the next segment's file. Raise FullError."""
         spare = self.directory / SPARE_NAME
         path = self._released_path(self._released.pop()) if self._released else spare
-        return Spare.prepare(path, self.segment_size, self._disk)
+        return Spare.prepare(path, size, self._disk)
 
     def _released_path(self, segment: Segment) -> Path:
         return self.directory / released_name(segment.first)

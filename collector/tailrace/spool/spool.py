@@ -77,12 +77,13 @@ class Spool:
         return cls(Log.open(directory, segment_size, disk), config, clock)
 
     def close(self) -> None:
-        """Close the files; entries that were not synced are lost."""
+        """Close the files, and give back preallocated room; entries that were not synced are lost."""
         with self._disk_lock:
             if not self._closed:
                 self._closed = True
+                failed = self._refusal is not None
                 self._refusal = StoreError(f"{self.directory}: the spool is closed")
-                self._log.close()
+                self._log.close(failed=failed)
 
     @property
     def directory(self) -> Path:
@@ -186,6 +187,11 @@ class Spool:
                 del self._unsynced[:count]
             self._log.prepare()
             return self.durable
+
+    def seal(self) -> None:
+        """Let the next entry begin a segment, so that all before it can be released. Raise FullError or SyncError."""
+        with self._disk_lock, self._refusing_after_sync_error():
+            self._log.seal(self.timeline.now())
 
     def release(self, position: int) -> None:
         """Take the segments that lie wholly below `position` out of the log, but never the newest one."""

@@ -34,13 +34,14 @@ class Spare(NamedTuple):
 
     @classmethod
     def prepare(cls, path: Path, size: int, disk: Disk) -> Self:
-        """Preallocate a file, which keeps what it has.
+        """Preallocate a file up to `size`. It keeps what it has, and is larger if it was.
 
         Raise FullError, leaving nothing behind, when the disk has no room for it.
         """
         fd = disk.create(path, empty=False)
         try:
             disk.preallocate(fd, size, path)
+            size = disk.files.size(fd)
         except BaseException:
             disk.files.close(fd)
             with contextlib.suppress(OSError):
@@ -117,10 +118,18 @@ class SegmentWriter:
 
     def seal(self) -> None:
         """Close the segment and give back the room behind its last entry; the next one must be in place."""
+        self._truncate()
+        self.close()
+
+    def cut(self) -> None:
+        """Give back the room behind the last entry, durably."""
+        self._truncate()
+        self._disk.sync_file(self._fd, self.segment.path)
+
+    def _truncate(self) -> None:
         segment = self.segment
         self._disk.truncate(self._fd, segment.offset(segment.end), segment.path)
         segment.size = segment.offset(segment.end)
-        self.close()
 
     def close(self) -> None:
         self._disk.files.close(self._fd)

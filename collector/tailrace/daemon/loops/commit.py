@@ -185,11 +185,11 @@ class Committing:
             yield from self._land(self._prepared.pop())
             self._free.set()
 
-    def last(self) -> Steps[None]:
+    def settled(self, *, last: bool = False) -> Steps[None]:
         """Return once `run` and `land`, which must be running, have committed what is left, or the position alone, and saved
-        a checkpoint. No later relief is taken."""
+        a checkpoint. After the `last` call, no relief is taken."""
         self.relieve()
-        self._ending = True
+        self._ending = last
         while self._relief or not self.idle.is_set:
             yield Wait(flag=self._relieved if self._relief else self.idle)
 

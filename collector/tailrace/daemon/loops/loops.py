@@ -11,6 +11,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Syncing
 from tailrace.daemon.replay import look_ahead
 from tailrace.daemon.timekeeping import Timekeeping
+from tailrace.errors import FullError
 from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest, Rejected
@@ -92,6 +94,8 @@ class Loops:
         chance: Chance = Chance(),  # noqa: B008 - cannot be changed
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
+        self.log_at_rest = 2**19
+        """Bytes of the log that a stop leaves at most, besides what unfinished records need: the table has its rows."""
         self.left = 0
         """Position up to which earlier lives left the log."""
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
@@ -168,8 +172,8 @@ class Loops:
         """Commit everything received, within STOP_SECONDS. Return whether all of it is in the table.
 
         With `last`, no producer outlives the collector."""
-        self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
-        steps = self._finish() if decodes else self.syncing.once()
+        stop = partial(self.spool.append, EntryKind.STOP, 0, LAST if last else b"")
+        steps = self._finish(stop) if decodes else self._synced_stop(stop)
         in_time = yield from within(self._clock, STOP_SECONDS, steps)
         if not in_time:
             logger.error("the table did not take all in time: the rest stays in the spool")
@@ -177,10 +181,23 @@ class Loops:
             logger.warning("nothing was decoded: what was received stays in the spool")
         return in_time and decodes
 
-    def _finish(self) -> Steps[None]:
-        yield from self.syncing.once()
+    def _finish(self, stop: Callable[[], object]) -> Steps[None]:
+        """Decode and commit everything. A long log ends with two stops in a segment of their own, each with a checkpoint:
+        nothing before them is needed then."""
+        if self.spool.held > self.log_at_rest:
+            yield from self.syncing.once()
+            with suppress(FullError):  # the log stays as long as it is
+                yield Work(self.spool.seal)
+            yield from self._synced_stop(stop)
+            yield from self.decoding.caught_up()
+            yield from self.committing.settled()
+        yield from self._synced_stop(stop)
         yield from self.decoding.caught_up()
-        yield from self.committing.last()
+        yield from self.committing.settled(last=True)
+
+    def _synced_stop(self, stop: Callable[[], object]) -> Steps[None]:
+        stop()
+        yield from self.syncing.once()
 
     def _replayed(self) -> None:
         if lacking := self.ingest.tell_lacking():
