@@ -19,7 +19,7 @@ import pytest
 
 from clients.python.tests.collectors import Answering, Authority, TcpCollector, until
 from clients.python.tests.reader import events
-from tailrace_client import Credentials, Emitter, JetsWriter, _connecting, _contact, _tls
+from tailrace_client import Credentials, Emitter, JetsWriter, _contact, _descriptors, _tls
 from tailrace_client._transport import parse
 
 TOKEN = "a-token-of-this-test"  # noqa: S105 - it opens nothing
@@ -243,7 +243,7 @@ def test_a_key_with_a_passphrase_asks_nobody(emitters, authority, tmp_path):
 def test_a_handshake_that_stalls_keeps_nobody_waiting_and_is_tried_again(
     emitters, authority, monkeypatch
 ):
-    monkeypatch.setattr(_connecting, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(_descriptors, "CONNECT_SECONDS", 0.3)
     with TcpCollector() as collector:
         emitter = emitters(
             collector.address.replace("tcp", "tls"), tls_authority=str(authority.file)

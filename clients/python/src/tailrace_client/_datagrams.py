@@ -6,7 +6,7 @@ import errno
 import socket
 from collections.abc import Sequence
 
-from tailrace_client import _connecting
+from tailrace_client._descriptors import SocketTransport, addresses, connect
 
 DATAGRAM_BYTES = 1432
 """Bytes of a datagram to another host: what an Ethernet frame carries over IPv6, less 20 bytes for a
@@ -19,30 +19,23 @@ _DATAGRAM_MAX = 65_507  # over IPv4
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
-class Udp:
+class Udp(SocketTransport):
     """A UDP socket. `send` takes nothing while the send buffer is full. It does not notice datagrams
     that the network or the peer's kernel drops."""
 
     packet_max = _DATAGRAM_MAX
     datagrams = True
-    prompt = True
-    answers = True
-    refusal = ""
 
     def __init__(self, host: bytes, port: int) -> None:
+        super().__init__()
         self._host, self._port = host, port
-        self._socket: socket.socket | None = None
         self.chunk_bytes = LOCAL_DATAGRAM_BYTES if _is_this_host(host) else DATAGRAM_BYTES
 
-    @property
-    def is_open(self) -> bool:
-        return self._socket is not None
-
     def open(self) -> None:
-        self._socket = _connecting.connect(self._host, self._port, socket.SOCK_DGRAM)
+        self._kept = connect(addresses(self._host, self._port, socket.SOCK_DGRAM))
 
     def send(self, pieces: Sequence[bytes], /) -> int:
-        connection = self._socket
+        connection = self._own()
         if connection is None or not pieces:
             return 0
         try:
@@ -55,23 +48,16 @@ class Udp:
             raise
 
     def receive(self) -> bytes:
-        if self._socket is None:
+        connection = self._own()
+        if connection is None:
             return b""
         try:
-            return self._socket.recv(65_536)
+            return connection.recv(65_536)
         except BlockingIOError:
             return b""
 
-    def wait(self, seconds: float, /, *, to_send: bool) -> None:
-        _connecting.wait(self._socket, seconds, to_send=to_send)
-
     def finish(self, seconds: float, /) -> None:  # noqa: ARG002 - datagrams have no end
         self.close()
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
     def forked(self) -> Udp:
         self.close()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Sequence
 
+from tailrace_client._descriptors import Mark, TakenError, above_standard
 from tailrace_client._streams import STREAM_CHUNK_BYTES, STREAM_PACKET_MAX
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN}
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+"""Without blocking, a pipe that nobody reads is an error, and a full pipe has no room."""
 
 
 class File:
@@ -27,25 +31,22 @@ class File:
         self._path = path
         self._append = append
         self._fresh = True
-        self._descriptor = -1
+        self._mark: Mark | None = None
 
     @property
     def is_open(self) -> bool:
-        return self._descriptor >= 0
+        return self._mark is not None
 
     def open(self) -> None:
-        # Without blocking, a pipe that nobody reads is an error, and a full pipe has no room.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-        if self._fresh and not self._append:
-            flags |= os.O_TRUNC
-        self._descriptor = os.open(self._path, flags, 0o666)
+        emptied = os.O_TRUNC if self._fresh and not self._append else 0
+        self._mark = self._opened(os.O_CREAT | emptied)
         self._fresh = False
 
     def send(self, pieces: Sequence[bytes], /) -> int:
         if not pieces:
             return 0
         try:
-            return os.writev(self._descriptor, pieces)
+            return os.writev(self._own(), pieces)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 return 0
@@ -62,10 +63,24 @@ class File:
         self.close()
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._mark is not None and self._mark.holds():
+            os.close(self._mark.number)
+        self._mark = None
 
     def forked(self) -> File:
         self.close()
         return File(f"{self._path}.{os.getpid()}", append=self._append)
+
+    def _opened(self, more: int) -> Mark:
+        return Mark.of(above_standard(os.open(self._path, _FLAGS | more, 0o666)))
+
+    def _own(self) -> int:
+        """Return the file's descriptor, for one use. If the program has closed it, go on at the end of the
+        same file; raise TakenError if another one is there now, or a pipe."""
+        mark = self._mark
+        if mark is None or not mark.holds():
+            again = self._mark = self._opened(0)
+            if mark is None or again.found != mark.found or not stat.S_ISREG(again.found.kind):
+                raise TakenError
+            return again.number
+        return mark.number

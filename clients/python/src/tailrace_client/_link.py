@@ -26,6 +26,7 @@ from tailrace_client._asking import Asking
 from tailrace_client._backoff import Backoff
 from tailrace_client._chunk import Recorder
 from tailrace_client._contact import ANSWER_SECONDS, Contact
+from tailrace_client._descriptors import TakenError
 from tailrace_client._discards import Discards
 from tailrace_client._farewell import Farewell
 from tailrace_client._fate import Fate
@@ -294,7 +295,8 @@ class Link:
         """Close a connection that is of no use any more, and plan the next attempt."""
         contact = self._contact
         if error is not None:
-            contact.note(error, "" if contact.is_established(now) else self.transport.refusal)
+            refused = not (contact.is_established(now) or isinstance(error, TakenError))
+            contact.note(error, self.transport.refusal if refused else "")
         self._greeted = False
         self._farewell.broken()
         self.transport.close()

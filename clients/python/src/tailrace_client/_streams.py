@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tailrace_client import _connecting
 from tailrace_client._credentials import Credentials
+from tailrace_client._descriptors import Kept, SocketTransport, TakenError, addresses, connect
 
 STREAM_PACKET_MAX = 2**20
 """The longest packet that a collector takes by default."""
@@ -18,24 +18,14 @@ STREAM_PACKET_MAX = 2**20
 STREAM_CHUNK_BYTES = 64 * 1024
 
 
-class _Connection:
+class _Connection(SocketTransport):
     packet_max = STREAM_PACKET_MAX
     chunk_bytes = STREAM_CHUNK_BYTES
     datagrams = False
-    prompt = True
-    answers = True
-    refusal = ""
     _no_room: tuple[type[OSError], ...] = (BlockingIOError,)
 
-    def __init__(self) -> None:
-        self._socket: socket.socket | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self._socket is not None
-
     def send(self, pieces: Sequence[bytes], /) -> int:
-        connection = self._socket
+        connection = self._own()
         if connection is None or not pieces:
             return 0
         try:
@@ -54,7 +44,7 @@ class _Connection:
         return error
 
     def receive(self) -> bytes:
-        connection = self._socket
+        connection = self._own()
         if connection is None:
             return b""
         try:
@@ -69,25 +59,17 @@ class _Connection:
             raise ConnectionResetError(errno.ECONNRESET, "the collector closed the connection")
         return data
 
-    def wait(self, seconds: float, /, *, to_send: bool) -> None:
-        _connecting.wait(self._socket, seconds, to_send=to_send)
-
     def finish(self, seconds: float, /) -> None:
         # If we closed with an answer unread, the kernel would reset the connection, and the peer
         # would lose what it has not read yet.
         deadline = time.monotonic() + seconds
         with suppress(OSError):
-            if self._socket is not None:
-                self._socket.shutdown(socket.SHUT_WR)
+            if connection := self._own():
+                connection.shutdown(socket.SHUT_WR)
             while self.is_open and time.monotonic() < deadline:
                 if not self.receive():
                     self.wait(deadline - time.monotonic(), to_send=False)
         self.close()
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
 
 class Tcp(_Connection):
@@ -106,23 +88,25 @@ class Tcp(_Connection):
             first = self._credentials.first_line()
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error)) from None
-        connection = _connecting.connect(self._host, self._port, socket.SOCK_STREAM)
-        # The sender gathers packets itself, so the kernel need not wait for more.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        kept = connect(addresses(self._host, self._port, socket.SOCK_STREAM))
         try:
-            connection = self._secured(connection)
-            self._show(connection, first)
+            # The sender gathers packets itself, so the kernel need not wait for more.
+            kept.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            kept = self._secured(kept)
+            if not kept.mark.holds():
+                raise TakenError
+            self._show(kept.socket, first)
         except OSError:
-            connection.close()
+            kept.close()
             raise
-        self._socket = connection
+        self._kept = kept
 
     def _show(self, connection: socket.socket, first: bytes) -> None:
         connection.sendall(first)  # there is room for it in a new connection
 
-    def _secured(self, connection: socket.socket) -> socket.socket:
+    def _secured(self, kept: Kept) -> Kept:
         """Return the connection to send on: this one, or one that protects it."""
-        return connection
+        return kept
 
     def forked(self) -> Tcp:
         self.close()
@@ -140,15 +124,7 @@ class Unix(_Connection):
         self._path = os.fsencode(path)
 
     def open(self) -> None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(_connecting.CONNECT_SECONDS)
-            connection.connect(self._path)
-        except OSError:
-            connection.close()
-            raise
-        connection.settimeout(0)
-        self._socket = connection
+        self._kept = connect([(socket.AF_UNIX, socket.SOCK_STREAM, 0, self._path)])
 
     def forked(self) -> Unix:
         self.close()

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tailrace_client import _connecting
+from tailrace_client import _descriptors
 from tailrace_client._credentials import Credentials
+from tailrace_client._descriptors import Kept, TakenError, wait
 from tailrace_client._streams import STREAM_CHUNK_BYTES, Tcp
 
 _FORK_SECONDS = 0.5
@@ -57,27 +58,27 @@ class Tls(Tcp):
         self._has_more = False
         """Whether bytes have come that polling the socket does not show any more."""
 
-    def _secured(self, connection: socket.socket) -> socket.socket:
+    def _secured(self, kept: Kept) -> Kept:
         with _Inside(wait=True):
             context = _context(self._credentials)
             # The name is bytes: a str would import a codec, see `_transport.parse`.
-            secured = context.wrap_socket(
-                connection, server_hostname=self._host, do_handshake_on_connect=False
+            connection = context.wrap_socket(
+                kept.socket, server_hostname=self._host, do_handshake_on_connect=False
             )
+        secured = kept._replace(socket=connection)
+        deadline = time.monotonic() + _descriptors.CONNECT_SECONDS
         try:
-            self._shake_hands(secured)
+            while not self._go_on(connection):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(errno.ETIMEDOUT, "the collector does not answer in TLS")
+                wait(connection, left, to_send=False)  # there is always room for our part
+                if not kept.mark.holds():
+                    raise TakenError
         except OSError:
             secured.close()
             raise
         return secured
-
-    def _shake_hands(self, connection: ssl.SSLSocket) -> None:
-        deadline = time.monotonic() + _connecting.CONNECT_SECONDS
-        while not self._go_on(connection):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(errno.ETIMEDOUT, "the collector does not answer in TLS")
-            _connecting.wait(connection, left, to_send=False)  # there is always room for our part
 
     def _go_on(self, connection: ssl.SSLSocket) -> bool:
         """Continue the handshake with the bytes that have come. Return whether it is complete."""
@@ -111,7 +112,7 @@ class Tls(Tcp):
             raise
 
     def receive(self) -> bytes:
-        connection = self._socket
+        connection = self._kept and self._kept.socket
         try:
             with _Inside():
                 data = super().receive()
@@ -124,9 +125,9 @@ class Tls(Tcp):
         super().wait(0 if self._has_more else seconds, to_send=to_send)
 
     def finish(self, seconds: float, /) -> None:
-        if isinstance(self._socket, ssl.SSLSocket):
-            with suppress(OSError, ValueError), _Inside(wait=True):
-                self._socket.unwrap()  # says our end; `super` waits for the peer's
+        with suppress(OSError, ValueError), _Inside(wait=True):
+            if isinstance(connection := self._own(), ssl.SSLSocket):
+                connection.unwrap()  # says our end; `super` waits for the peer's
         super().finish(seconds)
 
     def _worded(self, error: OSError) -> OSError:
