@@ -8,7 +8,8 @@ import socket
 
 import pytest
 
-from clients.python.tests.collectors import TcpCollector, UdpCollector, until
+from clients.python.tests.collectors import Answering, TcpCollector, UdpCollector, until
+from tailrace_client import Emitter
 from tailrace_client._datagrams import DATAGRAM_BYTES, LOCAL_DATAGRAM_BYTES, Udp
 from tailrace_client._file import File
 from tailrace_client._streams import Tcp, Unix
@@ -242,3 +243,79 @@ def test_a_forked_childs_transport_is_another_and_closes_its_parents(tmp_path):
     file.open()
     file.close()
     assert [path.name for path in tmp_path.iterdir()] == [f"trace.{os.getpid()}"]
+
+
+@pytest.fixture
+def two_families(monkeypatch):
+    """Every host has ::1 and then 127.0.0.1, as `localhost` where IPv6 comes first."""
+    resolve = socket.getaddrinfo
+
+    def both(_, port, **options):
+        return [*resolve("::1", port, **options), *resolve("127.0.0.1", port, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+
+
+@pytest.mark.parametrize(
+    ("family", "host"), [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")]
+)
+def test_datagrams_go_to_the_address_of_a_host_at_which_somebody_listens(
+    two_families, family, host
+):
+    with socket.socket(family, socket.SOCK_DGRAM) as collector:
+        collector.bind((host, 0))
+        collector.settimeout(20)
+        transport = parse(f"udp://localhost:{collector.getsockname()[1]}")
+        transport.open()
+        assert transport.send([b"first ", b"datagram"]) == 14
+        assert collector.recv(99) == b"first datagram"
+        transport.close()
+
+
+def test_where_nobody_listens_at_any_address_a_datagram_is_refused(two_families):
+    with UdpCollector() as closed:
+        port = closed.socket.getsockname()[1]
+    transport = parse(f"udp://localhost:{port}")
+    transport.open()
+    with pytest.raises(ConnectionRefusedError):
+        transport.send([b"x"])
+    assert transport.is_open
+    with UdpCollector(port) as collector:
+        assert transport.send([b"y"]) == 1
+        assert collector.receive() == b"y"
+    transport.close()
+
+
+@pytest.mark.parametrize("acknowledge", [True, False])
+def test_no_event_to_a_host_of_two_families_is_lost(two_families, acknowledge):
+    with Answering("udp") as collector:
+        collector.mute = not acknowledge
+        emitter = Emitter(f"udp://localhost:{collector.place[1]}", acknowledge=acknowledge)
+        for _ in range(10):
+            for _ in range(300):
+                emitter.event("x")
+            assert emitter.flush(20)
+        assert emitter.close(20)
+        until(lambda: collector.only.goodbyes)
+        until(lambda: len(collector.only.stored[1]) == 3000)
+    assert emitter.discarded["lost"] == 0
+
+
+def test_a_collector_that_has_answered_is_waited_for_at_its_address(two_families):
+    """Its next life may find a question there, and at the host's other address nobody listens."""
+    collector = Answering("udp").start()
+    emitter = Emitter(f"udp://localhost:{collector.place[1]}")
+    try:
+        emitter.event("x")
+        assert emitter.flush(20)
+        collector.kill()
+        emitter.event("x")
+        assert not emitter.flush(0.3)
+        collector.start()
+        emitter.event("x")
+        assert emitter.flush(20)
+        assert emitter.close(20)
+        assert collector.only.stored[1] == {0, 1, 2}
+    finally:
+        collector.kill()
+        emitter.close(0)
