@@ -66,7 +66,7 @@ def test_a_documents_names_are_rows_where_the_stream_stands(log):
     log.data(session, b"e two\n")
     ingest, rows = run(log.entries)
     assert [(row["name"], row["offset"]) for row in of(rows, "name")] == [("four", 6), ("five", 6)]
-    assert ingest.files("s")[session].documents == {"names": crc32(b"4 four\n5 five\n")}
+    assert ingest.files([session])[session].documents == {"names": crc32(b"4 four\n5 five\n")}
     assert_conserved(ingest)
 
 
@@ -80,7 +80,7 @@ def test_a_long_document_goes_on_over_entries_and_a_checkpoint(log):
     assert not of(rows, "name")
     ingest, rows = run(log.entries[2:], Ingest.restore(first.snapshot()))
     assert names(rows, "name") == [f"name{n}" for n in range(150_000)]
-    assert ingest.files("s")[session].documents == {"names": crc32(content)}
+    assert ingest.files([session])[session].documents == {"names": crc32(content)}
 
 
 def test_documents_of_a_format_without_any_are_passed_over(log):
@@ -113,7 +113,7 @@ def test_how_far_a_file_is_read_is_known_to_the_byte(log):
         log.data(session, content[at : at + 33])
     ingest, _ = run(log.entries)
     ingest = Ingest.restore(ingest.snapshot())
-    file = ingest.files("s")[session]
+    file = ingest.files([session])[session]
     assert (file.offset, file.head, file.last) == (len(content), content[:HEAD], content[-LAST:])
 
 
@@ -130,7 +130,7 @@ def test_a_hole_moves_the_offsets_of_what_follows(log):
         {"count": 0, "bytes": 4096, "detail": "hole"},
     )
     assert bad["offset"] == 6 + 4096 + 6
-    assert ingest.files("s")[session].offset == 6 + 4096 + 10
+    assert ingest.files([session])[session].offset == 6 + 4096 + 10
     assert ingest.tally("s").unknown_gaps == 1
     assert_conserved(ingest)
 
@@ -148,7 +148,7 @@ def test_bytes_that_cannot_be_inflated_are_kept(log):
     about = {"count": 0, "bytes": 5, "detail": "bad_member", "quarantine": 0}
     assert json.loads(text) == about
     assert ingest.tally("s").malformed_records == {"bad_member": 1}
-    assert ingest.files("s")[session].offset == 6
+    assert ingest.files([session])[session].offset == 6
     assert_conserved(ingest)
 
 
@@ -172,7 +172,7 @@ def test_a_file_that_moves_says_where_to(log):
     ingest, rows = run(log.entries)
     assert names(rows, "session") == ["open", "moved"]
     assert attributes(rows[-1]) == {"peer": "/runs/a.gz"}
-    assert ingest.files("s")[session].facts == facts
+    assert ingest.files([session])[session].facts == facts
 
 
 @pytest.mark.parametrize("cut", [50_000, 10**6])
@@ -231,7 +231,7 @@ def test_that_a_file_rests_is_known_after_a_restart(log):
     log.file(session, RESTS)
     first, _ = run(log.entries)
     again = Ingest.restore(first.snapshot())
-    assert again.files("s")[session].facts.rest == RESTS.rest
+    assert again.files([session])[session].facts.rest == RESTS.rest
     log.data(session, b"{}\n")
     _, rows = run(log.entries[-1:], again)
     assert [about["rest"] for about in _rests(rows)] == [""]
@@ -270,6 +270,29 @@ def test_a_stop_tells_once_of_streams_that_have_ended_and_of_no_others(log):
     assert [row["session"] for row in told] == [f"session{done}"]
     about = {"rest": "ended", "since": log.now, "lacks": "", "ends": "a/1/2"}
     assert attributes(told[0]) == about
+
+
+def test_of_a_file_that_no_source_follows_only_a_stated_end_is_known(log):
+    """JETS says its end in a footer, a client in its goodbye; any other file may have grown."""
+    footer = b'{"type":"footer","record_count":0,"event_count":0,"annotation_count":0}\n'
+    whole, open_ = log.open_file("jets", "/runs/a.jets"), log.open_file("jets", "/runs/b.jets")
+    log.data(whole, b"{}\n" + footer)
+    log.data(open_, b"{}\n")
+    for _ in range(2):  # the next life of the daemon says so, too
+        for session in (whole, open_):
+            log.add(EntryKind.FILE, session)
+    _, rows = run(log.entries)
+    told = {r["session"]: attributes(r) for r in of(rows, "session") if r["name"] == "rest"}
+    assert {session: about["rest"] for session, about in told.items()} == {
+        f"session{whole}": "unfollowed",
+        f"session{open_}": "unfollowed",
+    }
+    assert [told[f"session{n}"].get("lacks") for n in (whole, open_)] == ["", None]
+    followed = structs.replace(RESTS, rest=None)
+    log.file(open_, followed)
+    again, rows = run(log.entries)
+    assert [attributes(r)["rest"] for r in of(rows, "session") if r["name"] == "rest"][-1] == ""
+    assert again.files([open_])[open_].facts == followed
 
 
 def test_dftracer_has_an_end_to_say_once_it_has_said_its_start(log):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tailrace.config.load import Loaded
 from tailrace.config.schema import Config, LedgerConfig, TailConfig, TcpConfig, UdpConfig
 from tailrace.daemon.current import Current
+from tailrace.daemon.file_sessions import FileSessions
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops.loops import Chance, Loops, Opened
 from tailrace.daemon.loops.steps import Steps, Wait, Work
@@ -181,6 +182,7 @@ class Life:
             cut=self._cut, chance=Chance(random.randbytes, random.random),
         )  # fmt: skip
         self.loops.log_at_rest = 2**12  # scenarios are short
+        self._file_sessions = FileSessions(self.ingest, spool, self.loops.gate)
         committing = self.loops.committing
         wake = committing._taken
         committing._taken = lambda: (wake(), self._taken())[0]
@@ -349,9 +351,10 @@ class Life:
         self.tail = Tail(self._world, files, intakes, host)
 
     def _intake_of_files(self, name: str, files: FilesAround, ahead: Ahead) -> FilesIntake:
+        earlier = {n: info for n, info in ahead.sessions.items() if info.source == name}
         intake = FilesIntake(
             name, name, self._current, spool=self.loops.spool, gate=self.loops.gate,
-            ingest=self.ingest, ahead=ahead, clock=self._clock, earlier={},
+            files=self._file_sessions, ahead=ahead, clock=self._clock, earlier=earlier,
             entropy=self._random.randbytes,
         )  # fmt: skip
         intake.noted(self._begun)
@@ -372,8 +375,8 @@ class Life:
         self._ahead = ahead or self._ahead
         intake = Intake(
             name, "jets" if name.startswith("jets") else "heph", self._current,
-            spool=self.loops.spool, gate=self.loops.gate, ingest=self.ingest, ahead=self._ahead,
-            clock=self._clock, earlier=earlier, entropy=self._random.randbytes,
+            spool=self.loops.spool, gate=self.loops.gate, files=self._file_sessions,
+            ahead=self._ahead, clock=self._clock, earlier=earlier, entropy=self._random.randbytes,
         )  # fmt: skip
         intake.noted(self._begun)
         return intake

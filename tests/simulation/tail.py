@@ -61,9 +61,16 @@ class Intake(intakes.Intake):
     def file(self, number: int, facts: FileFacts) -> None:
         super().file(number, self._named(facts))
 
-    def files(self) -> dict[int, FileState]:
+    def files(self, follows: Callable[[int, int], bool]) -> dict[int, FileState]:
+        return self._placed(super().files(follows))
+
+    def take_up(self, path: str, device: int, inode: int) -> dict[int, FileState] | None:
+        found = super().take_up(path.replace(self._root, PLACE, 1), device, inode)
+        return None if found is None else self._placed(found)
+
+    def _placed(self, files: dict[int, FileState]) -> dict[int, FileState]:
         found = {}
-        for number, state in super().files().items():
+        for number, state in files.items():
             path = state.facts.path.replace(PLACE, self._root, 1)
             found[number] = structs.replace(state, facts=structs.replace(state.facts, path=path))
         return found

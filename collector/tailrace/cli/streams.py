@@ -64,9 +64,9 @@ def command(
 
     `complete` is the share of the events known to exist that are in the table, or a dash if an unknown
     number is or may be missing. `state` is `open` while a collector receives events, `silent` when the
-    file rests, `unwatched` when its collector does not run, `ended`, or `unfinished?` when the stream
-    has not said its end and its process is gone, its file rests or its collector does not run. Times are UTC. The
-    last line also says how many events the running collector still waits for; with --json, standard error
+    file rests, `unwatched` when its collector does not run, `unfollowed` when no source follows its file any
+    more, `ended`, or `unfinished?` when the stream has not said its end and its process is gone, its file rests or
+    its collector does not run. Times are UTC. The last line also says how many events the running collector still waits for; with --json, standard error
     says it."""
     loaded = load_config(config, store)
 

@@ -11,11 +11,11 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.config.schema import MAIN, TailConfig, UdpConfig
 from tailrace.daemon.current import Current
+from tailrace.daemon.file_sessions import FileSessions, Follows
 from tailrace.daemon.gate import Gate
 from tailrace.daemon.room import RoomQueue
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.file_state import FileState
-from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
 from tailrace.spool.entry import Datagrams, EntryKind, pack_document
@@ -38,7 +38,7 @@ class SourceIntake:
         *,
         spool: Spool,
         gate: Gate,
-        ingest: Ingest,
+        files: FileSessions,
         ahead: Ahead,
         clock: Clock,
         earlier: dict[int, OpenInfo],
@@ -56,7 +56,7 @@ class SourceIntake:
         self._entropy = entropy
         self._open_now = earlier.copy()
         self._ahead = ahead
-        self._files = ingest.files(name)
+        self._files = files
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
         info = self._info(transport, peer, record_max)
@@ -121,8 +121,18 @@ class SourceIntake:
     def sessions(self) -> dict[int, OpenInfo]:
         return self._earlier
 
-    def files(self) -> dict[int, FileState]:
-        return self._files
+    def files(self, follows: Follows) -> dict[int, FileState]:
+        return self._files.begin(self._name, self._format, self._earlier, follows)
+
+    def take_up(self, path: str, device: int, inode: int) -> dict[int, FileState] | None:
+        former = self._files.take_up(self._name, path, device, inode)
+        if former is None:
+            return None
+        self._open_now.update({number: info for number, (info, _) in former.items()})
+        return {number: file for number, (_, file) in former.items()}
+
+    def let_go(self, number: int) -> None:
+        self._files.let_go(number, self._open_now.pop(number))
 
     async def room(self) -> None:
         await self._queue.wait()

@@ -1,7 +1,7 @@
 """The sources of a running daemon, by name: each is a task that starts and ends while the others go on.
 
 A source that starts goes on with the sessions that an earlier life of it has left open, in this
-daemon or in one before. A session that no source goes on with is ended.
+daemon or in one before. A session that no source goes on with is ended, unless it reads a file (`file_sessions`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tailrace.config.reload import starts_anew
 from tailrace.config.schema import Config, ConnectionConfig, SourceConfig, TailConfig
 from tailrace.daemon.configured import Configured, refused
 from tailrace.daemon.current import Current
+from tailrace.daemon.file_sessions import FileSessions
 from tailrace.daemon.gate import Gate
 from tailrace.daemon.intake import SourceIntake
 from tailrace.errors import ConfigError
@@ -71,6 +72,7 @@ class Receiving:
         self._current = current
         self._clock = clock
         self._spool, self._gate, self._ingest, self._ahead = spool, gate, ingest, ahead
+        self._files = FileSessions(ingest, spool, gate)
         self._ended = ended
         self._nursery = nursery
         self._tasks: dict[str, _Task] = {}
@@ -113,7 +115,7 @@ class Receiving:
             await self._stop(name, CHANGED if name in sources else REMOVED)
         put()
         configured.put(sources, listening)
-        self.close_orphans()
+        self.leave_orphans()
         for name, source in sources.items():
             if name in stays:
                 source.reconfigure(config.sources[name])
@@ -140,8 +142,9 @@ class Receiving:
                 if timeouts.get(name) == timeout:
                     self._configured.sources[name].cut(number, "slow")
 
-    def close_orphans(self) -> None:
-        """End the sessions whose source is gone, or has another format or transport now."""
+    def leave_orphans(self) -> None:
+        """End the sessions whose source is gone, or has another format or transport now. Sessions of files
+        wait for another source."""
         for name, sessions in self._left.items():
             config = self._current.config.sources.get(name)
             for number, info in list(sessions.items()):
@@ -149,7 +152,10 @@ class Receiving:
                     info.format,
                     info.transport,
                 ):
-                    self._gate.append(EntryKind.CLOSE, number, REMOVED.encode())
+                    if info.file:
+                        self._files.let_go(number, info)
+                    else:
+                        self._gate.append(EntryKind.CLOSE, number, REMOVED.encode())
                     del sessions[number]
 
     async def _start(self, name: str) -> None:
@@ -185,12 +191,13 @@ class Receiving:
                     await self._decoded(self._spool.end)
                 task.intake = SourceIntake(
                     name, config.format, self._current, earlier=left,
-                    spool=self._spool, gate=self._gate, ingest=self._ingest, ahead=self._ahead,
+                    spool=self._spool, gate=self._gate, files=self._files, ahead=self._ahead,
                     clock=self._clock,
                 )  # fmt: skip
                 await source.run(task.intake, task_status=task_status)
         finally:
             self._left[name] = task.intake.open_now if task.intake else left
+            self._files.end(name)
             del self._tasks[name]
             task.over.set()
         if not task.scope.cancelled_caught and not self._tasks:
@@ -225,7 +232,7 @@ async def receive(
                 ended=ended, nursery=nursery,
             )  # fmt: skip
             if not once:
-                receiving.close_orphans()
+                receiving.leave_orphans()
             await receiving.start_all()
             task_status.started(receiving)
             while True:

@@ -98,11 +98,8 @@ def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
             trio.run(main)
         except* TailraceError as group:
             raise first_failure(group) from None
-        return [
-            (info, files[number])
-            for number, info in daemon.ingest.open_sessions().items()
-            if number in (files := daemon.ingest.files(info.source))
-        ]
+        open_ = daemon.ingest.open_sessions()
+        return [(open_[number], file) for number, file in daemon.ingest.files(open_).items()]
 
 
 def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:

@@ -7,7 +7,7 @@ give what the original gave. A start of the daemon relies on that (ARCHITECTURE,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -143,10 +143,10 @@ class Ingest:
         """Return the open sessions, by number."""
         return {number: session.state.info for number, session in self._sessions.items()}
 
-    def files(self, source: str) -> dict[int, FileState]:
-        """Return the files of a source's open sessions, by number."""
-        states = (session.state for session in self._sessions.values())
-        return {s.number: s.file for s in states if s.file and s.info.source == source}
+    def files(self, numbers: Iterable[int]) -> dict[int, FileState]:
+        """Return the files of some sessions, by number, without those that are over or read no file."""
+        found = ((number, self._sessions.get(number)) for number in numbers)
+        return {n: session.state.file for n, session in found if session and session.state.file}
 
     def account(self, source: str) -> Account:
         """Return the account of a source's events, in ended and open sessions."""
@@ -283,7 +283,8 @@ class Ingest:
             name, part, more = unpack_document(entry.payload)
             session.document(name, part, now, more=more)
         elif entry.kind == EntryKind.FILE:
-            session.file(decode(entry.payload, FileFacts), now)
+            facts = decode(entry.payload, FileFacts) if entry.payload else None
+            session.file(facts, now)
         elif entry.kind == EntryKind.LOSS:
             session.loss(decode(entry.payload, FileLoss))
         else:

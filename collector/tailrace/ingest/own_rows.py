@@ -48,6 +48,11 @@ class OwnRows:
         self._emit = emit
         self._quarantine = quarantine
 
+    @property
+    def said_goodbye(self) -> bool:
+        """Return whether the incarnation's client has said that it ends."""
+        return bool(self._incarnation.goodbye_at)
+
     def session(self, name: str, about: dict[str, object], now: int) -> None:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 

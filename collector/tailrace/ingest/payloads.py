@@ -24,11 +24,12 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
     process_gone: the process that wrote the file is gone. silent: the file has not grown for longer than
     the source's `rest_time`. waits: the same, but the process that writes it lives. ended: the file's
-    stream had said its end when the daemon stopped."""
+    stream had said its end when the daemon stopped. unfollowed: no source follows the file any more, so it
+    may have grown."""
 
-    why: Literal["process_gone", "silent", "waits", "ended"]
+    why: Literal["process_gone", "silent", "waits", "ended", "unfollowed"]
     since: int
-    """When the file was last written (Unix ns)."""
+    """When the file was last written, or no longer followed (Unix ns)."""
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):

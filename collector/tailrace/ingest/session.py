@@ -158,8 +158,9 @@ class Session:
 
     # Files
 
-    def file(self, facts: FileFacts, now: int) -> None:
-        """Take note that the session's file has another name or place, begins a member, or rests."""
+    def file(self, facts: FileFacts | None, now: int) -> None:
+        """Take note that the session's file has another name or place, begins a member, or rests. None: no source
+        follows it any more."""
         self._file.change(facts, self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:

@@ -28,11 +28,14 @@ class SessionFile:
                 self._rest(file, None, own, now)
             file.read(data)
 
-    def change(self, facts: FileFacts, own: OwnRows, now: int) -> None:
-        """Take note that the file has another name or place, begins a member, or rests."""
+    def change(self, facts: FileFacts | None, own: OwnRows, now: int) -> None:
+        """Take note that the file has another name or place, begins a member, or rests. None: no source follows it any
+        more."""
         file = self._state.file
         if file is None:
             return
+        if facts is None:
+            facts = replace(file.facts, rest=_unfollowed(file.facts.rest, own.wall(now)))
         if facts.path != file.facts.path:
             own.session("moved", {"peer": facts.path}, now)
         before, file.facts = file.facts.rest, facts
@@ -42,7 +45,7 @@ class SessionFile:
     def stopped(self, own: OwnRows, now: int) -> None:
         """Write, for a stream that has said its end, that nothing more will come: the daemon stops."""
         file = self._state.file
-        if file and not file.facts.rest and self._lacking == "":
+        if file and not file.facts.rest and self._lacks(own) == "":
             rest = Rest(why="ended", since=own.wall(self._state.last))
             self._rest(file, rest, own, now)
 
@@ -82,13 +85,14 @@ class SessionFile:
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
-        if (lacking := self._lacking) is not None:
+        if (lacking := self._lacks(own)) is not None:
             about["lacks"] = lacking
         own.session("rest", about | self._end, now)
 
-    @property
-    def _lacking(self) -> str | None:
+    def _lacks(self, own: OwnRows) -> str | None:
         """Return what the stream's end still lacks; None where no end is known to come."""
+        if own.said_goodbye:
+            return ""
         return self._decoder.lacking if states_end(self._decoder) else None
 
     @property
@@ -98,6 +102,11 @@ class SessionFile:
         if states_end(decoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}
         return {}
+
+
+def _unfollowed(before: Rest | None, now: int) -> Rest:
+    """Return the rest of a file that no source follows; since then, if that is known."""
+    return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 
 def _as_read(file: FileState) -> dict[str, object]:

@@ -114,7 +114,8 @@ LEFT JOIN (
 
 -- The state of each session: whether it has ended, and whether a collector watches it. A session whose
 -- format announces its end (`ends` names the stream) is `unfinished?` if it has neither announced its
--- end nor been closed, and its file rests or nobody watches. `waits` is a rest too: its writer lives.
+-- end nor been closed, and its file rests or nobody watches. `waits` is a rest too: its writer lives. A session
+-- whose file no source follows is `unfollowed` unless it has announced its end: the file may have grown.
 -- The variable `watched` says whether any collector has the store, and `watchers` names those that have it, null if
 -- nobody can tell. Whoever took up a session last is its collector; no name is `main`.
 CREATE MACRO part.watched(collector) AS
@@ -123,6 +124,7 @@ CREATE MACRO part.watched(collector) AS
 CREATE VIEW part.courses AS
 SELECT *, CASE
   WHEN closed OR rest <> '' AND lacks = '' THEN 'ended'
+  WHEN rest = 'unfollowed' THEN 'unfollowed'
   WHEN ends IS NOT NULL AND (rest IN ('process_gone', 'silent') OR NOT part.watched(collector)) THEN 'unfinished?'
   WHEN NOT part.watched(collector) THEN 'unwatched'
   WHEN rest <> '' THEN 'silent'
@@ -177,7 +179,7 @@ SELECT * EXCLUDE (missing),
   part.member(attributes, '$.of') AS "of", part.member(attributes, '$.detail') AS detail
 FROM part.kept_findings;
 
--- Every gap, healed or not, and a gap for each session that is `unfinished?`. A heal repays the gap that
+-- Every gap, healed or not, and a gap for each session that is `unfinished?` or `unfollowed`. A heal repays the gap that
 -- has its numbers or, without numbers, the oldest gaps of the same reason, record id and kind of record.
 CREATE VIEW all_gaps AS
 WITH found AS MATERIALIZED (FROM part.findings),
@@ -221,9 +223,9 @@ FROM (
     AND w.name = g.name AND w.id IS NOT DISTINCT FROM g.id AND w."of" IS NOT DISTINCT FROM g."of"
 )
 UNION ALL
-SELECT day, source, format, session, ends, 'truncated', 'unfinished?', NULL, NULL, NULL, 0, NULL, NULL, NULL,
-  json_object('count', 0, 'detail', 'unfinished?', 'rest', rest, 'since', since)::VARCHAR, "offset"
-FROM part.courses WHERE state = 'unfinished?';
+SELECT day, source, format, session, coalesce(ends, ''), 'truncated', state, NULL, NULL, NULL, 0, NULL, NULL, NULL,
+  json_object('count', 0, 'detail', state, 'rest', rest, 'since', since)::VARCHAR, "offset"
+FROM part.courses WHERE state IN ('unfinished?', 'unfollowed');
 
 -- The missing events of each stream.
 CREATE VIEW part.missing_events AS

@@ -174,8 +174,8 @@ GAPS = View(
 
 STATES = (
     "open: a collector receives its events; silent: its file rests; unfinished?: it has not said its end,"
-    " and its file rests or its collector does not run; unwatched: its collector does not run, and its"
-    " format does not say an end; ended"
+    " and its file rests or its collector does not run; unfollowed: no source follows its file any more;"
+    " unwatched: its collector does not run, and its format does not say an end; ended"
 )
 
 SESSIONS = View(
@@ -313,7 +313,7 @@ STREAMS = View(
         ViewColumn(
             "state",
             "VARCHAR",
-            "state of its session: open, silent, unfinished?, unwatched or ended",
+            "state of its session: open, silent, unfinished?, unfollowed, unwatched or ended",
         ),
         ViewColumn(
             "silent_since",

@@ -7,6 +7,7 @@ wait in the kernel, which counts those that it drops.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -105,9 +106,20 @@ class FileIntake(Protocol):
 
     def close(self, number: int, reason: str) -> None: ...
 
-    def files(self) -> dict[int, FileState]:
-        """Return this source's files that an earlier life of the daemon left open, and how far they
-        are read, by number."""
+    def files(self, follows: Callable[[int, int], bool]) -> dict[int, FileState]:
+        """Return this source's files that an earlier life of the source left open, and how far they
+        are read, by number. `follows` says from now on whether the source follows the file with a
+        device and an inode."""
+        ...
+
+    def take_up(self, path: str, device: int, inode: int) -> dict[int, FileState] | None:
+        """Return the sessions to go on with for a file that was found, as `files` does: those without a source that
+        read this file, an earlier one at its path, or one that it may be a copy of. Return None as long as another
+        source follows the file."""
+        ...
+
+    def let_go(self, number: int) -> None:
+        """Leave the session of a file open for the source that finds the file, since this one does not any more."""
         ...
 
     async def room(self) -> None:

@@ -68,7 +68,7 @@ class EntryKind(IntEnum):
     STOP = 7
     """The daemon stopped in order. With the payload `LAST`, nobody continues its sessions."""
     FILE = 8
-    """The present path of a session's file; msgpack."""
+    """The present path of a session's file; msgpack. Without a payload, no source follows the file any more."""
     DOCUMENT = 9
     """A document about a session; see `pack_document`."""
     LOSS = 10

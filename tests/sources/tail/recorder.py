@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 import trio
+from msgspec import structs
 
 from tailrace.config.schema import TailConfig
+from tailrace.decoding.contract import without_gz
 from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import FileFacts, FileLoss
+from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import TailSource
 from tailrace.sources.tail.system import System
@@ -38,6 +41,7 @@ class Session:
         self.documents: dict[str, bytes] = {}
         self.moves: list[FileFacts] = []
         self.closed: str | None = None
+        self.unfollowed = False
 
     def lost(self, detail: str) -> int:
         return sum(loss.size for loss in self.losses if loss.detail == detail)
@@ -111,12 +115,29 @@ class Recorder:
     def close(self, number: int, reason: str) -> None:
         self._session(number).closed = reason
 
-    def files(self) -> dict[int, FileState]:
+    def files(self, follows: Callable[[int, int], bool] | None = None) -> dict[int, FileState]:
+        """All that are open, whichever source of one test asks."""
         return {
             number: session.state
             for number, session in enumerate(self.sessions)
-            if session.closed is None
+            if session.closed is None and not session.unfollowed
         }
+
+    def take_up(self, path: str, device: int, inode: int) -> dict[int, FileState]:
+        found = {}
+        for number, session in enumerate(self.sessions):
+            facts = session.state.facts
+            same = (facts.device, facts.inode) == (device, inode)
+            if session.unfollowed and (same or without_gz(facts.path) == without_gz(path)):
+                session.unfollowed = False
+                found[number] = session.state
+        return found
+
+    def let_go(self, number: int) -> None:
+        session = self._session(number)
+        session.unfollowed = True
+        rest = Rest(why="unfollowed", since=0)
+        session.state.facts = structs.replace(session.state.facts, rest=rest)
 
     def fill(self) -> None:
         """There is no room until `drain`."""

@@ -570,13 +570,19 @@ async def test_files_of_a_file_system_that_is_not_mounted_yet_are_waited_for(
     assert intake.sessions[0].closed is None
 
 
-async def test_and_end_when_that_takes_too_long(autojump_clock, followed, files, intake):
+async def test_and_are_let_go_when_that_takes_too_long_until_they_are_found(
+    autojump_clock, followed, files, intake, settle
+):
     tail = await followed(TEXT)
     await stopped_and_mounted_anew(tail)
-    (files / "a").unlink()
+    (files / "a").rename(files.directory.parent / "elsewhere")
     tail.start()
     await trio.sleep(MISSING_LINGER + 10)
-    assert intake.sessions[0].closed == "deleted"
+    assert (intake.sessions[0].closed, intake.sessions[0].unfollowed) == (None, True)
+    (files.directory.parent / "elsewhere").rename(files / "a")
+    await settle()
+    assert intake.contents == [TEXT]
+    assert (intake.sessions[0].closed, intake.sessions[0].unfollowed) == (None, False)
 
 
 async def test_a_directory_that_cannot_be_listed_ends_nothing(

@@ -164,8 +164,8 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def moved(self, path: str) -> None:
-        """Note that the file has this path now."""
-        if self.location.find_again(path):
+        """Note that the file is followed, and has this path now."""
+        if self.location.find_again(path) | self._resting.is_followed():
             self.handoff.tell(self.facts)
         self.handoff.documents(path)
 
@@ -174,11 +174,11 @@ class Followed:
         self.reason = reason
         self.undecided = False
 
-    def wait_for_original(self) -> None:
-        """Wait, because the file may be a copy of another one. More bytes of both may show that it is
-        none."""
+    def wait_for(self, reason: Literal["original", "source"]) -> None:
+        """Wait, because the file may be a copy of another one, or another source follows it. A later look may show that
+        this is over."""
         self.phase = "waits"
-        self.reason = "original"
+        self.reason = reason
 
     def step_back(self) -> None:
         """Start again: nothing of this file was read, and the bytes of another file may be its own."""

@@ -107,6 +107,13 @@ class Handoff:
         if self.number is not None:
             self._desk.documents.follow(self, path)
 
+    def let_go(self) -> None:
+        """Leave the session open for another source."""
+        if self.number is not None:
+            self._desk.documents.forget(self)
+            self._desk.intake.let_go(self.number)
+            self.number = None
+
     def end(self, path: str, reason: str, unread: int = 0) -> None:
         if self.number is None:
             return

@@ -60,6 +60,15 @@ class Location:
         return fd is not None and self._system.fstat(fd).st_nlink == 0
 
     @property
+    def stands(self) -> bool:
+        """Return whether the path leads to the file, as far as its inode tells."""
+        try:
+            found = self._system.stat(self.path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self.node
+
+    @property
     def is_missing(self) -> bool:
         """Return whether the file is not open, and its file system seems not to be mounted."""
         place = "/" if self.is_open else self.path

@@ -29,6 +29,14 @@ class Resting:
         self.told = None
         self._sought = self._missed = False
 
+    def is_followed(self) -> bool:
+        """Note that the file is followed; return whether the last report was that it is not."""
+        told = self.told
+        if told is None or told.why != "unfollowed":
+            return False
+        self.told = None
+        return True
+
     def look(self, path: str, birth: int, written: int, unchanged: float) -> bool:
         """Look at a file that is read to its end and has not changed since the last look; return
         whether there is something new to report. The file was last written at `written` (Unix ns),

@@ -19,6 +19,7 @@ from typing import Literal
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.file_state import FileState
 from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
 from tailrace.sources.tail import lineage
 from tailrace.sources.tail.catalog import Catalog
@@ -36,7 +37,7 @@ from tailrace.sources.tail.writers import Writers
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
-"""Seconds that a file's end waits for its file system to be mounted."""
+"""Seconds for which a file is looked for whose file system is not mounted."""
 DIRECTORY_LOOKS = 4
 """Looks that cost as much as the search of one directory, which is also listed now and then."""
 LOOKS_AT_ONCE = 100
@@ -95,10 +96,7 @@ class Watch:
         self._discovery = Discovery(
             self._desk, self._catalog, self._schedule, roots, self._complaints
         )
-        for number, state in intake.files().items():
-            file = Followed.resumed(self._desk, number, state, clock.monotonic())
-            self._turns.take(file)
-            self._discovery.enter(file)
+        self._resume(intake.files(self._follows))
 
     def steps(self) -> Generator[Wait, None, None]:
         """Follow all files; yield what to wait for before the next step. Close all files at the end."""
@@ -111,6 +109,17 @@ class Watch:
     def reconfigure(self, config: TailConfig) -> None:
         self._schedule.config = self._desk.config = config
         self._turns.places = config.files_max
+
+    def _follows(self, device: int, inode: int) -> bool:
+        file = self._catalog.of_node((device, inode))
+        return file is not None and file.phase in {"follows", "shadow", "left"}
+
+    def _resume(self, files: Mapping[int, FileState]) -> None:
+        """Go on with the sessions of files, which the next search finds again."""
+        for number, state in files.items():
+            file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
+            self._turns.take(file)
+            self._discovery.enter(file)
 
     def cut(self, number: int, reason: str) -> None:
         """Leave a file alone until it is another incarnation."""
@@ -174,6 +183,9 @@ class Watch:
 
     def _look(self, file: Followed, now: float) -> None:
         """Look at a file, and do what its changes demand. Raise OSError."""
+        if self._is_left_behind(file):
+            self._let_go(file)
+            return
         if file.look(now):
             self._discovery.admit(file.location.path)
         if file.location.gone is not None:
@@ -206,6 +218,8 @@ class Watch:
         open_question = file.undecided and file.size and file.location.is_readable
         if not open_question or self._turns.waits(file):
             return  # a file that waits for a place gets it in turn
+        if not self._once and self._is_of_others(file):
+            return
         if self._turns.are_taken:
             self._turns.wait(file)
             return
@@ -213,7 +227,7 @@ class Watch:
             self._schedule.put(file, self._clock.monotonic())  # it may be a copy of these
             return
         if lineage.is_copy(self._catalog, file, now):
-            file.wait_for_original()
+            file.wait_for("original")
             return
         for other in lineage.yielding(self._catalog, file):
             other.step_back()
@@ -221,6 +235,34 @@ class Watch:
             self._schedule.put(other, now)
         self._turns.take(file)
         file.follow(lineage.ended_like(self._catalog, file))
+
+    def _is_of_others(self, file: Followed) -> bool:
+        """Return whether another source follows a file, or sessions go on that read it, or the file that it may be a copy
+        of, for another source. These are followed, and the file is found again beside them."""
+        at = file.location
+        former = self._desk.intake.take_up(at.path, at.device, at.inode)
+        if former is None:
+            file.wait_for("source")
+        elif former:
+            self._forget(file)
+            self._resume(former)
+            self._discovery.admit(at.path)
+        return former is None or bool(former)
+
+    def _is_left_behind(self, file: Followed) -> bool:
+        """Return whether the file of a session is at its path as before, where no search finds it: the source leads elsewhere
+        now."""
+        at = file.location
+        if at.gone is None or file.handoff.number is None or self._once:
+            return False
+        if self._discovery.searched_at < at.gone_at or not self._discovery.covers(at.path):
+            return False
+        return self._catalog.at(at.path) is file and at.stands
+
+    def _let_go(self, file: Followed) -> None:
+        """Leave the session of a file to the source that finds the file again."""
+        file.handoff.let_go()
+        self._forget(file)
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
         """Enter the unknown files in the places of relatives; return whether there are any."""
@@ -243,13 +285,13 @@ class Watch:
     def _end(self, file: Followed, now: float) -> None:
         """Give the session of a file that is gone to a copy, or have the rest of the file read. Raise
         OSError."""
-        if not self._bequeath(file, now) and (
-            now - file.location.gone_at >= MISSING_LINGER
-            or self._once
-            or not file.location.is_missing
-        ):
+        if self._bequeath(file, now):
+            return
+        if self._once or not file.location.is_missing:
             file.final = True
             self._enqueue(file)
+        elif now - file.location.gone_at >= MISSING_LINGER:
+            self._let_go(file)
 
     def _bequeath(self, file: Followed, now: float) -> bool:
         """Give the session of a file that is gone to a copy. Return whether there was one. Raise OSError."""

@@ -1,0 +1,92 @@
+"""The open sessions of files, whichever source follows them.
+
+The store knows how far a file was read, and no source takes that knowledge along. A session stays open while its file is
+there, even when its source is removed or its patterns lead elsewhere. The log then says that no source follows the
+file, and the source of the same format that finds the file, or a copy of it, goes on with the session. Where several
+sources lead to one file, one follows it and the others wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.daemon.gate import Gate
+from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.file_state import FileState
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.payloads import OpenInfo
+from tailrace.spool.entry import EntryKind
+from tailrace.spool.spool import Spool
+
+UNFOLLOWED_MAX = 8192
+"""Sessions that wait for a source. When there are more, the oldest are ended."""
+
+Follows = Callable[[int, int], bool]
+"""Whether a source follows the file with a device and an inode."""
+
+Former = dict[int, tuple[OpenInfo, FileState]]
+"""Sessions to go on with, by number."""
+
+_Key = tuple[str, int, int] | tuple[str, str]
+
+
+class FileSessions:
+    """The sessions that no source follows, and the running sources of files."""
+
+    def __init__(self, ingest: Ingest, spool: Spool, gate: Gate) -> None:
+        self._ingest, self._spool, self._gate = ingest, spool, gate
+        self._sources: dict[str, tuple[str, Follows]] = {}
+        """The format of each running source, and what it follows."""
+        self._unfollowed: dict[int, OpenInfo] = {}
+        self._by_key: dict[_Key, set[int]] | None = None
+        """The same by inode, and by what a path has in common with those of its copies; None until it is asked for."""
+        self._known_at = 0
+        """The position in the log at which it is known how far all of them were read."""
+
+    def begin(
+        self, source: str, format_: str, earlier: dict[int, OpenInfo], follows: Follows
+    ) -> dict[int, FileState]:
+        """Note that a source runs. Return the files of the sessions that it had before."""
+        self._sources[source] = format_, follows
+        return self._ingest.files(earlier)
+
+    def end(self, source: str) -> None:
+        self._sources.pop(source, None)
+
+    def let_go(self, number: int, info: OpenInfo) -> None:
+        """Note that no source follows the file of a session."""
+        self._gate.append(EntryKind.FILE, number, b"")
+        self._unfollowed[number] = info
+        while len(self._unfollowed) > UNFOLLOWED_MAX:
+            oldest = next(iter(self._unfollowed))
+            del self._unfollowed[oldest]
+            self._gate.append(EntryKind.CLOSE, oldest, b"source removed")
+        self._by_key, self._known_at = None, self._spool.end
+
+    def take_up(self, source: str, path: str, device: int, inode: int) -> Former | None:
+        """Return the sessions that a source goes on with when it finds this file: of the file, of an earlier one at its
+        path, or of one that it may be a copy of. Return None while another source follows the file, or while it is not
+        known yet how far it was read."""
+        format_ = self._sources[source][0]
+        for name, (other, follows) in self._sources.items():
+            if name != source and other == format_ and follows(device, inode):
+                return None
+        if self._ingest.position < self._known_at:
+            return None
+        by_key = self._keys()
+        found = [by_key.get(key, set()) for key in _keys(format_, path, device, inode)]
+        files = self._ingest.files(sorted(set().union(*found) & self._unfollowed.keys()))
+        return {number: (self._unfollowed.pop(number), file) for number, file in files.items()}
+
+    def _keys(self) -> dict[_Key, set[int]]:
+        if self._by_key is None:
+            self._by_key = {}
+            for number, file in self._ingest.files(self._unfollowed).items():
+                facts, format_ = file.facts, self._unfollowed[number].format
+                for key in _keys(format_, facts.path, facts.device, facts.inode):
+                    self._by_key.setdefault(key, set()).add(number)
+        return self._by_key
+
+
+def _keys(format_: str, path: str, device: int, inode: int) -> tuple[_Key, _Key]:
+    return (format_, device, inode), (format_, FORMATS[format_].files.copy(path))
