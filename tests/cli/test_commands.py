@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import tailrace
 from tailrace import kernels
-from tailrace.cli import COMMANDS, Commands, load, tailrace as group
+from tailrace.cli.commands import COMMANDS, Commands, load, tailrace as group
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.errors import ConfigError, StoreError, SyncError
 
@@ -133,7 +133,7 @@ def test_an_interrupt_in_a_group_is_an_interrupt():
 def test_what_is_still_buffered_for_a_reader_that_went_away_ends_it_quietly():
     script = (
         "import click, sys\n"
-        "from tailrace.cli import Commands\n"
+        "from tailrace.cli.commands import Commands\n"
         "class One(Commands):\n"
         "    def get_command(self, ctx, cmd_name):\n"
         "        return click.Command('x', callback=lambda: sys.stdout.write('buffered'))\n"

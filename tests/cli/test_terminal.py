@@ -147,7 +147,7 @@ def test_no_command_prints_what_a_terminal_obeys(places, form, tmp_path):
 
 
 def test_every_command_is_among_them():
-    from tailrace.cli import COMMANDS
+    from tailrace.cli.commands import COMMANDS
 
     assert {form[1] for form in FORMS} >= set(COMMANDS)
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tailrace.chosen import transports
-from tailrace.cli import COMMANDS
+from tailrace.cli.commands import COMMANDS
 from tailrace.config.load import load
 from tailrace.config.schema import DEFAULT_SOURCES, AdminConfig, UdpConfig
 from tailrace.sources.address import split

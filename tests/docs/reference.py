@@ -9,7 +9,7 @@ from inspect import cleandoc
 import click
 
 import tailrace
-from tailrace.cli import COMMANDS, ExitCode, load, tailrace as command_line
+from tailrace.cli.commands import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.config.describe import describe
 from tailrace.decoding.formats import FORMATS
 from tailrace.log import FIELDS, LINES_A_MINUTE

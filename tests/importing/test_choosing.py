@@ -18,7 +18,7 @@ from collections import Counter
 import pytest
 from click.testing import CliRunner
 
-from tailrace.cli import tailrace
+from tailrace.cli.commands import tailrace
 from tailrace.importing.choosing import choose
 from tailrace.importing.readings import AsRead, Reading
 from tests.query.asking import ask

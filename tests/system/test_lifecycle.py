@@ -87,13 +87,13 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-
 
 
 class FirstProcess(Collector):
-    """A daemon that is process 1, as in a container; the kernel then has no default for its signals."""
+    """A daemon that is started as process 1, as in a container; the kernel then has no default for its signals."""
 
     def command(self):
         return [*NAMESPACE, *super().command()]
 
     def signal(self, number):
-        """To the daemon: a process in between waits for it, and ends as it does."""
+        """To process 1: a process in between waits for it, and ends as it does."""
         between = self.process.pid
         (daemon,) = Path(f"/proc/{between}/task/{between}/children").read_text().split()
         os.kill(int(daemon), number)
@@ -111,7 +111,7 @@ def namespaces():
 def test_as_process_1_it_reloads_and_stops_as_elsewhere(tmp_path):
     collector = FirstProcess(tmp_path).start()
     try:
-        assert collector.status()["pid"] == 1
+        assert collector.status()["pid"] == 2  # the child of one that hands signals on to it
         collector.signal(signal.SIGHUP)
         until(lambda: collector.status()["config"]["reloads"]["done"] == 1, "the reload")
         send_tcp(collector, heph_event(1, 0) + heph_event(1, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 
 import pytest
@@ -15,6 +16,7 @@ from tailrace.config.load import load
 from tailrace.daemon.daemon import collecting
 from tailrace.ingest.machine import Ingest
 from tests.ingest.log import heph_event
+from tests.program import COMMAND
 from tests.sources.recorder import until as taken_in
 from tests.system.collector import SOURCES, until
 
@@ -149,6 +151,9 @@ class Waiting:
                 time.sleep(0.005)
 
 sys.meta_path.insert(0, Waiting())
+
+from tailrace.cli import main
+main()
 """
 
 
@@ -160,15 +165,15 @@ def _free(kind):
 
 def test_a_daemon_has_its_sockets_while_it_is_still_being_loaded(collectors, tmp_path):
     reached, go = tmp_path / "reached", tmp_path / "go"
-    (tmp_path / "sitecustomize.py").write_text(
-        SLOW_TO_LOAD.format(reached=str(reached), go=str(go))
-    )
     udp, tcp = _free(socket.SOCK_DGRAM), _free(socket.SOCK_STREAM)
     sources = "".join(
         f'[sources.{kind}]\ntype = "{kind}"\nformat = "heph"\nlisten = "127.0.0.1:{port}"\n'
         for kind, port in (("udp", udp), ("tcp", tcp))
     )
-    collector = collectors(sources=sources, environ={"PYTHONPATH": str(tmp_path)})
+    collector = collectors(sources=sources)
+    slow = SLOW_TO_LOAD.format(reached=str(reached), go=str(go))
+    arguments = collector.command()[len(COMMAND) :]
+    collector.command = lambda: [sys.executable, "-c", slow, *arguments]
     collector.start(wait=False)
     until(reached.exists, "the daemon to begin to load")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

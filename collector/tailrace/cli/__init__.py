@@ -1,201 +1,105 @@
-"""The command `tailrace`, with one module for each subcommand, imported only when it is used.
+"""The command `tailrace`: its beginning, which needs nothing but the standard library.
 
-A subcommand is `tailrace/cli/NAME.py` (NAME_ if NAME is a keyword of Python) with a click command called
-`command`, and a line in `COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a
-TailraceError becomes its text on standard error and an exit code, without a traceback. Any other
-exception is a bug of ours, so its traceback is shown.
+Surroundings are settled before anything else is imported (`interpreter`, `reaper`). If the rest cannot be imported, because
+a package is missing or broken, one line says so; `tailrace run` then runs the program untraced.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
-import threading
-from contextlib import suppress
-from difflib import get_close_matches
-from enum import IntEnum
-from importlib import import_module
-from keyword import iskeyword
 
-import click
+from tailrace import interpreter
 
-from tailrace import __version__, kernels
-from tailrace.blas import without_threads
-from tailrace.errors import (
-    AddressError,
-    ConfigError,
-    IncompleteError,
-    TailraceError,
-    UnknownError,
-    causes,
-)
-from tailrace.terminal import guard, lines
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
-COMMANDS = {
-    "serve": "Run the daemon: collect traces until told to stop.",
-    "check": "Find every mistake in a configuration file.",
-    "run": "Run a program with a collector, and certify what it traced.",
-    "verify": "Verify all files of a store, or a run certificate.",
-    "merge": "Merge the stores of a job's nodes, and certify the job.",
-    "import": "Import finished files and directories.",
-    "query": "Run SQL over the collected events.",
-    "streams": "List the streams, and how complete each is.",
-    "gaps": "List what is missing, and why.",
-    "stats": "Count and measure spans by name.",
-    "ranks": "Show the ranks of a job over time, and where events are missing.",
-    "diff": "Compare the spans of two runs.",
-    "follow": "Show rows as they arrive.",
-    "top": "Watch the running collectors.",
-    "collectors": "List the collectors of a store, and how each is.",
-    "view": "Look at a store in a browser.",
-    "export": "Write events in the formats of other tools.",
-    "upkeep": "Merge small files and delete old days.",
-    "doctor": "Say what to change on this host before anything is lost.",
-    "bundle": "Collect facts for support, without data and secrets.",
-    "demo": "Show everything at once, on generated traffic.",
-}
-"""Every subcommand and its line in `tailrace --help`."""
+LOSS = 4
+NO_PROGRAM = 127
+NOT_EXECUTABLE = 126
 
-
-class ExitCode(IntEnum):
-    GOOD = 0
-    FAILED = 1
-    USAGE = 2
-    """Wrong usage or configuration."""
-    INCOMPLETE = 3
-    """The caller demanded completeness, and something is missing."""
-    LOSS = 4
-    """More was lost than the budget allows, or nothing was traced."""
-    ADDRESS_UNAVAILABLE = 5
-    """An address to listen on is taken or not up yet. A later start may get it."""
-    INTERRUPTED = 130
-    """Ctrl-C. A shell reports this for a program that SIGINT ended."""
-    BROKEN_PIPE = 141
-    """Nobody reads the output. A shell reports this for a program that SIGPIPE ended."""
-
-
-EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
-"""Exceptions that end a command without being a bug in it."""
-
-
-def load(name: str) -> click.Command:
-    """Import the module of a command, and return the command."""
-    module = f"{name}_" if iskeyword(name) else name
-    command: click.Command = import_module(f"tailrace.cli.{module}").command
-    return command
-
-
-class Commands(click.Group):
-    """The group of all subcommands. It knows their names without importing them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
-
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        cmd_name: str,
-    ) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        return load(cmd_name)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = get_close_matches(args[0], COMMANDS, n=1)
-        if near and near[0] != args[0]:
-            ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        formatter: click.HelpFormatter,
-    ) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()  # notice a broken pipe here, not when the interpreter ends
-        except (BaseExceptionGroup, *EXPECTED) as error:
-            found = list(causes(error))
-            if not all(isinstance(cause, EXPECTED) for cause in found):
-                raise
-            ctx.exit(max(report(cause) for cause in found))
-        return result
-
-
-def report(error: BaseException) -> ExitCode:
-    """Print on standard error what a person can act on, and return the exit code."""
-    match error:
-        case ConfigError():
-            for problem in error.problems:
-                click.echo(lines(problem), err=True)
-            return (
-                ExitCode.ADDRESS_UNAVAILABLE if isinstance(error, AddressError) else ExitCode.USAGE
-            )
-        case UnknownError():
-            click.echo(f"tailrace: {lines(str(error))}", err=True)
-            return ExitCode.USAGE
-        case IncompleteError():
-            click.echo(f"tailrace: {lines(str(error))}", err=True)
-            return ExitCode.INCOMPLETE
-        case TailraceError():
-            click.echo(f"tailrace: {lines(str(error))}", err=True)
-            return ExitCode.FAILED
-        case BrokenPipeError():
-            # The buffer has no reader. Keep the interpreter from writing it again when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return ExitCode.BROKEN_PIPE
-        case _:
-            return ExitCode.INTERRUPTED
-
-
-def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked and not ctx.resilient_parsing:
-        try:
-            click.echo(f"tailrace {__version__}, kernels: {kernels.word()}")
-        except ConfigError as error:
-            ctx.exit(report(error))
-        ctx.exit()
-
-
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_say_version,
-    help="Show the version, and whether compiled kernels run; then exit.",
-)
-def tailrace() -> None:
-    """Collect execution traces, and know exactly which events are missing, and why."""
+VALUED = frozenset({"--config", "--store", "--max-loss", "--source", "--certificate", "--sign"})
+"""The options of `tailrace run` that are followed by a value."""
+FLAGS = frozenset({"--require-trace", "--json"})
+"""Its options without a value."""
 
 
 def main() -> None:
     """Run the command, also for `python -m tailrace`."""
-    guard()
-    without_threads()
+    interpreter.isolate()
+    from tailrace import reaper
+
+    reaper.leave_process_1()
+    running = sys.argv[1:2] == ["run"]
     try:
-        tailrace(prog_name="tailrace")
-    except SystemExit as end:
-        _leave(end)
-        raise
+        from tailrace.cli import commands
+
+        if running:
+            commands.load("run")
+    except Exception as error:  # noqa: BLE001 - a broken package may raise anything
+        options, program = _parsed(sys.argv[2:]) if running else ([], [])
+        if not program or "--require-trace" in options:
+            _leave(error)
+        _say(f"the program is not traced: {_text(error)}")
+        sys.exit(run_untraced(program, exact="--max-loss" in options))
+    try:
+        commands.run()
+    except ImportError as error:
+        if (error.name or "").startswith("tailrace"):
+            raise
+        _leave(error)
 
 
-def _leave(end: SystemExit) -> None:
-    """End the process here if a thread may still read a table at a URL: to read ahead, or because a stop did not wait for it.
+def _leave(error: Exception) -> NoReturn:
+    _say(f"a package is missing or broken, install Tailrace again: {_text(error)}")
+    sys.exit(1)
 
-    Nothing stops these threads, and the interpreter crashes when it takes apart the objects that they use."""
-    may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
-    if may_read and isinstance(end.code, int | None):
-        atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
-        with suppress(BrokenPipeError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(end.code or 0)
+
+def run_untraced(program: list[str], *, exact: bool) -> int:
+    """Become the program. With `exact`, return LOSS if it succeeds, since nothing of it is stored, or else its exit status."""
+    from tailrace import reaper
+
+    if exact and (child := reaper.fork()):
+        return reaper.attend(child) or LOSS
+    try:
+        os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
+    except OSError as error:
+        _say(f"{program[0]}: {error.strerror}")
+        status = NO_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    except ValueError as error:  # a name with a zero
+        _say(f"{program[0]!r}: {error}")
+        status = NO_PROGRAM
+    os._exit(status)
+
+
+def _parsed(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return the names of our options, and the program with its arguments, as click would."""
+    options: list[str] = []
+    program: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, _ = argument.partition("=")
+        if argument == "--":
+            program += rest
+        elif name in VALUED:
+            options.append(name)
+            if not equals:
+                next(rest, None)
+        elif argument in FLAGS:
+            options.append(name)
+        else:
+            program.append(argument)
+    return options, program
+
+
+def _text(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _say(text: str) -> None:
+    try:  # noqa: SIM105 - contextlib may be the user's
+        os.write(2, f"tailrace: {text}\n".encode(errors="backslashreplace"))
+    except OSError:
+        pass  # nobody reads it, which keeps no program from running

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from tailrace.chosen import transports
-from tailrace.cli import ExitCode
+from tailrace.cli.commands import ExitCode
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.open_files import too_few
 from tailrace.config.problem import Problem

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tailrace.cli import ExitCode
+from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import json_option
 
 

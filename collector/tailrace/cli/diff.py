@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from tailrace.analysis.difference import FIGURES, UNKNOWN, FigureChange, changes, exceeding
-from tailrace.cli import ExitCode
+from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import (
     GAPS,
     Moment,

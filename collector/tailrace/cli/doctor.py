@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli import ExitCode
+from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, load_config, store_option
 
 if TYPE_CHECKING:

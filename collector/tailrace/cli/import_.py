@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli import ExitCode
+from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.decoding.formats import FORMATS
 from tailrace.terminal import unguarded

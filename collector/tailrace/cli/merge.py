@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli import ExitCode
+from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, json_option, load_config, signatures
 from tailrace.errors import StoreError
 from tailrace.units import counted

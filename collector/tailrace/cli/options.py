@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from tailrace.chosen import choose
-from tailrace.cli import report
+from tailrace.cli.commands import report
 from tailrace.config.load import Loaded
 from tailrace.errors import ConfigError, QueryError
 from tailrace.query.filters import JobFilter, RunLabel

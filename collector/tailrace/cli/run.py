@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
 from tailrace.chosen import choose
-from tailrace.cli import ExitCode
+from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, json_option, signatures
 from tailrace.errors import TailraceError
+from tailrace.run import launcher, program, surroundings
 from tailrace.run.outcome import NOT_TRACED
 
 if TYPE_CHECKING:
@@ -112,8 +114,6 @@ def command(
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
     tracing, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that
     lack anything; null without a certificate."""
-    from tailrace.run import launcher, surroundings
-
     surroundings.followed(files)
     report = Report(as_json=as_json, require=require)
     rank = launcher.launched(os.environ, os.uname().nodename)
@@ -124,11 +124,10 @@ def command(
         failed = require and bool(report.failures)
         context.exit(exit_status(done, max_loss, failed=failed))
 
-    from tailrace.run import service
-
-    prepared = report.attempt(NOT_TRACED, lambda: prepare(config, store))
-    if prepared is None:
-        done = service.untraced(arguments)
+    service = report.attempt(NOT_TRACED, lambda: import_module("tailrace.run.service"))
+    prepared = service and report.attempt(NOT_TRACED, lambda: prepare(config, store))
+    if service is None or prepared is None:
+        done = program.untraced(arguments)
     else:
         private = report.attempt("the certificate is not signed", lambda: private_key(key))
         wanted = service.RunRequest(
@@ -158,12 +157,14 @@ def run_rank(
     rank: LaunchedRank, given: GivenOptions, arguments: tuple[str, ...], report: Report
 ) -> RunDone:
     """Run the program of a rank that a launcher started, beside the others of its node."""
-    from tailrace.run import member
-
+    member = report.attempt(NOT_TRACED, lambda: import_module("tailrace.run.member"))
+    if member is None:
+        return program.untraced(arguments)
     wanted = member.RankWanted(
         rank=rank, arguments=arguments, files=given.files, store=given.store,
         prepare=lambda: prepare_node(rank, given), require=report.require,
     )  # fmt: skip
+    done: RunDone
     done, report.path = member.run(wanted, report.warn)
     return done
 
@@ -216,7 +217,7 @@ class Report:
             return None
 
     def warn(self, what: str, error: Exception) -> None:
-        expected = isinstance(error, TailraceError | OSError)
+        expected = isinstance(error, TailraceError | OSError | ImportError)
         self.failures.append(f"{what}: {error}" if expected else f"{what}: {error!r}")
         if not self._as_json:
             click.secho(f"tailrace: {self.failures[-1]}", err=True, bold=True)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import sys
 
 import trio
 
 from tailrace.errors import TailraceError
+from tailrace.interpreter import command
 
 
 def command_line(*arguments: str) -> list[str]:
     """Return the command that runs `tailrace` with this interpreter."""
-    return [sys.executable, "-m", "tailrace", *arguments]
+    return command("tailrace", *arguments)
 
 
 def environment() -> dict[str, str]:

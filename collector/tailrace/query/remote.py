@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
-from tailrace.blas import NONE, VARIABLE
 from tailrace.errors import QueryError
+from tailrace.interpreter import command
 from tailrace.query.answer import AnswerColumn, Page, Shape
 from tailrace.query.apart import make_room
 from tailrace.query.frames import AnswerForm, Failure, FramedQuestion, Head, is_large, read_frame
@@ -106,13 +106,9 @@ class Worker:
             limits=limits,
             room=room,
         )
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tailrace.query.worker"],
-            env={
-                VARIABLE: NONE,
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            },
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
+            command("tailrace.query.worker"),
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Run one statement in a process of its own: `python -m tailrace.query.worker`, started by `remote`.
+"""Run one statement in a process of its own: `tailrace.query.worker`, started by `remote`.
 
 The question arrives on standard input, which stays open as long as somebody wants the answer. The answer
 goes to standard output, an error to standard error (see `frames`).

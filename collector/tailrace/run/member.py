@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ import msgspec
 import trio
 
 from tailrace.errors import ConfigError, TailraceError
+from tailrace.interpreter import command
 from tailrace.model.spelling import spelled
 from tailrace.run import program
 from tailrace.run.launcher import LaunchedRank
@@ -65,7 +65,7 @@ def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
         if wanted.require:
             raise
         warn(NOT_TRACED, error)
-        return RunDone(trio.run(program.run, wanted.arguments, {})), None
+        return program.untraced(wanted.arguments), None
     try:
         status = trio.run(program.run, wanted.arguments, given)
     except ConfigError:
@@ -83,7 +83,7 @@ def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
 
         path = Path(released.certificate)
         return RunDone(status, certificates.read(path)), path
-    except (TailraceError, OSError) as error:
+    except (TailraceError, OSError, ImportError) as error:
         warn(CUT_OFF, error)
         return RunDone(status), None
 
@@ -159,7 +159,7 @@ def _start(meeting: Meeting, prepare: Callable[[], NodeSpec], lock: int) -> None
         spec.meeting = str(meeting.directory)
         with (Path(spec.directory) / "collector.log").open("ab") as log:
             collector = subprocess.Popen(  # noqa: S603 - ourselves
-                [sys.executable, "-P", "-m", "tailrace.run.node", msgspec.json.encode(spec)],
+                command("tailrace.run.node", msgspec.json.encode(spec).decode()),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
                 start_new_session=True, pass_fds=(lock,),
             )  # fmt: skip

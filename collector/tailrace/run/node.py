@@ -1,6 +1,6 @@
 """The collector of one node of a job: a process of its own, which lives as long as ranks of the node do.
 
-    python -P -m tailrace.run.node SPECIFICATION
+    python -I …/interpreter.py tailrace.run.node SPECIFICATION
 
 It inherits the lock of the meeting place. A rank is there from its hello to the end of its connection, which the
 kernel closes whatever ends the rank; so a killed rank keeps nothing alive, and ends nothing for others. Signals do

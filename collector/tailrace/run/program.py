@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from tailrace.blas import environment_of_user
 from tailrace.errors import ConfigError
+from tailrace.interpreter import environment_of_user
+from tailrace.run.outcome import RunDone
 
 FORWARDED = (
     signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
@@ -18,6 +19,11 @@ FORWARDED = (
 LATE_SIGNAL = 0.05
 """Seconds after the program's end in which a signal still counts as meant for it. Ctrl-C may end the
 program before we receive the signal ourselves."""
+
+
+def untraced(arguments: Sequence[str]) -> RunDone:
+    """Run the program without a collector. Raise ConfigError when there is no such program."""
+    return RunDone(trio.run(run, arguments, {}))
 
 
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:

@@ -65,7 +65,7 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
             if wanted.require:
                 raise failure
             warn(NOT_TRACED, failure)
-            return untraced(wanted.arguments)
+            return program.untraced(wanted.arguments)
         if around.failure is not None:
             warn(CUT_OFF, around.failure)
             return RunDone(around.status)
@@ -80,11 +80,6 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
         except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
             warn(CUT_OFF, error)
             return RunDone(around.status)
-
-
-def untraced(arguments: Sequence[str]) -> RunDone:
-    """Run the program without a collector. Raise ConfigError when there is no such program."""
-    return RunDone(trio.run(program.run, arguments, {}))
 
 
 def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ import trio
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
+from tailrace.interpreter import command
 from tailrace.rhythm import pause
 from tailrace.store import layout
 from tailrace.store.turn import draw, turn
@@ -37,7 +37,7 @@ WAKE_SECONDS = 5.0
 GIVE_BACK_SECONDS = 5.0
 """How long a stop waits at most for a store that does not answer."""
 
-COMMAND = (sys.executable, "-m", "tailrace", "upkeep", "--json", "--if-free")
+COMMAND = (*command("tailrace"), "upkeep", "--json", "--if-free")
 
 
 async def run(daemon: Daemon) -> None:

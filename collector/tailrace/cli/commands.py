@@ -1,0 +1,199 @@
+"""The group of all subcommands, with one module for each, imported only when it is used.
+
+A subcommand is `tailrace/cli/NAME.py` (NAME_ if NAME is a keyword of Python) with a click command called
+`command`, and a line in `COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a
+TailraceError becomes its text on standard error and an exit code, without a traceback. Any other
+exception is a bug of ours, so its traceback is shown.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from contextlib import suppress
+from difflib import get_close_matches
+from enum import IntEnum
+from importlib import import_module
+from keyword import iskeyword
+
+import click
+
+from tailrace import __version__, kernels
+from tailrace.errors import (
+    AddressError,
+    ConfigError,
+    IncompleteError,
+    TailraceError,
+    UnknownError,
+    causes,
+)
+from tailrace.terminal import guard, lines
+
+COMMANDS = {
+    "serve": "Run the daemon: collect traces until told to stop.",
+    "check": "Find every mistake in a configuration file.",
+    "run": "Run a program with a collector, and certify what it traced.",
+    "verify": "Verify all files of a store, or a run certificate.",
+    "merge": "Merge the stores of a job's nodes, and certify the job.",
+    "import": "Import finished files and directories.",
+    "query": "Run SQL over the collected events.",
+    "streams": "List the streams, and how complete each is.",
+    "gaps": "List what is missing, and why.",
+    "stats": "Count and measure spans by name.",
+    "ranks": "Show the ranks of a job over time, and where events are missing.",
+    "diff": "Compare the spans of two runs.",
+    "follow": "Show rows as they arrive.",
+    "top": "Watch the running collectors.",
+    "collectors": "List the collectors of a store, and how each is.",
+    "view": "Look at a store in a browser.",
+    "export": "Write events in the formats of other tools.",
+    "upkeep": "Merge small files and delete old days.",
+    "doctor": "Say what to change on this host before anything is lost.",
+    "bundle": "Collect facts for support, without data and secrets.",
+    "demo": "Show everything at once, on generated traffic.",
+}
+"""Every subcommand and its line in `tailrace --help`."""
+
+
+class ExitCode(IntEnum):
+    GOOD = 0
+    FAILED = 1
+    USAGE = 2
+    """Wrong usage or configuration."""
+    INCOMPLETE = 3
+    """The caller demanded completeness, and something is missing."""
+    LOSS = 4
+    """More was lost than the budget allows, or nothing was traced."""
+    ADDRESS_UNAVAILABLE = 5
+    """An address to listen on is taken or not up yet. A later start may get it."""
+    INTERRUPTED = 130
+    """Ctrl-C. A shell reports this for a program that SIGINT ended."""
+    BROKEN_PIPE = 141
+    """Nobody reads the output. A shell reports this for a program that SIGPIPE ended."""
+
+
+EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
+"""Exceptions that end a command without being a bug in it."""
+
+
+def load(name: str) -> click.Command:
+    """Import the module of a command, and return the command."""
+    module = f"{name}_" if iskeyword(name) else name
+    command: click.Command = import_module(f"tailrace.cli.{module}").command
+    return command
+
+
+class Commands(click.Group):
+    """The group of all subcommands. It knows their names without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return load(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = get_close_matches(args[0], COMMANDS, n=1)
+        if near and near[0] != args[0]:
+            ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # notice a broken pipe here, not when the interpreter ends
+        except (BaseExceptionGroup, *EXPECTED) as error:
+            found = list(causes(error))
+            if not all(isinstance(cause, EXPECTED) for cause in found):
+                raise
+            ctx.exit(max(report(cause) for cause in found))
+        return result
+
+
+def report(error: BaseException) -> ExitCode:
+    """Print on standard error what a person can act on, and return the exit code."""
+    match error:
+        case ConfigError():
+            for problem in error.problems:
+                click.echo(lines(problem), err=True)
+            return (
+                ExitCode.ADDRESS_UNAVAILABLE if isinstance(error, AddressError) else ExitCode.USAGE
+            )
+        case UnknownError():
+            click.echo(f"tailrace: {lines(str(error))}", err=True)
+            return ExitCode.USAGE
+        case IncompleteError():
+            click.echo(f"tailrace: {lines(str(error))}", err=True)
+            return ExitCode.INCOMPLETE
+        case TailraceError():
+            click.echo(f"tailrace: {lines(str(error))}", err=True)
+            return ExitCode.FAILED
+        case BrokenPipeError():
+            # The buffer has no reader. Keep the interpreter from writing it again when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.BROKEN_PIPE
+        case _:
+            return ExitCode.INTERRUPTED
+
+
+def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        try:
+            click.echo(f"tailrace {__version__}, kernels: {kernels.word()}")
+        except ConfigError as error:
+            ctx.exit(report(error))
+        ctx.exit()
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_say_version,
+    help="Show the version, and whether compiled kernels run; then exit.",
+)
+def tailrace() -> None:
+    """Collect execution traces, and know exactly which events are missing, and why."""
+
+
+def run() -> None:
+    """Run the command that the arguments name."""
+    guard()
+    try:
+        tailrace(prog_name="tailrace")
+    except SystemExit as end:
+        _leave(end)
+        raise
+
+
+def _leave(end: SystemExit) -> None:
+    """End the process here if a thread may still read a table at a URL: to read ahead, or because a stop did not wait for it.
+
+    Nothing stops these threads, and the interpreter crashes when it takes apart the objects that they use."""
+    may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
+    if may_read and isinstance(end.code, int | None):
+        atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(end.code or 0)
