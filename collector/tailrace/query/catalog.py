@@ -17,8 +17,9 @@ from typing import NamedTuple, Protocol
 import duckdb
 
 from tailrace.model.columns import COLUMNS, FEW_KINDS, Column
+from tailrace.query import moved
 from tailrace.query.names import GIVEN, NAMES
-from tailrace.query.parts import FOUND, HIDE, KEPT, OPEN, PARTS, SHOWN, SHOWN_EXCEPT_HIDDEN
+from tailrace.query.parts import FOUND, HIDE, KEPT, OPEN, PARTS, SUMS, shown
 from tailrace.query.rows import RowFacts, row_views
 from tailrace.query.statistics import Bounds, Region, started_in
 from tailrace.query.views import TYPES, VIEWS
@@ -47,6 +48,8 @@ _FEW_REGIONS: list[Region] = [{"kind": Bounds(kind, kind)} for kind in FEW_KINDS
 _BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
 _STARTS = f"SELECT count(*), count(start), min(start), max(start) FROM {_BEGINS}"  # noqa: S608 - our own words
 _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL)"
+
+_SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
 """Narrow questions that are answered without a look at all begins of a snapshot."""
@@ -80,7 +83,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
-        self._shown = SHOWN
+        self._shown = _SHOWN
         self._facts = RowFacts()
         self._stated: Stated | None = None
         self._filled: set[str] = set()
@@ -133,7 +136,7 @@ class Catalog:
             return self._define(connection, needed)
         if FEW_ROWS not in self._filled:
             pick(_FEW_REGIONS)
-            self._fill_few(connection)
+            self._fill_few(connection, pick)
             pick(None)
         if not needed.isdisjoint(("part.timed_rows", "part.timed_spans")) and not self._timed_known:
             self._look_for_times(connection)
@@ -146,18 +149,24 @@ class Catalog:
                 self._fill(connection, table)
         return self._define(connection, needed)
 
-    def _fill_few(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
         """Read the rows of few kinds, and see what follows from them."""
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
-        ((untimed, began, begun, late, asked, replacing),) = connection.execute(FOUND).fetchall()
+        ((untimed, began, begun, late, asked, replacing, announced),) = connection.execute(
+            FOUND
+        ).fetchall()
         if replacing:
             self._define(connection, {"part.root"})
             connection.execute(HIDE)
-        self._shown = SHOWN_EXCEPT_HIDDEN if replacing else SHOWN
+        sessions = connection.execute(moved.SESSIONS).fetchall() if announced else []
+        if sessions:
+            pick([{"session": Bounds(session, session)} for _, session, _ in sessions])
+            connection.execute(moved.NUMBERS)
+        self._shown = shown(replacing=replacing, moved=bool(sessions))
         connection.execute(_show(self._shown))
         timed = self._stated is not None and not began and self._stated.untimed == untimed
         self._timed_known = timed
-        self._facts = RowFacts(begun=begun, asked=asked, late=late, untimed=not timed)
+        self._facts = RowFacts(begun, asked, late, not timed, moved=bool(sessions))
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
@@ -240,7 +249,8 @@ def _definitions(facts: RowFacts) -> dict[str, Definition]:
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     parts, producers = NAMES
-    text = f"{PARTS}\n{parts}\n{rows}\n{producers}\n{public}"
+    gaps = moved.gap_views(moved=facts.moved)
+    text = f"{PARTS}\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{public}"
     starts = [match.start() for match in _HEAD.finditer(text)]
     texts = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
     names = [_HEAD.findall(each)[0][1] for each in texts]

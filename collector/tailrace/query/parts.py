@@ -179,9 +179,9 @@ SELECT * EXCLUDE (missing),
   part.member(attributes, '$.of') AS "of", part.member(attributes, '$.detail') AS detail
 FROM part.kept_findings;
 
--- Every gap, healed or not, and a gap for each session that is `unfinished?` or `unfollowed`. A heal repays the gap that
--- has its numbers or, without numbers, the oldest gaps of the same reason, record id and kind of record.
-CREATE VIEW all_gaps AS
+-- Every gap that a session's ledger found, healed or not, and a gap for each session that is `unfinished?` or `unfollowed`.
+-- A heal repays the gap that has its numbers or, without numbers, the oldest gaps of the same reason, record id and kind.
+CREATE VIEW part.own_gaps AS
 WITH found AS MATERIALIZED (FROM part.findings),
 numbered AS MATERIALIZED (
   SELECT *, row_number() OVER () AS number,
@@ -226,7 +226,9 @@ UNION ALL
 SELECT day, source, format, session, coalesce(ends, ''), 'truncated', state, NULL, NULL, NULL, 0, NULL, NULL, NULL,
   json_object('count', 0, 'detail', state, 'rest', rest, 'since', since)::VARCHAR, "offset"
 FROM part.courses WHERE state IN ('unfinished?', 'unfollowed');
+"""
 
+SUMS = """
 -- The missing events of each stream.
 CREATE VIEW part.missing_events AS
 SELECT source, format, session, stream,
@@ -301,11 +303,12 @@ FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
   coalesce(bool_or(kind = 'begin'), false), coalesce(bool_or(kind = 'name' AND id IS NOT NULL), false),
   coalesce(bool_or(kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"')), false),
-  coalesce(bool_or(kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')), false)
+  coalesce(bool_or(kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')), false),
+  count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
 """Rows of few kinds without a time, and those among them with a start; whether there are begins, names by id, names by key,
-and sessions that replace others."""
+sessions that replace others, and several announced sessions."""
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
 
@@ -326,5 +329,10 @@ DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hid
 """  # noqa: S608 - our own words
 """Note which sessions are left out of `part.shown`, and forget their rows."""
 
-SHOWN = "FROM stored"
-SHOWN_EXCEPT_HIDDEN = "FROM stored WHERE part.root(session) NOT IN (SELECT root FROM part.hidden)"
+_NOT_HIDDEN = "part.root(session) NOT IN (SELECT root FROM part.hidden)"
+_NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offset")'
+
+
+def shown(*, replacing: bool, moved: bool) -> str:
+    """Return the rows of `part.shown`: all but those of replaced sessions and those that another session has as well."""
+    return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"

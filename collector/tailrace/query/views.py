@@ -162,7 +162,9 @@ GAPS = View(
             "the last missing number; if count is smaller than the range, some numbers in it are not missing",
         ),
         ViewColumn("count", "BIGINT", "events missing when the gap was found; null if unknown"),
-        ViewColumn("healed", "BIGINT", "how many of them arrived later"),
+        ViewColumn(
+            "healed", "BIGINT", "how many of them arrived later, or went to another collector"
+        ),
         ViewColumn("remaining", "BIGINT", "how many are still missing; null if unknown"),
         ViewColumn("of", "VARCHAR", "kind of the missing records, if known"),
         ViewColumn("id", "BIGINT", "id of the missing record, if known"),
@@ -189,7 +191,7 @@ SESSIONS = View(
         ViewColumn(
             "continues",
             "VARCHAR",
-            "the previous session of the same producer, which restarted or came back",
+            "the previous session of the same producer, which restarted, came back or moved here",
         ),
         ViewColumn("peer", "VARCHAR", "address or path it came from"),
         ViewColumn("transport", "VARCHAR", "udp, tcp, unix or tail"),
@@ -262,7 +264,7 @@ SESSIONS = View(
       FROM part.missing_events
       GROUP BY source, session
     )
-    SELECT source, s.format, session, r.opened, w.closed, w.closed_at, w.continues,
+    SELECT source, s.format, session, r.opened, w.closed, w.closed_at, coalesce(w.continues, m.former) AS continues,
       coalesce(w.peer, f.peer) AS peer, coalesce(w.transport, f.transport) AS transport,
       r.run, j.rank, j.node, j.job, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals,
       (s."rows" + coalesce(b.begins, 0))::BIGINT AS "rows",
@@ -282,6 +284,7 @@ SESSIONS = View(
     LEFT JOIN open AS o USING (source, session)
     LEFT JOIN begun AS b USING (source, session)
     LEFT JOIN lost AS l USING (source, session)
+    LEFT JOIN part.moved_from AS m USING (source, session)
     LEFT JOIN part.damaged_sources AS d USING (source)
     """,
     "source, opened, session",
