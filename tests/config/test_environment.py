@@ -7,6 +7,8 @@ import pytest
 from tailrace.chosen import transports
 from tailrace.config.check import NEEDED
 from tailrace.config.describe import describe
+from tailrace.config.environment import service_links
+from tailrace.config.keys import SECTIONS
 from tailrace.config.load import load
 from tailrace.config.schema import Config, TailConfig, UdpConfig
 from tailrace.errors import ConfigError
@@ -214,12 +216,61 @@ def test_variables_of_others_are_left_alone():
         "TAILRACE_ADDRESS": "x",
         "TAILRACE_CONFIG": "x",
         "TAILRACE_KERNELS": "x",
-        "TAILRACE_PORT": "tcp://10.0.0.1:9464",
-        "TAILRACE_PORT_9464_TCP_ADDR": "10.0.0.1",
-        "TAILRACE_SERVICE_HOST": "10.0.0.1",
         "STORE_PATH": "x",
     }
     assert loaded_with(environ) == Config()
+
+
+def kubernetes(service, number=9464, protocol="TCP"):
+    """The variables of a service, as the kubelet makes them."""
+    name = service.upper().replace("-", "_")
+    url, port = f"{protocol.lower()}://10.0.0.1:{number}", f"{name}_PORT_{number}_{protocol}"
+    return {
+        f"{name}_SERVICE_HOST": "10.0.0.1", f"{name}_SERVICE_PORT": str(number),
+        f"{name}_SERVICE_PORT_ADMIN_HTTP": str(number), f"{name}_PORT": url, port: url,
+        f"{port}_PROTO": protocol.lower(), f"{port}_PORT": str(number), f"{port}_ADDR": "10.0.0.1",
+    }  # fmt: skip
+
+
+def docker(alias):
+    """The variables of a container's link to another."""
+    name = alias.upper().replace("-", "_")
+    links = {
+        n: value for n, value in kubernetes(alias).items() if not n.startswith(f"{name}_SERVICE_")
+    }
+    return links | {
+        f"{name}_NAME": f"/job/{alias}",
+        f"{name}_ENV_STORE_PATH": "/data",
+        f"{name}_ENV_LANG": "C",
+    }
+
+
+@pytest.mark.parametrize("links", [kubernetes, docker])
+@pytest.mark.parametrize(
+    "service",
+    ["tailrace", "tailrace-store-options-a", "tailrace-sources", "tailrace-sources-heph", "tailrace-sources-a-type"]
+    + [f"tailrace-{section}" for section in [*SECTIONS, "stor", "metrics-service"]],
+)  # fmt: skip
+def test_a_service_of_our_name_is_no_configuration(service, links):
+    environ = links(service)
+    assert service_links(environ) == sorted(environ)
+    assert loaded_with(environ) == Config()
+    udp = kubernetes(service, 7701, "UDP") if links is kubernetes else {}
+    assert loaded_with(environ | udp) == Config()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TAILRACE_ADMIN_PORT", "9464"), ("TAILRACE_METRICS_PORT", "http://10.0.0.1"),
+        ("TAILRACE_STORE_NAME", "/a/b"),
+        ("TAILRACE_STORE_ENV_PATH", "/a"), ("TAILRACE_COLLECTOR_NAME", "/a/b"), ("TAILRACE_SOURCES_A_PORT", "7"),
+    ],
+)  # fmt: skip
+def test_a_mistake_that_looks_like_a_service_is_named(name, value):
+    with pytest.raises(ConfigError) as caught:
+        loaded_with({name: value})
+    assert all(name in problem for problem in caught.value.problems)
 
 
 @pytest.mark.parametrize("variable", ["TAILRACE_ADMIN_TOKENS", "TAILRACE_SOURCES_HEPH_TCP_TLS_KEY"])

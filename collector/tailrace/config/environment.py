@@ -9,8 +9,7 @@
 Names of sources and of a table's entries become lower case, whatever the case of the variable. A name
 that ends in `_FILE` always names a file; an entry whose own name ends that way belongs in the
 configuration file. A variable that begins with a section's name, or nearly so, and matches no key is
-refused. Other variables are ignored: Kubernetes, for example, sets TAILRACE_PORT for a service called
-tailrace.
+refused. Other variables are ignored, and so are those that describe a service (`service_links`).
 """
 
 from __future__ import annotations
@@ -36,6 +35,13 @@ allowed even if a section gets a name like theirs."""
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
 """Keys whose values name files with secrets. With `_FILE`, the variable would be mistaken for the file
 itself."""
+
+_LINK = re.compile(
+    r"(?P<service>TAILRACE(_\w+?)??)_"
+    r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|(?P<url>PORT|PORT_\d+_(TCP|UDP|SCTP))"
+    r"|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)|(?P<docker>NAME|ENV_\w+))"
+)
+_URL = re.compile(r"(tcp|udp|sctp)://\S+:\d+")
 
 KeyPath = tuple[str, ...]
 
@@ -63,8 +69,9 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
     `("store", "options", "aws_region")`."""
     settings: dict[KeyPath, Setting] = {}
     problems: list[Problem] = []
+    ignored = NOT_CONFIGURATION | set(service_links(environ))
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or name in NOT_CONFIGURATION:
+        if not name.startswith(PREFIX) or name in ignored:
             continue
         where = Where(ENVIRONMENT, None, name)
         target = _target(name.removesuffix(FILE_SUFFIX))
@@ -86,6 +93,21 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
             else:
                 settings[target.path] = Setting(_value(target.type, text), where)
     return settings, problems
+
+
+def service_links(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables in which Kubernetes and Docker describe services that are called `tailrace` or `tailrace-…`."""
+    return [name for name in sorted(environ) if _is_link(name, environ)]
+
+
+def _is_link(name: str, environ: Mapping[str, str]) -> bool:
+    found = _LINK.fullmatch(name)
+    if found is None:
+        return False
+    if found["url"]:
+        return bool(_URL.fullmatch(environ[name]))
+    # The name of a container or a variable of its own: only beside the address of the link.
+    return not found["docker"] or bool(_URL.fullmatch(environ.get(f"{found['service']}_PORT", "")))
 
 
 def _target(name: str) -> Target | None:

@@ -23,6 +23,7 @@ from prometheus_client.core import Metric
 
 from tailrace import __version__, kernels
 from tailrace.clock import SystemClock
+from tailrace.config.environment import service_links
 from tailrace.config.load import Loaded
 from tailrace.daemon import ending
 from tailrace.daemon.conditions import credentials, open_files
@@ -68,6 +69,10 @@ def run(
     Raise TailraceError for what prevents the start or ends the work."""
     if found := problems(loaded):
         raise ConfigError([str(problem) for problem in found])
+    if links := service_links(os.environ):
+        logger.info(
+            "ignored, as they describe a service of Kubernetes or Docker: %s", ", ".join(links)
+        )
     raise_descriptor_limit()
     clock, notifier = SystemClock(), Notifier.from_environment(os.environ)
     descriptors = Descriptors.from_environment(notifier, os.environ)
