@@ -16,8 +16,10 @@
  *
  * Promises to the host program:
  * - Only `tailrace_connect`, `tailrace_flush` and `tailrace_close` wait. An event call encodes into the
- *   calling thread's own ring buffer and makes at most one system call, which does not block. (For
- *   files, and without the sending thread: see `no_thread`.)
+ *   calling thread's own ring buffer and makes at most one system call to send, which does not block.
+ *   (For files, and without the sending thread: see `no_thread`.)
+ * - It touches no descriptor of the program's. If the program closes all descriptors, to become a daemon,
+ *   the client notices before its next call and connects again, or goes on in the same file.
  * - Events that the kernel does not take wait in the ring. If the ring is full, the client discards the
  *   newest event, counts it, and reports it to the collector before the next event of its stream.
  * - After `tailrace_connect` the client allocates no memory, raises no signal, and leaves errno alone.
@@ -386,11 +388,20 @@ typedef struct tlr_address {
     socklen_t size;
 } tlr_address;
 
+/* Where a descriptor led when it was opened here. The program may close all descriptors (to become a daemon), and its
+ * next file or connection gets the number: so it is used and closed only while it leads there. A removed file's inode
+ * may be another's, which hardly anybody opens with our flags. */
+typedef struct tlr_mark {
+    uint64_t device, inode;
+    uint32_t kind, flags;
+} tlr_mark;
+
 /* The connection or file, for one thread at a time: the holder of `lock`. */
 typedef struct tlr_sender {
     int lock;
     tlr_state state;
     int fd;
+    tlr_mark mark;
     int blocked;           /* the kernel takes nothing at the moment */
     int broken;            /* the connection is broken, and the next step closes it */
     int carried;           /* events were sent since it was opened */
@@ -443,7 +454,8 @@ typedef struct tlr_core {
     int sender_runs;
     int stopping;
     int idle; /* what the sending thread does: a tlr_rest */
-    int wake[2];
+    int wake[2]; /* a pipe; 0 if there is none */
+    tlr_mark wake_marks[2];
     pthread_t thread;
     size_t discarded[TLR_REASONS];
     tlr_sender sender;
@@ -802,20 +814,85 @@ static void tlr_note(const char *wrong, int error) {
     tlr.sender.question = "";
 }
 
+/* -- Descriptors -- */
+
+static int tlr_find_mark(int fd, tlr_mark *mark) {
+    struct stat facts;
+    int flags = 0;
+    if (fstat(fd, &facts)) return -1;
+    if (!S_ISSOCK(facts.st_mode)) flags = fcntl(fd, F_GETFL);
+    TLR_STORE(mark->device, (uint64_t)facts.st_dev);
+    TLR_STORE(mark->inode, (uint64_t)facts.st_ino);
+    TLR_STORE(mark->kind, (uint32_t)(facts.st_mode & S_IFMT));
+    TLR_STORE(mark->flags, (uint32_t)flags);
+    return flags < 0 ? -1 : 0;
+}
+
+/* Return whether a descriptor still leads to what was opened here. */
+static int tlr_is_ours(int fd, const tlr_mark *mark) {
+    tlr_mark found;
+    return !tlr_find_mark(fd, &found) && found.device == TLR_LOAD(mark->device) && found.inode == TLR_LOAD(mark->inode) &&
+           found.kind == TLR_LOAD(mark->kind) && found.flags == TLR_LOAD(mark->flags);
+}
+
+/* Close a descriptor, but none of the program's. */
+static void tlr_shut(int fd, const tlr_mark *mark) {
+    if (tlr_is_ours(fd, mark)) close(fd);
+}
+
+/* Prepare and mark a new descriptor. Return it, or another one in its place, since standard input, output and error
+ * are the program's even while they are closed; -1 with errno if that fails. */
+static int tlr_adopt(int fd, tlr_mark *mark) {
+    int low = fd, flags;
+    if (fd >= 0 && fd <= 2) {
+        fd = fcntl(low, F_DUPFD, 3);
+        close(low);
+    }
+    if (fd < 0) return -1;
+    flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || tlr_find_mark(fd, mark)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int tlr_open_path(void) {
+    return open(tlr.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+}
+
+/* Return whether the sender's descriptor may be used now. Forget it if the program has closed it, and go on at the
+ * end of a file that is still there. */
+static int tlr_may_use(void) {
+    tlr_sender *out = &tlr.sender;
+    tlr_mark before = out->mark;
+    if (out->fd >= 0 && tlr_is_ours(out->fd, &out->mark)) return 1;
+    if (out->fd >= 0 && tlr.transport == TLR_FILE) {
+        out->fd = tlr_adopt(tlr_open_path(), &out->mark);
+        if (out->fd >= 0 && out->mark.device == before.device && out->mark.inode == before.inode) return 1;
+        if (out->fd >= 0) close(out->fd);
+    }
+    out->fd = -1;
+    out->broken = 1;
+    tlr_note("the program closed the descriptor of its tracing", 0);
+    return 0;
+}
+
 static void tlr_fail(uint64_t now) {
     tlr_sender *out = &tlr.sender;
     int keep = tlr.transport == TLR_UDP && tlr.address_count == 1; /* the collector knows us by the socket's port */
-    if (out->fd >= 0 && !keep) {
-        close(out->fd);
+    int taken = out->fd < 0; /* by the program, or it was never opened */
+    if (!taken && !keep) {
+        tlr_shut(out->fd, &out->mark);
         out->fd = -1;
     }
     out->which = tlr.address_count ? (out->which + 1) % tlr.address_count : 0;
     if (out->state == TLR_UP && now - out->opened_at > tlr_second) {
         out->back_off = 20 * tlr_ms;
-    } else if (out->state >= TLR_SHOWING && tlr.transport == TLR_TCP) {
+    } else if (out->state >= TLR_SHOWING && tlr.transport == TLR_TCP && !taken) {
         out->question = tlr.token[0] || tlr.token_file[0] ? "; does it know the token?" : "; does it want a token?";
     }
-    if (tlr.transport == TLR_UDP && out->carried) out->refused = 1;
+    if (tlr.transport == TLR_UDP && out->carried && !taken) out->refused = 1;
     out->carried = 0;
     out->state = TLR_DOWN;
     out->broken = out->blocked = 0;
@@ -824,11 +901,6 @@ static void tlr_fail(uint64_t now) {
     out->retry_at = now + out->back_off;
     out->back_off = out->back_off ? out->back_off * 2 : 20 * tlr_ms;
     if (out->back_off > tlr_second) out->back_off = tlr_second;
-}
-
-static int tlr_prepare(int fd) {
-    int flags = fcntl(fd, F_GETFL);
-    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -1 : 0;
 }
 
 static int tlr_pending_error(int fd) {
@@ -863,6 +935,7 @@ static int tlr_write_bytes(const unsigned char *bytes, size_t size, size_t *done
     const int flags = 0; /* SO_NOSIGPIPE does it */
 #endif
     *done = 0;
+    if (!tlr_may_use()) return EPIPE;
     sent = tlr.transport == TLR_FILE ? write(out->fd, bytes, size) : send(out->fd, bytes, size, flags);
     if (sent >= 0) {
         *done = (size_t)sent;
@@ -975,9 +1048,10 @@ static int tlr_connect_socket(uint64_t now) {
     tlr_sender *out = &tlr.sender;
     const tlr_address *to = &tlr.addresses[out->which];
     int one = 1;
+    if (out->fd >= 0 && !tlr_is_ours(out->fd, &out->mark)) out->fd = -1;
     if (out->fd < 0) {
-        out->fd = socket(to->name.ss_family, tlr.transport == TLR_UDP ? SOCK_DGRAM : SOCK_STREAM, 0);
-        if (out->fd < 0 || tlr_prepare(out->fd)) return -1;
+        out->fd = tlr_adopt(socket(to->name.ss_family, tlr.transport == TLR_UDP ? SOCK_DGRAM : SOCK_STREAM, 0), &out->mark);
+        if (out->fd < 0) return -1;
 #ifdef SO_NOSIGPIPE
         setsockopt(out->fd, SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
 #endif
@@ -1000,10 +1074,10 @@ static int tlr_connect_socket(uint64_t now) {
 }
 
 static int tlr_open_file(void) {
-    struct stat facts;
-    tlr.sender.fd = open(tlr.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-    if (tlr.sender.fd < 0 || fstat(tlr.sender.fd, &facts)) return -1;
-    if (!S_ISREG(facts.st_mode) && !S_ISCHR(facts.st_mode)) return -1; /* a pipe could raise SIGPIPE */
+    tlr_mark *mark = &tlr.sender.mark;
+    tlr.sender.fd = tlr_adopt(tlr_open_path(), mark);
+    if (tlr.sender.fd < 0) return -1;
+    if (!S_ISREG(mark->kind) && !S_ISCHR(mark->kind)) return -1; /* a pipe could raise SIGPIPE */
     tlr.sender.state = TLR_OPENING;
     return 0;
 }
@@ -1013,6 +1087,7 @@ static int tlr_is_open(uint64_t now) {
     tlr_sender *out = &tlr.sender;
     struct pollfd look;
     int error;
+    if (!tlr_may_use()) return -1;
     if (tlr.transport == TLR_FILE) return 1;
     if (tlr.transport == TLR_UDP) {
         error = tlr_pending_error(out->fd);
@@ -1034,6 +1109,7 @@ static int tlr_is_gone(void) {
     char heard[256];
     ssize_t got = 1;
     int turns, error;
+    if (!tlr_may_use()) return 1;
     if (tlr.transport == TLR_FILE) return 0;
     if (tlr.transport == TLR_UDP) {
         error = tlr_pending_error(tlr.sender.fd);
@@ -1205,7 +1281,7 @@ static void tlr_wait(uint64_t ns, int wake) {
     struct pollfd look[2];
     nfds_t count = 0;
     tlr_sender *out = &tlr.sender;
-    if (wake >= 0) {
+    if (wake) {
         look[count].fd = wake;
         look[count++].events = POLLIN;
     }
@@ -1220,15 +1296,39 @@ static void tlr_wait(uint64_t ns, int wake) {
     (void)poll(look, count, (int)((ns + tlr_ms - 1) / tlr_ms));
 }
 
+/* Return whether an end of the pipe is there and ours. */
+static int tlr_can_wake(int end) {
+    int fd = __atomic_load_n(&tlr.wake[end], __ATOMIC_ACQUIRE);
+    return fd > 0 && tlr_is_ours(fd, &tlr.wake_marks[end]);
+}
+
+/* Make the pipe that wakes the sending thread, unless it is there. It stays open until the process ends: a late event
+ * may still write to it. */
+static int tlr_make_pipe(void) {
+    int ends[2], end;
+    if (tlr_can_wake(0) && tlr_can_wake(1)) return 0;
+    for (end = 0; end < 2; end++) {
+        if (tlr_can_wake(end)) close(tlr.wake[end]);
+        TLR_STORE(tlr.wake[end], 0);
+    }
+    if (pipe(ends)) return -1;
+    for (end = 0; end < 2; end++) {
+        int fd = tlr_adopt(ends[end], &tlr.wake_marks[end]);
+        __atomic_store_n(&tlr.wake[end], fd < 0 ? 0 : fd, __ATOMIC_RELEASE);
+    }
+    return tlr.wake[0] && tlr.wake[1] ? 0 : -1;
+}
+
 /* Wait until an emitting thread wakes us or the kernel has news, at most for `ns`. */
 static void tlr_sleep(int how, uint64_t ns) {
     char drained[64];
+    if (tlr_make_pipe()) ns = tlr.flush_ns; /* nobody can wake us */
     __atomic_store_n(&tlr.idle, how, __ATOMIC_SEQ_CST);
     /* This look sees a thread that emitted since our last look at the rings. If the thread's store is not
      * visible yet, the end of the sleep does. */
     if (how == TLR_NAPS || !tlr_anything_waits()) tlr_wait(ns, tlr.wake[0]);
     __atomic_store_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST);
-    while (read(tlr.wake[0], drained, sizeof drained) > 0) {}
+    while (tlr_can_wake(0) && read(tlr.wake[0], drained, sizeof drained) > 0) {}
 }
 
 static void *tlr_run(void *nothing) {
@@ -1247,8 +1347,8 @@ static void *tlr_run(void *nothing) {
 /* -- Emitting -- */
 
 static void tlr_wake(void) {
-    if (TLR_LOAD(tlr.idle) && __atomic_exchange_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST)) {
-        ssize_t ignored = write(tlr.wake[1], "", 1);
+    if (TLR_LOAD(tlr.idle) && __atomic_exchange_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST) && tlr_can_wake(1)) {
+        ssize_t ignored = write(TLR_LOAD(tlr.wake[1]), "", 1);
         (void)ignored;
     }
 }
@@ -1736,16 +1836,15 @@ static void tlr_in_child(void) {
     static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     size_t index;
     memcpy(&tlr_life, &unlocked, sizeof unlocked);
-    if (tlr.wake[1]) {
-        close(tlr.wake[0]);
-        close(tlr.wake[1]);
-        tlr.wake[1] = 0;
+    for (index = 0; index < 2; index++) {
+        if (tlr_can_wake((int)index)) close(tlr.wake[index]);
+        tlr.wake[index] = 0;
     }
     if (!tlr.started) return;
     for (index = 0; index < tlr.stream_count; index++) tlr_unlock(&tlr.streams[index].lock);
     tlr_unlock(&tlr.table);
     tlr_unlock(&tlr.sender.lock);
-    if (tlr.sender.fd >= 0) close(tlr.sender.fd);
+    if (tlr.sender.fd >= 0) tlr_shut(tlr.sender.fd, &tlr.sender.mark);
     tlr.sender_runs = 0;
     tlr_reset();
     tlr_thread.stream = NULL;
@@ -1758,10 +1857,7 @@ static void tlr_in_child(void) {
 static int tlr_start_thread(void) {
     sigset_t all, before;
     int failed;
-    if (!tlr.wake[1]) { /* the pipe stays open until the process ends: a late event may still write to it */
-        if (pipe(tlr.wake)) return -1;
-        if (tlr_prepare(tlr.wake[0]) || tlr_prepare(tlr.wake[1])) return -1;
-    }
+    if (tlr_make_pipe()) return -1;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler of the program runs in our thread */
     failed = pthread_create(&tlr.thread, NULL, tlr_run, NULL);
@@ -1919,7 +2015,7 @@ static int tlr_drain(uint64_t deadline) {
         tlr_unlock(&tlr.sender.lock);
         if (!waits) return 0;
         if (now >= deadline) return -1;
-        tlr_wait(tlr_ms, -1);
+        tlr_wait(tlr_ms, 0);
     }
 }
 
@@ -2009,11 +2105,12 @@ static void tlr_say_goodbye(uint64_t deadline) {
 }
 
 static void tlr_stop_thread(void) {
-    ssize_t ignored;
     if (!tlr.sender_runs) return;
     __atomic_store_n(&tlr.stopping, 1, __ATOMIC_RELEASE);
-    ignored = write(tlr.wake[1], "", 1);
-    (void)ignored;
+    if (tlr_can_wake(1)) {
+        ssize_t ignored = write(tlr.wake[1], "", 1);
+        (void)ignored;
+    }
     pthread_join(tlr.thread, NULL);
     tlr.sender_runs = 0;
 }
@@ -2024,18 +2121,18 @@ static int tlr_is_read(uint64_t deadline) {
     tlr_sender *out = &tlr.sender;
     char heard[256];
     if (tlr.transport == TLR_FILE || tlr.transport == TLR_UDP) return 1;
-    if (out->state != TLR_UP) return 0;
+    if (out->state != TLR_UP || !tlr_may_use()) return 0;
     if (deadline > tlr_monotonic() + TLR_READ_MS * tlr_ms) deadline = tlr_monotonic() + TLR_READ_MS * tlr_ms;
     shutdown(out->fd, SHUT_WR);
-    for (;;) {
+    while (tlr_may_use()) {
         ssize_t got = recv(out->fd, heard, sizeof heard, 0);
         if (!got) return 1;
         if (got > 0 || errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) break;
         if (tlr_monotonic() >= deadline) return 1;
-        tlr_wait(10 * tlr_ms, -1);
+        tlr_wait(10 * tlr_ms, 0);
     }
-    tlr_note("the collector closed the connection", errno);
+    if (out->fd >= 0) tlr_note("the collector closed the connection", errno);
     tlr_fail(tlr_monotonic());
     return 0;
 }
@@ -2063,7 +2160,7 @@ static void tlr_close(void) {
     tlr_hurry();
     if (tlr.started) tlr_say_the_end(tlr_monotonic() + tlr.linger_ns);
     tlr_lock(&tlr.sender.lock);
-    if (tlr.sender.fd >= 0) close(tlr.sender.fd);
+    if (tlr.sender.fd >= 0) tlr_shut(tlr.sender.fd, &tlr.sender.mark);
     tlr.sender.fd = -1;
     tlr.sender.state = TLR_DOWN;
     tlr_unlock(&tlr.sender.lock);

@@ -15,6 +15,10 @@
  *     stream N | own | substream N | flush MS | close | sleep MS | exit | kill
  *     fork COMMAND;COMMAND…          a child plays these and exits; waits for it
  *     wrong                          prints what tailrace_last_error gives
+ *     take files|sockets|copies DIRECTORY
+ *                                    closes all descriptors but the standard ones, and opens its own under their numbers
+ *     harm                           prints how many of those were closed, read from or written to by somebody else
+ *     standard                       prints which standard descriptors are open
  *     say TEXT                       prints TEXT, how many events were discarded, and errno
  *
  *     ATTRIBUTE = NAME:TYPE:VALUE    TYPE u i f s, or U I F S for arrays, whose VALUE has commas and ends in one
@@ -272,6 +276,53 @@ static void emit(const char *verb, char *words) {
     forget();
 }
 
+/* Descriptors of the program's own: files, or pairs of connected sockets. */
+static struct {
+    int first[32], second[32], count, copies;
+} own;
+
+static void take(const char *how, const char *directory) {
+    char path[4096];
+    int fd;
+    for (fd = 3; fd < 64; fd++) close(fd);
+    for (own.count = 0; own.count < (strcmp(how, "copies") ? 16 : 1); own.count++) {
+        int pair[2] = {-1, -1};
+        if (!strcmp(how, "sockets")) {
+            if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || send(pair[1], "YOURS", 5, 0) != 5) abort();
+        } else {
+            snprintf(path, sizeof path, "%s/own.%d", directory, own.count);
+            pair[0] = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        }
+        own.first[own.count] = pair[0];
+        own.second[own.count] = pair[1];
+    }
+    if (strcmp(how, "copies")) return;
+    for (fd = 4; fd < 40; fd++) own.copies += dup2(own.first[0], fd) == fd;
+}
+
+/* Return whether a descriptor has exactly this to read. */
+static int reads(int fd, const char *expected) {
+    char found[100];
+    ssize_t size = read(fd, found, sizeof found);
+    return size == (ssize_t)strlen(expected) && !memcmp(found, expected, (size_t)size);
+}
+
+static int harm(void) {
+    int index, harmed = 0;
+    for (index = 0; index < own.copies; index++) harmed += fcntl(index + 4, F_GETFD) < 0;
+    for (index = 0; index < own.count; index++) {
+        int first = own.first[index], second = own.second[index];
+        int whole = write(first, "MINE", 4) == 4;
+        if (second >= 0) {
+            whole = whole && reads(first, "YOURS") && reads(second, "MINE");
+        } else {
+            whole = whole && !lseek(first, 0, SEEK_SET) && reads(first, "MINE");
+        }
+        harmed += !whole;
+    }
+    return harmed;
+}
+
 static void play(char *line);
 
 static void fork_and(char *commands) {
@@ -336,6 +387,13 @@ static void play(char *line) {
         char text[200];
         int error = tailrace_last_error(text, sizeof text);
         printf("%d %s\n", error, text);
+    } else if (!strcmp(verb, "take")) {
+        const char *how = next(&words, ' ');
+        take(how, words);
+    } else if (!strcmp(verb, "harm")) {
+        printf("harm %d\n", harm());
+    } else if (!strcmp(verb, "standard")) {
+        printf("standard %d %d %d\n", fcntl(0, F_GETFD) >= 0, fcntl(1, F_GETFD) >= 0, fcntl(2, F_GETFD) >= 0);
     } else if (!strcmp(verb, "say")) {
         printf("%s %" PRIu64 "\n", words, tailrace_discarded());
     } else {

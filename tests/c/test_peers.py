@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import socket
 import struct
+import subprocess
 
 import pytest
 
@@ -566,3 +567,86 @@ def test_a_port_that_nobody_listens_on_is_not_ourselves(clients):
     client.ask(f"connect tcp://127.0.0.1:{port}")
     client.tell("many 10")
     assert client.ask("flush 1500") == "flush -1"
+
+
+HOW = pytest.mark.parametrize("how", ["files", "sockets", "copies"])
+
+
+@KINDS
+@THREAD
+@HOW
+def test_a_program_that_closes_every_descriptor_keeps_its_own(
+    program, tmp_path, kind, options, how
+):
+    """Its own files and connections have the numbers that were the client's: one connection, one pipe."""
+    peer = listen(kind, tmp_path)
+    said = play(
+        program, f"connect {peer.address} {options}", "many 10", "flush 10000", f"take {how} {tmp_path}",
+        "many 3000", "flush 10000", "wrong", "close", "harm", "say end",
+    )  # fmt: skip
+    assert said[1] == said[2] == "flush 0"
+    assert said[3] in {"0 ", "104 the program closed the descriptor of its tracing"}
+    assert said[4:] == ["harm 0", "end 0"]
+    heard = heard_by(peer)
+    assert len(heard.sessions) == 1
+    assert heard.numbers() == {"1": list(range(3010))}
+    assert heard.final == {"1": 3010}
+
+
+@THREAD
+@HOW
+def test_a_file_is_gone_on_with_after_its_descriptor_was_closed(program, tmp_path, options, how):
+    path = tmp_path / "t.heph"
+    said = play(
+        program, f"connect file://{path} {options}", "many 10", "flush 10000", f"take {how} {tmp_path}",
+        "many 3000", "flush 10000", "close", "harm",
+    )  # fmt: skip
+    assert said[1:] == ["flush 0", "flush 0", "harm 0"]
+    heard = hear(path.read_bytes())
+    assert heard.numbers() == {"1": list(range(3010))}
+    assert len(heard.said("tailrace.session")) == 1
+    assert heard.final == {"1": 3010}
+
+
+@HOW
+def test_what_nobody_takes_after_the_descriptors_were_closed_is_not_called_sent(
+    clients, tmp_path, how
+):
+    peer = Stream(tmp_path / "socket")
+    client = clients()
+    client.ask(f"connect {peer.address} linger=1")
+    client.tell("many 10")
+    assert client.ask("flush 10000") == "flush 0"
+    (tmp_path / "socket").unlink()
+    client.tell(f"take {how} {tmp_path}", "many 30")
+    assert client.ask("flush 100") == "flush -1"
+    client.tell("close")
+    assert client.ask("harm") == "harm 0"
+
+
+@HOW
+def test_a_child_of_a_program_that_closed_every_descriptor_keeps_its_own(program, tmp_path, how):
+    peer = Stream()
+    said = play(
+        program, f"connect {peer.address}", "many 10", "flush 10000", f"take {how} {tmp_path}",
+        "fork many 5;close;harm",
+    )  # fmt: skip
+    assert said[-2:] == ["harm 0", "child 0"]
+    assert sorted(hear(data).final["1"] for data in peer.close() if hear(data).final) == [5, 10]
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp", "unix", "file"])
+def test_no_descriptor_takes_the_place_of_a_closed_standard_one(program, tmp_path, kind):
+    peer = None if kind == "file" else listen(kind, tmp_path)
+    address = peer.address if peer else f"file://{tmp_path}/t.heph"
+    script = f"connect {address}\nmany 3\nflush 10000\nstandard\n"
+    said = subprocess.run(
+        ["sh", "-c", f"exec {program} 2>&-"],
+        input=script,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert said[-2:] == ["flush 0", "standard 1 1 0"]
+    if peer:
+        peer.close()
