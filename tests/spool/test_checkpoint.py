@@ -35,6 +35,15 @@ def test_two_are_kept_and_the_log_is_needed_from_the_older_one(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_a_draft_that_a_kill_left_goes_with_the_next_checkpoint(tmp_path):
+    draft = tmp_path / f"{7:020}.checkpoint.new"
+    draft.write_bytes(bytes(2**20))
+    checkpoints = Checkpoints(tmp_path)
+    assert draft.exists(), "it may be of a collector that has the lock"
+    checkpoints.save(10, b"")
+    assert [path.name for path in tmp_path.iterdir()] == [f"{10:020}.checkpoint"]
+
+
 def test_the_log_is_needed_from_where_the_states_that_are_kept_need_it(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1_000, b"", since=400)

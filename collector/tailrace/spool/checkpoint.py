@@ -29,6 +29,7 @@ _HEADER = struct.Struct("<8sQQII")
 _COVERED = struct.Struct("<QQ")
 _REACH = struct.Struct("<I")
 _NAME = re.compile(r"(\d{20})\.checkpoint")
+_DRAFT = re.compile(r"\d{20}\.checkpoint\.new")
 
 
 class Checkpoint(NamedTuple):
@@ -72,7 +73,7 @@ class Checkpoints:
         return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
-        """Save a checkpoint durably, then delete all but the newest two.
+        """Save a checkpoint durably, then delete all but the newest two, and what a kill left of another one.
 
         The state needs the log from `since` on, by default from its own position. Call this once the table
         holds all rows from below `position`: a start needs a checkpoint that is not beyond the commit.
@@ -83,8 +84,9 @@ class Checkpoints:
         header = _HEADER.pack(MAGIC, position, len(state), checksum, reach)
         self._disk.replace(self.directory / f"{position:020}.checkpoint", header, state)
         files = self._files()
-        for at in sorted(files)[:-KEPT]:
-            self._disk.unlink(files[at])
+        left = [path for path in self._disk.paths(self.directory) if _DRAFT.fullmatch(path.name)]
+        for path in [*(files[at] for at in sorted(files)[:-KEPT]), *left]:
+            self._disk.unlink(path)
         self._disk.sync_directory(self.directory)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
