@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from tests.faults import preload
@@ -24,6 +26,28 @@ def roomy_loopfs(tmp_path):
         pytest.skip(reason)
     with LoopFs(tmp_path, mebibytes=1024) as fs:
         yield fs
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """A function that mounts a file system in memory with the options of `mount -o`; skips, and says why, where there can be none."""
+    places = []
+
+    def mount(options):
+        place = tmp_path / f"tmpfs{len(places)}"
+        place.mkdir()
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", place],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if made.returncode:
+            pytest.skip(f"cannot mount a tmpfs ({made.stderr.strip()}): run as root, --privileged")
+        places.append(place)
+        return place
+
+    yield mount
+    for place in places:
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -489,7 +489,7 @@ def test_no_room_at_any_write_loses_nothing(open_spool, disk, number, after):
                 assert (not refused) == (spool.buffered == 0)
                 assert spool.full or not refused
                 assert refused in {"", spool.shortage}
-                assert refused.endswith(os.strerror(number)) or not refused
+                assert os.strerror(number) in refused or not refused
                 assert spool.durable >= durable
                 assert payloads(spool) == expected[: len(payloads(spool))]
     spool.sync()

@@ -10,6 +10,7 @@ import click
 
 from tailrace.cli.options import config_option, json_option, store_option
 from tailrace.errors import ConfigError
+from tailrace.filesystem import refusal_text
 
 
 @click.command()
@@ -52,7 +53,7 @@ def command(config: Path | None, store: str | None, output: Path | None, *, as_j
     try:
         archive.write(path, name, made, now)
     except OSError as error:
-        raise ConfigError([f"--output {path}: {error.strerror}"]) from error
+        raise ConfigError([f"--output {path}: {refusal_text(error.errno, path)}"]) from error
     size = path.stat().st_size
     if as_json:
         parts = list(map(archive.facts, made))

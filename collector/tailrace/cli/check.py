@@ -6,6 +6,7 @@ import json
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -18,6 +19,7 @@ from tailrace.config.problem import Problem
 from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.daemon import memory
 from tailrace.doctor import unit
+from tailrace.filesystem import free_room
 from tailrace.security import guard
 
 
@@ -62,9 +64,22 @@ def _warnings(config: Config) -> Iterator[str]:
     """Yield what keeps clients from reaching the sources, or the configuration from using what it allows."""
     for blocked in unit.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
+    yield from _lacking(config)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if short := too_few(config, hard):
         yield f"{short}; see LimitNOFILE= or `ulimit -Hn`"
+
+
+def _lacking(config: Config) -> Iterator[str]:
+    """Yield what the file systems of table and spool have no more."""
+    places = [
+        Path(place) for place in (store_path(config), spool_path(config)) if "://" not in place
+    ]
+    found = set()
+    for place in places:
+        with suppress(OSError):  # a start says so
+            found.add(free_room(place).lack)
+    yield from sorted(filter(None, found))
 
 
 def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:

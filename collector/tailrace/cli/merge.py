@@ -10,6 +10,7 @@ import click
 from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, json_option, load_config, signatures
 from tailrace.errors import StoreError
+from tailrace.filesystem import refusal_text
 from tailrace.units import counted
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def command(
     try:
         (into / "job.svg").write_text(picture)
     except OSError as error:
-        raise StoreError(f"{into / 'job.svg'}: {error.strerror}") from error
+        raise StoreError(f"{into / 'job.svg'}: {refusal_text(error.errno, into)}") from error
     _say(certificate, path, merged, recovered, as_json=as_json)
     if not certificate.complete:
         context.exit(ExitCode.INCOMPLETE)

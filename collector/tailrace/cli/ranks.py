@@ -10,6 +10,7 @@ import click
 from tailrace.cli.options import config_option, job_options, json_option, load_config, store_option
 from tailrace.cli.store import open_store
 from tailrace.errors import StoreError
+from tailrace.filesystem import refusal_text
 
 if TYPE_CHECKING:
     from tailrace.query.filters import JobFilter
@@ -76,7 +77,7 @@ def command(
         try:
             svg.write_text(picture.svg(found))
         except OSError as error:
-            raise StoreError(f"{svg}: {error.strerror}") from error
+            raise StoreError(f"{svg}: {refusal_text(error.errno, svg)}") from error
     if as_json:
         import msgspec
 

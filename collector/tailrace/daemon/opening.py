@@ -23,6 +23,7 @@ from tailrace.daemon.replay import refills, replay, restored
 from tailrace.daemon.starts import Starts
 from tailrace.errors import MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
+from tailrace.filesystem import refusal_text
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.spool import Spool
@@ -126,7 +127,7 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"{directory}: {error.strerror}") from error
+        raise StoreError(f"{directory}: {refusal_text(error.errno, directory)}") from error
 
 
 def _tell_recovery(table: Table, health: Health) -> None:

@@ -35,6 +35,7 @@ from tailrace.daemon.status import status
 from tailrace.daemon.supervision import Supervision
 from tailrace.errors import ConfigError, MemoryLimitError, TailraceError
 from tailrace.figures import Status
+from tailrace.filesystem import refusal_text
 from tailrace.metrics.families import families
 from tailrace.security.guard import OPEN, guard, problems
 from tailrace.service_manager.descriptors import Descriptors
@@ -217,7 +218,11 @@ class _Service:
             self._daemon.write_ports(self._admin)
         except OSError as error:
             # A full disk is no reason not to receive: the addresses are on /status too.
-            logger.warning("cannot write the port file: %s", error)
+            directory = self._daemon.disk.directory
+            logger.warning(
+                "%s: cannot write the port file: %s",
+                directory, refusal_text(error.errno, directory),
+            )  # fmt: skip
 
     async def _signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:

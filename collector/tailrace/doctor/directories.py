@@ -11,16 +11,21 @@ from pathlib import Path
 
 from tailrace.doctor.finding import Finding, Severity, good, setting, size, whole_size
 from tailrace.doctor.host import Host, exists, nearest
+from tailrace.filesystem import free_room
 
 CHECK = "directories"
 
 SPACE = "disk space"
+
+FILES = 2000
+"""Files that a store has at most, about: 1,000 log entries, the newest days' small files, locks, and segments."""
 
 
 def check(host: Host) -> Iterator[Finding]:
     for use, directory in host.directories.items():
         yield _writable(use, directory)
     yield from _space(host)
+    yield from _inodes(host)
 
 
 def _writable(use: str, directory: Path) -> Finding:
@@ -100,6 +105,35 @@ def _space(host: Host) -> Iterator[Finding]:
         ],
         figures=figures,
     )
+
+
+def _inodes(host: Host) -> Iterator[Finding]:
+    """Check the inodes: a disk that has room for bytes may have none for files."""
+    seen = set()
+    for directory in host.directories.values():
+        try:
+            free = free_room(directory)
+        except OSError:
+            continue  # `_writable` has reported that the directory cannot be entered
+        if free.inodes is None or free.inodes >= FILES or free.mount in seen:
+            continue
+        seen.add(free.mount)
+        left = (
+            f"no inodes are left on {free.mount}"
+            if free.lack
+            else f"{free.mount} has {free.inodes} free inodes"
+        )
+        yield Finding(
+            check=SPACE,
+            severity=Severity.PROBLEM if free.lack else Severity.ADVICE,
+            what=f"{left[0].upper()}{left[1:]}, one for each file that can be made; a store takes up to {FILES}.",
+            why="Without inodes no file can be made, whatever room there is: the spool keeps what comes, then sources wait.",
+            commands=[
+                f"df -i {shlex.quote(str(free.mount))}",
+                f"du --inodes -d1 {shlex.quote(str(free.mount))} | sort -n | tail",
+            ],
+            figures={"free_inodes": free.inodes, "needed_inodes": FILES},
+        )
 
 
 def _held(spool: Path) -> int:

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from tailrace.clock import Clock
 from tailrace.doctor.finding import KIB, MIB, Finding, Severity, good, setting
 from tailrace.doctor.host import Host, nearest
+from tailrace.filesystem import refusal_text
 from tailrace.units import Duration
 
 CHECK = "disk speed"
@@ -40,7 +41,7 @@ def check(host: Host) -> Iterator[Finding]:
         yield Finding(
             check=CHECK,
             severity=Severity.PROBLEM,
-            what=f"A file in {place} could not be written and synced: {error.strerror}.",
+            what=f"A file in {place} could not be written and synced: {refusal_text(error.errno, place)}.",
             why="The collector ends when a sync fails, because no data is safe then.",
             commands=["sudo dmesg --level=err,warn | tail"],
         )

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from tailrace.errors import ExportError
+from tailrace.filesystem import refusal_text
 
 
 class Directory:
@@ -29,7 +30,9 @@ class Directory:
         try:
             self._part.mkdir()
         except OSError as error:
-            raise ExportError(f"{path}: cannot be made: {error.strerror}") from error
+            raise ExportError(
+                f"{path}: cannot be made: {refusal_text(error.errno, path)}"
+            ) from error
 
     @property
     def names(self) -> list[Path]:
@@ -49,7 +52,8 @@ class Directory:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = path.open("xb")
         except OSError as error:
-            raise ExportError(f"{self.path}/{name}: cannot be written: {error.strerror}") from error
+            why = refusal_text(error.errno, path)
+            raise ExportError(f"{self.path}/{name}: cannot be written: {why}") from error
         with file:
             yield file
 
@@ -88,7 +92,7 @@ class Directory:
         finally:
             shutil.rmtree(self._part, ignore_errors=True)
         if isinstance(error, OSError):
-            raise ExportError(f"{self.path}: {error.strerror}") from error
+            raise ExportError(f"{self.path}: {refusal_text(error.errno, self.path)}") from error
 
     def _check(self) -> None:
         if os.path.lexists(self._named) and not self._named.is_dir():

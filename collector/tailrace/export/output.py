@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from tailrace.errors import ExportError
+from tailrace.filesystem import refusal_text
 
 STANDARD_OUTPUT = "-"
 
@@ -73,7 +74,12 @@ class Output:
         finally:
             self._discard()
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise ExportError(f"{self.path}: {error.strerror}") from error
+            raise ExportError(f"{self.path}: {self._reason(error)}") from error
+
+    def _reason(self, error: OSError) -> str:
+        if self.path == STANDARD_OUTPUT:
+            return os.strerror(error.errno or 0)
+        return refusal_text(error.errno, self.path)
 
     def _make(self, path: Path) -> BinaryIO:
         place = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
@@ -81,7 +87,9 @@ class Output:
         try:
             file = part.open("wb")
         except OSError as error:
-            raise ExportError(f"{path}: cannot be written: {error.strerror}") from error
+            raise ExportError(
+                f"{path}: cannot be written: {refusal_text(error.errno, path)}"
+            ) from error
         self._files.append((file, path, part))
         return file
 
@@ -91,7 +99,7 @@ class Output:
         try:
             return self._named.open("wb")
         except OSError as error:
-            raise ExportError(f"{self.path}: cannot be written: {error.strerror}") from error
+            raise ExportError(f"{self.path}: cannot be written: {self._reason(error)}") from error
 
     def _finish(self) -> None:
         """Sync all files and name them, the main one last: where it is, the others are."""

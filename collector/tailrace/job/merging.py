@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
+from tailrace.filesystem import refusal_text
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 from tailrace.run.ranks import NAME as RANKS
@@ -111,7 +112,8 @@ def _copy_beside(store: Path, into: Path, table_id: str) -> None:
         for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"):
             _copy(path, into / RANKS_DIRECTORY / path.parent.name / RANKS)
     except OSError as error:
-        raise StoreError(f"{error.filename or store}: {error.strerror}") from error
+        where = error.filename2 or error.filename or into
+        raise StoreError(f"{where}: {refusal_text(error.errno, where)}") from error
 
 
 def _copy(path: Path, target: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from tailrace.errors import StoreError
+from tailrace.filesystem import refusal_text
 from tailrace.run.evidence import StreamEvidence
 from tailrace.run.naming import alternatives
 
@@ -126,7 +127,7 @@ def write(certificate: Signed, path: Path) -> Path:
             continue
         except OSError as error:
             free.unlink(missing_ok=True)  # leave no partial certificate
-            raise StoreError(f"{free}: {error.strerror}") from error
+            raise StoreError(f"{free}: {refusal_text(error.errno, free)}") from error
         return free
     raise AssertionError("there is always a next name")
 

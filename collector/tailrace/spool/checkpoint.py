@@ -19,6 +19,7 @@ from typing import NamedTuple
 from zlib_ng.zlib_ng import crc32
 
 from tailrace.errors import StoreError
+from tailrace.filesystem import refusal_text
 from tailrace.spool.disk import SYSTEM, Disk
 
 MAGIC = b"tailckp1"
@@ -57,7 +58,7 @@ class Checkpoints:
                 # `save` could not replace an obstacle, and would end the process.
                 disk.files.make_way(path)
         except OSError as error:
-            raise StoreError(f"{directory}: {error.strerror}") from error
+            raise StoreError(f"{directory}: {refusal_text(error.errno, directory)}") from error
 
     @property
     def needed_from(self) -> int | None:

@@ -1,6 +1,6 @@
 """The spool's disk operations: every OSError of a write becomes an error that tells the caller what to do.
 
-"No room" (also a quota, or a file system that became read-only) before the data is complete is a
+"No room" (also a quota, a limit, or a file system that became read-only) before the data is complete is a
 `FullError`: nothing was promised yet, so the caller may write all of it again. Every other error, and
 every error of a sync, is a `SyncError`: after a failed fsync the kernel may drop the pages and report
 success the next time, so a sync must not be repeated.
@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tailrace.errors import FullError, LockedError, StoreError, SyncError
+from tailrace.filesystem import NO_ROOM, refusal_text
 from tailrace.spool.files import FileSystem, SystemFiles
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+_WAITS = NO_ROOM | {errno.EROFS}
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
@@ -28,8 +29,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = f"{path}: {os.strerror(error.errno or 0)}"
-        if error.errno in _NO_ROOM:
+        text = f"{path}: {refusal_text(error.errno, path)}"
+        if error.errno in _WAITS:
             raise FullError(text) from error
         raise SyncError(text) from error
 
@@ -175,10 +176,10 @@ class Disk:
             self.make_directory(directory)
             fd = files.open(path, write=True, create=True)
         except OSError as error:
-            kind = FullError if error.errno in _NO_ROOM else StoreError
+            kind = FullError if error.errno in _WAITS else StoreError
             obstacle = files.exists(path) and not files.is_file(path)
             advice = ": it is not a file; remove it" if obstacle else ""
-            raise kind(f"{path}: {os.strerror(error.errno or 0)}{advice}") from error
+            raise kind(f"{path}: {refusal_text(error.errno, path)}{advice}") from error
         try:
             files.lock(fd)
             with contextlib.suppress(FullError):  # the lock holds without the pid in it
@@ -197,7 +198,7 @@ def _synced(call: Callable[[int], None], fd: int, path: Path) -> None:
     try:
         call(fd)
     except OSError as error:
-        raise SyncError(f"{path}: sync failed: {os.strerror(error.errno or 0)}") from error
+        raise SyncError(f"{path}: sync failed: {refusal_text(error.errno, path)}") from error
 
 
 SYSTEM = Disk(SystemFiles())

@@ -9,10 +9,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
+import sys
 from pathlib import Path
 from typing import Protocol
 
 from tailrace.away import make_way
+from tailrace.filesystem import free_room
 
 _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
 """No other user may read the spool: whoever knows a session's id can continue the session."""
@@ -85,6 +88,10 @@ class FileSystem(Protocol):
 
     def free(self, directory: Path) -> int:
         """Return how many bytes this user may still write."""
+        ...
+
+    def largest(self) -> int:
+        """Return how many bytes a file of this process may have."""
         ...
 
 
@@ -164,5 +171,8 @@ class SystemFiles:
         make_way(path)
 
     def free(self, directory: Path) -> int:
-        room = os.statvfs(directory)
-        return room.f_bavail * room.f_frsize
+        return free_room(directory).bytes
+
+    def largest(self) -> int:
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        return sys.maxsize if limit == resource.RLIM_INFINITY else limit

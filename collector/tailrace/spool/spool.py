@@ -73,8 +73,8 @@ class Spool:
         spool open, StoreError when it cannot be used, FullError when there is no room to make it.
         """
         # An eighth at most, so that the newest segment and the preallocated one leave room for the rest.
-        segment_size = min(config.segment_size, config.max_size // 8)
-        return cls(Log.open(directory, segment_size, disk), config, clock)
+        most = [config.segment_size, config.max_size // 8, disk.files.largest()]
+        return cls(Log.open(directory, min(most), disk), config, clock)
 
     def close(self) -> None:
         """Close the files, and give back preallocated room; entries that were not synced are lost."""

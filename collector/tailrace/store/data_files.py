@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction
 from pyarrow import parquet
 
 from tailrace.errors import SyncError
+from tailrace.filesystem import refusal_text
 from tailrace.store import layout
 from tailrace.store.arrow import CODED, NAMES, DayRows
 from tailrace.store.few_first import few_first
@@ -132,8 +133,8 @@ def _sync(path: Path) -> None:
     try:
         os.fsync(fd)
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise SyncError(f"{path}: cannot be brought to disk: {reason}") from error
+        why = refusal_text(error.errno, path)
+        raise SyncError(f"{path}: cannot be brought to disk: {why}") from error
     finally:
         os.close(fd)
 

@@ -14,6 +14,7 @@ from typing import Self
 
 from tailrace.away import is_obstacle
 from tailrace.errors import LockedError, StoreError
+from tailrace.filesystem import refusal_text
 
 NAME = "lock"
 
@@ -44,7 +45,9 @@ def opened(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         advice = ": it is not a file; remove it" if is_obstacle(path) else ""
-        raise StoreError(f"{path}: cannot be opened: {error.strerror}{advice}") from error
+        raise StoreError(
+            f"{path}: cannot be opened: {refusal_text(error.errno, path)}{advice}"
+        ) from error
 
 
 class DirectoryLock:

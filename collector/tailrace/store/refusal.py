@@ -9,8 +9,8 @@ import re
 from deltalake.exceptions import CommitFailedError
 
 from tailrace.errors import DescriptorsError, FullError, StoreError
+from tailrace.filesystem import NO_ROOM, refusal_text
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -51,10 +51,12 @@ def is_broken_off(error: Exception) -> bool:
 def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
     """Return a FullError when there was no room, else a StoreError with the reason."""
     number = os_error(error)
-    if number in _NO_ROOM:
-        return FullError(f"{root}: no room to {doing}: {os.strerror(number or 0)}")
+    if number in NO_ROOM:
+        return FullError(f"{root}: no room to {doing}: {refusal_text(number, root)}")
     if number in _NO_DESCRIPTOR:
         return DescriptorsError(f"{root}: cannot {doing}: {os.strerror(number or 0)}")
-    if number is None or isinstance(error, OSError):
+    if number is None:
         return StoreError(f"{root}: cannot {doing}: {line(error)}")
-    return StoreError(f"{root}: cannot {doing}: {os.strerror(number)}")
+    if isinstance(error, OSError) and error.filename:
+        root, doing = str(error.filename), f"be used to {doing}"
+    return StoreError(f"{root}: cannot {doing}: {refusal_text(number, root)}")

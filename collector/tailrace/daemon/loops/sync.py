@@ -59,7 +59,7 @@ class Syncing:
             except FullError as error:
                 self._gate.full = True
                 self._health.refuse(
-                    Condition.SPOOL, f"{error}; receiving waits until there is room"
+                    Condition.SPOOL, f"{error}; receiving waits until it can be written"
                 )
                 yield Wait(RETRY_AFTER)
                 continue
