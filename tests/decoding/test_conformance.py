@@ -44,6 +44,7 @@ from tailrace.decoding.contract import (
     Files,
     Format,
     HoldingDecoder,
+    SettlingDecoder,
 )
 from tailrace.decoding.formats import FORMATS
 from tailrace.decoding.formats.heph import format as heph_format
@@ -234,6 +235,7 @@ def over(vectors: Sequence[Vector]) -> Callable[[Callable[..., None]], Callable[
 
 every = over(ALL_WAYS)
 ending = over([vector for vector in ALL_WAYS if isinstance(vector.decoder(), EndingDecoder)])
+settling = over([vector for vector in ALL_WAYS if isinstance(vector.decoder(), SettlingDecoder)])
 holding = over([vector for vector in ALL_WAYS if isinstance(vector.decoder(), HoldingDecoder)])
 whole_events = over([vector for vector in ALL_WAYS if vector.format.whole])
 every_format = pytest.mark.parametrize("format_", WAYS.values(), ids=WAYS)
@@ -647,6 +649,42 @@ def test_a_record_is_never_longer_than_the_limit(format_: Format) -> None:
             records = decode(format_.decoder(limit, None), [vector.data])
             assert all(record.size <= limit for record in records)
             check_tiling(format_, records, vector.data)
+
+
+@settling
+def test_a_line_that_is_read_before_its_newline_comes_is_the_same_line(vector: Vector) -> None:
+    """The newline that comes after all is a blank line."""
+    data = vector.data
+    newlines = [at for at, byte in enumerate(data) if byte == 0x0A]
+    whole = _without_places(decode(vector.decoder(), [data]))
+    for stop in [*newlines[:: 1 + len(newlines) // 40], len(data)]:
+        decoder = vector.decoder()
+        records = decoder.feed(data[:stop])
+        waited = decoder.pending
+        settled = decoder.settle()
+        assert sum(record.size for record in settled) in {0, waited}
+        records += settled + decoder.feed(data[stop:]) + decoder.end()
+        check_tiling(vector.format, records, data)
+        assert _without_places(records) == whole, stop
+
+
+def _without_places(records: list[Record]) -> list[Record]:
+    kept = (record for record in records if record.name not in {"blank_lines", "clock", "bracket"})
+    masked = (record._replace(offset=0, size=0) for record in kept)
+    return [
+        r._replace(detail=r.detail.strip()) if isinstance(r.detail, bytes) else r for r in masked
+    ]
+
+
+@settling
+def test_a_line_is_read_early_only_where_no_more_bytes_can_change_it(vector: Vector) -> None:
+    for stop in range(0, len(vector.data), 1 + len(vector.data) // 100):
+        decoder = vector.decoder()
+        records = decoder.feed(vector.data[:stop])
+        settled = decoder.settle()
+        assert not {record.flaw for record in settled} & {"bad_json", "truncated", "cut"}
+        records += settled + decoder.feed(vector.data[stop:]) + decoder.end()
+        check_tiling(vector.format, records, vector.data)
 
 
 @ending

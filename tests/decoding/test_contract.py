@@ -12,9 +12,11 @@ from tailrace.decoding.contract import (
     EndingDecoder,
     FileDecoder,
     HoldingDecoder,
+    SettlingDecoder,
     holds,
     packs,
     reads_files,
+    settles,
     states_end,
 )
 from tailrace.decoding.formats import FORMATS
@@ -23,6 +25,7 @@ QUESTIONS = {
     packs: BlockDecoder,
     reads_files: FileDecoder,
     states_end: EndingDecoder,
+    settles: SettlingDecoder,
     holds: HoldingDecoder,
 }
 
@@ -40,5 +43,5 @@ def test_remembered_answers_are_those_of_the_protocol(
 
 def test_the_formats_differ_in_each_question_but_the_kernels() -> None:
     decoders = [format_.decoder(4096, None) for format_ in FORMATS.values()]
-    for asks in (reads_files, states_end, holds):
+    for asks in (reads_files, states_end, settles, holds):
         assert {asks(decoder) for decoder in decoders} == {True, False}, asks

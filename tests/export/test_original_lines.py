@@ -13,7 +13,9 @@ from collections import Counter
 import pytest
 
 from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.payloads import FileFacts, Rest
 from tests.cli.command import run
+from tests.decoding.dftracer_lines import event
 from tests.decoding.test_conformance import ALL, VECTORS
 from tests.export.again import play, rebuild, told
 from tests.export.exports import export_original
@@ -124,3 +126,29 @@ def names(rows):
 
 def events(rows):
     return [row for row in rows if row["kind"] != "name" and row["name"] != "bad_map_lines"]
+
+
+@pytest.mark.parametrize("format_", ["jets", "dftracer"])
+def test_lines_that_were_read_before_their_newlines_came_back_as_they_were(format_):
+    lines = {
+        "jets": [
+            '{"type":"header","version":"2.0","metadata":{"clock_frequency_mhz":1000}}',
+            '{"clk":1,"type":"event","name":"e","record_id":1,"description":""}',
+        ],
+        "dftracer": ["[", event(1), event(2)],
+    }[format_]
+    data = "".join(line + "\n" for line in lines).encode()
+    path = f"/runs/a.{format_}"
+    log = Log()
+    session = log.open_file(format_, path)
+    rest = Rest(why="silent", since=1)
+    facts = FileFacts(path=path, device=1, inode=2, birth=3, rest=rest)
+    for at, line in enumerate(data.splitlines()):
+        log.data(session, b"\n" * bool(at) + line)
+        log.file(session, facts)
+    log.data(session, b"\n")
+    log.close(session)
+    rows, files = play(log)
+    assert rebuild(FORMATS[format_], rows, files, path=path).data == data
+    (row,) = [row for row in rows if row["name"] == "rest"][-1:]
+    assert json.loads(row["attributes"])["rest"] == ""

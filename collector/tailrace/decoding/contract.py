@@ -3,7 +3,7 @@
 A decoder turns bytes into records: it reads no clock, does no I/O, logs nothing and raises nothing.
 Every format keeps three promises, which one suite (`tests/decoding/test_conformance.py`) checks:
 
-1. How the bytes are cut into `feed` calls never changes the records.
+1. How the bytes are cut into `feed` calls never changes the records; where the input rests may (`SettlingDecoder`).
 2. Records *tile* the input: sorted by offset, each begins where the one before it ended; nothing is
    skipped, nothing is read twice. Bytes that cannot be read are a malformed record with a reason.
    Records of size 0 may stand in between, for facts that follow from the bytes so far (missing events,
@@ -105,6 +105,18 @@ class EndingDecoder(Decoder, Protocol):
 
 
 @runtime_checkable
+class SettlingDecoder(Decoder, Protocol):
+    """A decoder of records whose end is a byte that a writer may leave out behind the last one."""
+
+    def settle(self) -> list[Record]:
+        """Decode what waits if it is whole, because no more bytes are expected for now.
+
+        Whatever bytes come next, they must not be able to make another record of it. The end of the record, if it
+        comes after all, is a record of its own."""
+        ...
+
+
+@runtime_checkable
 class HoldingDecoder(Decoder, Protocol):
     """A decoder with state, besides unfinished records, that grows with its input.
 
@@ -129,6 +141,11 @@ def reads_files(decoder: Decoder) -> TypeGuard[FileDecoder]:
 def states_end(decoder: Decoder) -> TypeGuard[EndingDecoder]:
     """Return whether a missing end of a decoder's stream means something."""
     return _keeps(decoder, EndingDecoder)
+
+
+def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:
+    """Return whether a decoder can decode a last record before its end has come."""
+    return _keeps(decoder, SettlingDecoder)
 
 
 def holds(decoder: Decoder) -> TypeGuard[HoldingDecoder]:

@@ -61,6 +61,11 @@ def read_object(line: bytes) -> list[Field] | str:
         return "bad_json"
 
 
+def is_whole(line: bytes) -> bool:
+    """Return whether a line is an object to its end. No bytes behind it make another object of it, whatever they are."""
+    return not isinstance(read_object(line), str)
+
+
 def _read(text: str) -> list[Field]:
     if _too_deep(text):
         raise _RefusedError("too_deep")

@@ -12,6 +12,7 @@ boundaries count from the beginning of the line.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -41,11 +42,13 @@ class Piece(NamedTuple):
 
 
 class LinesState(msgspec.Struct):
-    """The bytes that wait for a newline, their offset, and whether they are part of a line over the limit."""
+    """The bytes that wait for a newline, their offset, and whether they are part of a line over the limit. Whether the
+    last line was read before its newline."""
 
     offset: int = 0
     waiting: bytes = b""
     too_long: bool = False
+    settled: bool = False
 
 
 class Lines:
@@ -57,12 +60,12 @@ class Lines:
         self._piece = min(PIECE, limit)
         self._offset = state.offset
         self._waiting = bytearray(state.waiting)
-        self._too_long = state.too_long
+        self._too_long, self._settled = state.too_long, state.settled
         self._blank = not self._waiting.strip(WHITE)
 
     @property
     def state(self) -> LinesState:
-        return LinesState(self._offset, bytes(self._waiting), self._too_long)
+        return LinesState(self._offset, bytes(self._waiting), self._too_long, self._settled)
 
     @property
     def pending(self) -> int:
@@ -80,7 +83,7 @@ class Lines:
     @property
     def between(self) -> bool:
         """Return whether a line begins with the next byte."""
-        return not (self._waiting or self._too_long)
+        return not (self._waiting or self._too_long or self._settled)
 
     @property
     def after_blank(self) -> bool:
@@ -101,6 +104,11 @@ class Lines:
         self._offset += size
 
     def feed(self, data: bytes) -> list[Piece]:
+        if self._settled and data:
+            self._settled = False
+            if data.startswith(b"\n"):
+                self._offset += 1
+                return [Piece("blank", self._offset - 1, data[:1]), *self.feed(data[1:])]
         if self._only_more(data):
             self._waiting += data
             return []
@@ -129,6 +137,14 @@ class Lines:
         self._offset += len(data)
         self._waiting, self._too_long, self._blank = bytearray(), False, True
         return [piece for piece in pieces if piece.data]
+
+    def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
+        """Return what waits, as `end` does, if it is blank or a `whole` line without its newline. A newline that comes
+        after all is a blank line."""
+        if not self._waiting or self._too_long or not (self._blank or whole(bytes(self._waiting))):
+            return []
+        self._settled = not self._blank
+        return self.end()
 
     def give_up(self) -> list[Piece]:
         """Return what waits: blank lines, or the beginning of a line that counts as too long from now on."""

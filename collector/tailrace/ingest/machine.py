@@ -245,6 +245,7 @@ class Ingest:
         if kind == EntryKind.STOP:
             for number in sorted(self._sessions):
                 self._sessions[number].stopped(now)
+                self._hold(self._sessions[number], now)
         for number in sorted(self._waiting):
             generations = self._sessions[number].generations
             generations.expire(now) if kind == EntryKind.TICK else generations.settle(now)
@@ -285,6 +286,7 @@ class Ingest:
         elif entry.kind == EntryKind.FILE:
             facts = decode(entry.payload, FileFacts) if entry.payload else None
             session.file(facts, now)
+            self._hold(session, now)
         elif entry.kind == EntryKind.LOSS:
             session.loss(decode(entry.payload, FileLoss))
         else:

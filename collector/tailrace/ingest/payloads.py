@@ -24,12 +24,15 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
     process_gone: the process that wrote the file is gone. silent: the file has not grown for longer than
     the source's `rest_time`. waits: the same, but the process that writes it lives. ended: the file's
-    stream had said its end when the daemon stopped. unfollowed: no source follows the file any more, so it
+    stream had said its end when the daemon stopped. stopped: the daemon stopped, and the last bytes are
+    no whole record. unfollowed: no source follows the file any more, so it
     may have grown."""
 
-    why: Literal["process_gone", "silent", "waits", "ended", "unfollowed"]
+    why: Literal["process_gone", "silent", "waits", "ended", "stopped", "unfollowed"]
     since: int
     """When the file was last written, or no longer followed (Unix ns)."""
+    pending: int = 0
+    """Bytes at the end of a compressed file that are no whole member."""
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import itemgetter
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.decoding.contract import Decoder, holds, reads_files
+from tailrace.decoding.contract import Decoder, holds, reads_files, settles
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.budget import report
@@ -160,8 +160,20 @@ class Session:
 
     def file(self, facts: FileFacts | None, now: int) -> None:
         """Take note that the session's file has another name or place, begins a member, or rests. None: no source
-        follows it any more."""
+        follows it any more.
+
+        Decode a last record whose end has not come before the file is said to rest."""
+        if facts is None or facts.rest:
+            self._settle(now)
         self._file.change(facts, self._own, now)
+
+    def _settle(self, now: int) -> None:
+        """Decode what waits, if it is whole."""
+        if not settles(self.decoder) or not self.decoder.pending:
+            return
+        self._succession.take([self.decoder.settle()], now)
+        if not self.decoder.pending:
+            self.state.record_since = self.state.begun = 0
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
         """Take a part of a document beside the session's file."""
@@ -176,6 +188,8 @@ class Session:
 
     def stopped(self, now: int) -> None:
         """Take note that the daemon stops."""
+        if self.state.file:
+            self._settle(now)
         self._file.stopped(self._own, now)
 
     def closed(self, reason: str, now: int) -> None:

@@ -43,11 +43,14 @@ class SessionFile:
             self._rest(file, facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int) -> None:
-        """Write, for a stream that has said its end, that nothing more will come: the daemon stops."""
+        """Write that the daemon stops where nothing more will come of a stream that has said its end, and where bytes wait
+        for more."""
         file = self._state.file
-        if file and not file.facts.rest and self._lacks(own) == "":
-            rest = Rest(why="ended", since=own.wall(self._state.last))
-            self._rest(file, rest, own, now)
+        if not file or file.facts.rest:
+            return
+        since, pending = own.wall(self._state.last), self._decoder.pending
+        if pending or self._lacks(own) == "":
+            self._rest(file, Rest(why="stopped" if pending else "ended", since=since), own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
         """Take a part of a document beside the file. Return the records of a document that is whole."""
@@ -85,6 +88,8 @@ class SessionFile:
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
+        if rest and (pending := self._decoder.pending + rest.pending):
+            about["pending"] = pending
         if (lacking := self._lacks(own)) is not None:
             about["lacks"] = lacking
         own.session("rest", about | self._end, now)

@@ -115,7 +115,8 @@ LEFT JOIN (
 -- The state of each session: whether it has ended, and whether a collector watches it. A session whose
 -- format announces its end (`ends` names the stream) is `unfinished?` if it has neither announced its
 -- end nor been closed, and its file rests or nobody watches. `waits` is a rest too: its writer lives. A session
--- whose file no source follows is `unfollowed` unless it has announced its end: the file may have grown.
+-- whose file no source follows is `unfollowed` unless it has announced its end: the file may have grown. Bytes at a
+-- file's end that are no whole record (`pending`) make its session `unfinished?`, too.
 -- The variable `watched` says whether any collector has the store, and `watchers` names those that have it, null if
 -- nobody can tell. Whoever took up a session last is its collector; no name is `main`.
 CREATE MACRO part.watched(collector) AS
@@ -123,8 +124,9 @@ CREATE MACRO part.watched(collector) AS
 
 CREATE VIEW part.courses AS
 SELECT *, CASE
-  WHEN closed OR rest <> '' AND lacks = '' THEN 'ended'
+  WHEN closed OR rest <> '' AND lacks = '' AND pending = 0 THEN 'ended'
   WHEN rest = 'unfollowed' THEN 'unfollowed'
+  WHEN rest <> '' AND pending > 0 THEN 'unfinished?'
   WHEN ends IS NOT NULL AND (rest IN ('process_gone', 'silent') OR NOT part.watched(collector)) THEN 'unfinished?'
   WHEN NOT part.watched(collector) THEN 'unwatched'
   WHEN rest <> '' THEN 'silent'
@@ -136,6 +138,9 @@ FROM (
     coalesce(arg_max(ours ->> '$.rest', place), '') AS rest,
     arg_max(try_cast(ours ->> '$.since' AS BIGINT), place) AS since,
     arg_max(ours ->> '$.lacks', place) AS lacks,
+    coalesce(
+      arg_max(coalesce(try_cast(ours ->> '$.pending' AS BIGINT), 0), place) FILTER (name = 'rest'), 0
+    ) AS pending,
     arg_max(coalesce(ours ->> '$.collector', 'main'), place) FILTER (name IN ('open', 'restart', 'resume')) AS collector
   FROM part.session_words
   GROUP BY source, session
@@ -224,7 +229,7 @@ FROM (
 )
 UNION ALL
 SELECT day, source, format, session, coalesce(ends, ''), 'truncated', state, NULL, NULL, NULL, 0, NULL, NULL, NULL,
-  json_object('count', 0, 'detail', state, 'rest', rest, 'since', since)::VARCHAR, "offset"
+  json_object('count', 0, 'detail', state, 'rest', rest, 'since', since, 'pending', pending)::VARCHAR, "offset"
 FROM part.courses WHERE state IN ('unfinished?', 'unfollowed');
 """
 

@@ -175,8 +175,8 @@ GAPS = View(
 )
 
 STATES = (
-    "open: a collector receives its events; silent: its file rests; unfinished?: it has not said its end,"
-    " and its file rests or its collector does not run; unfollowed: no source follows its file any more;"
+    "open: a collector receives its events; silent: its file rests; unfinished?: it has not said its end"
+    " or ends within a record, and its file rests or its collector does not run; unfollowed: no source follows its file any more;"
     " unwatched: its collector does not run, and its format does not say an end; ended"
 )
 

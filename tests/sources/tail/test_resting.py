@@ -232,3 +232,19 @@ async def test_files_that_are_read_once_do_not_rest(autojump_clock, follow, file
     await tail.stopped.wait()
     assert rests(intake) == []
     assert intake.sessions[0].closed == "end of file"
+
+
+async def test_the_bytes_of_a_member_that_is_not_over_are_told_with_the_rest(
+    autojump_clock, files, follow, intake, settle
+):
+    packed = gzip.compress(b"a line\n" * 100)
+    files.write("a.gz", packed + packed[:-9])
+    follow(rest_time=1)
+    await settle()
+    assert [facts.rest.pending for facts in intake.sessions[0].moves if facts.rest] == [
+        len(packed) - 9
+    ]
+    files.append("a.gz", packed[-9:])
+    await trio.sleep(30)
+    assert intake.contents == [b"a line\n" * 200]
+    assert intake.sessions[0].moves[-1].rest.pending == 0

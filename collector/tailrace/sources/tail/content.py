@@ -41,6 +41,8 @@ class Compressed:
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._inflater = Inflater(member)
+        self._begun = member.raw
+        """Where the last member begins in the file, or the last bytes that are none."""
         self._known = known.copied()
         self._skipped: Trail | None = Trail(member.content)
         self._certain = certain
@@ -51,6 +53,11 @@ class Compressed:
     @property
     def trail(self) -> Trail:
         return self._raw.trail
+
+    @property
+    def pending(self) -> int:
+        """Return how many bytes at the end are no whole member."""
+        return self.trail.offset - self._begun if self._inflater.waits else 0
 
     def next(self, view: ContentView) -> Piece:
         event = self._inflater.next()
@@ -78,6 +85,10 @@ class Compressed:
         return Bad(hole.size, b"", after)
 
     def _give(self, event: Content | InflationBegun | Torn | Bad | None) -> Piece:
+        if isinstance(event, InflationBegun):
+            self._begun = event.member.raw
+        elif isinstance(event, Torn | Bad):
+            self._begun = event.after.raw
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad):

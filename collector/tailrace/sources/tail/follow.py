@@ -160,7 +160,8 @@ class Followed:
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
-        if self._resting.look(at.path, at.birth, self._written_at, now - at.changed_at):
+        unchanged, pending = now - at.changed_at, self._part.pending
+        if self._resting.look(at.path, at.birth, self._written_at, unchanged, pending):
             self.handoff.tell(self.facts)
 
     def moved(self, path: str) -> None:

@@ -98,6 +98,11 @@ class Inflater:
         """Offset in the file up to which no other member begins inside this one."""
 
     @property
+    def waits(self) -> bool:
+        """Return whether a member has begun that is not over, or bytes wait that may begin one."""
+        return self._member is not None or bool(self._input)
+
+    @property
     def place(self) -> Member:
         return Member(self._raw, self._content)
 

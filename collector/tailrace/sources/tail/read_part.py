@@ -31,6 +31,11 @@ class ReadPart:
         return self.reader.trail if self.reader else Trail()
 
     @property
+    def pending(self) -> int:
+        """Return how many bytes at the end of a compressed file are no whole member."""
+        return self.reader.pending if isinstance(self.reader, Compressed) else 0
+
+    @property
     def is_plain(self) -> bool:
         return isinstance(self.reader, RawBytes)
 

@@ -37,16 +37,17 @@ class Resting:
         self.told = None
         return True
 
-    def look(self, path: str, birth: int, written: int, unchanged: float) -> bool:
+    def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
         """Look at a file that is read to its end and has not changed since the last look; return
         whether there is something new to report. The file was last written at `written` (Unix ns),
-        and has not changed for `unchanged` seconds that we know of. Raise OSError."""
+        and has not changed for `unchanged` seconds that we know of. `pending` bytes at its end are no whole
+        member. Raise OSError."""
         if self.told is not None and self.told.why in {"process_gone", "ended"}:
             return False
         why = self._why(path, birth, written, unchanged)
         if why is None or (self.told is not None and self.told.why == why):
             return False
-        self.told = Rest(why=why, since=written)
+        self.told = Rest(why=why, since=written, pending=pending)
         return True
 
     def _why(

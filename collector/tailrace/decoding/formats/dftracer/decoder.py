@@ -43,6 +43,7 @@ from tailrace.decoding.formats.dftracer.record import about_session, bracket, to
 from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
 from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, FoundFields, find_fields
 from tailrace.decoding.formats.dftracer.usual import read_usual
+from tailrace.decoding.json_object import is_whole
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, malformed
@@ -113,6 +114,12 @@ class DFTracerDecoder:
             self._piece(piece)
         self._let_go("truncated")
         self._records += self._run.over(self._offset)
+        return self._taken()
+
+    def settle(self) -> list[Record]:
+        if not self._held:
+            for piece in self._lines.settle(_is_whole):
+                self._piece(piece)
         return self._taken()
 
     def give_up(self) -> list[Record]:
@@ -275,6 +282,12 @@ class DFTracerDecoder:
     def _add(self, record: Record) -> None:
         self._records.append(record)
         self._offset += record.size
+
+
+def _is_whole(line: bytes) -> bool:
+    """Return whether a line is an object or consists of brackets."""
+    record = _record_of(line)
+    return not record or is_whole(record)
 
 
 def _record_of(line: bytes) -> bytes:

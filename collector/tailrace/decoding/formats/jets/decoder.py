@@ -43,6 +43,7 @@ import msgspec
 
 from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
+from tailrace.decoding.json_object import is_whole
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.record import Kind, Record, malformed
 
@@ -92,6 +93,9 @@ class JetsDecoder:
     def end(self) -> list[Record]:
         """Read a last line without its newline like any line; it is `truncated` if it is not JSON."""
         return self._read(self._lines.end())
+
+    def settle(self) -> list[Record]:
+        return self._read(self._lines.settle(is_whole))
 
     def give_up(self) -> list[Record]:
         return self._read(self._lines.give_up())

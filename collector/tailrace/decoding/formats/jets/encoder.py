@@ -121,7 +121,11 @@ class JetsEncoder:
 
 def _fitted(ways: list[bytes], size: int, newline: bytes) -> bytes:
     """Return the first of these lines that has the size, newline included; else the shortest, made as long as that."""
-    for ending in (newline, b"\r" + newline):
+    for ending in (
+        newline,
+        b"\r" + newline,
+        b"",
+    ):  # without one if it was read before its newline came
         for line in ways:
             if len(line) + len(ending) == size:
                 return line + ending
