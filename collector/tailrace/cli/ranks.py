@@ -67,9 +67,9 @@ def command(
     from tailrace.run.ranks import read
 
     directory = Path(store_path(loaded.config))
+    engine, _ = open_store(loaded, Selection())
     merged = (directory / RANKS_DIRECTORY).is_dir()
     there = presence((read(path) for path in rank_logs(directory)), whole=merged)
-    engine, _ = open_store(loaded, Selection())
     found = drawn(engine, there, job, columns)
     if not found.ranks:
         raise StoreError(f"{store_path(loaded.config)}: no session of it has such a rank")

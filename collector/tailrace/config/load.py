@@ -32,6 +32,9 @@ FLAGS = {"store": ("store", "path"), "listen": ("admin", "listen")}
 """Command line options, without dashes, that set a key, and the key."""
 
 
+NO_HOME = "this user has no home directory (HOME is not set, and the host does not know the user)"
+
+
 class Loaded(NamedTuple):
     """A configuration, the file it came from, if any, and its digest.
 
@@ -93,11 +96,25 @@ def examine(
     return Loaded(config, path, _sha256(config), _places(given)), []
 
 
-def data_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the per-user data directory: `tailrace` in the one of the XDG Base Directory Specification."""
+def expanded(path: str) -> Path:
+    """Return a path of the configuration, in which `~` is a home directory. Raise ConfigError if nobody knows which."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError([f"{path}: {NO_HOME}; set HOME, or write the path without ~"]) from error
+
+
+def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
+    """Return the per-user data directory: `tailrace` in the one of the XDG Base Directory Specification.
+
+    Raise ConfigError if there is none, with `what` it is for and the `keys` that name another directory."""
     home = Path(environ.get("XDG_DATA_HOME", ""))
     if not home.is_absolute():  # the specification requires an absolute path
-        home = Path("~/.local/share").expanduser()
+        try:
+            home = Path("~/.local/share").expanduser()
+        except RuntimeError as error:
+            message = f"no directory for the {what}: {NO_HOME}; name one by {keys}, or set HOME or XDG_DATA_HOME"
+            raise ConfigError([message]) from error
     return home / "tailrace"
 
 
@@ -106,7 +123,8 @@ def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
     path = config.store.path
     if "://" in path:
         return path
-    return str(Path(path).expanduser() if path else data_path(environ))
+    keys = "--store, store.path or TAILRACE_STORE_PATH"
+    return str(expanded(path) if path else _data_path(environ, "store", keys))
 
 
 def own_part(directory: Path, name: str) -> Path:
@@ -144,9 +162,9 @@ def spools_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path
     For a store at a URL it is in the per-user data directory, one for each URL, so that entries that await one
     store never go to another."""
     if config.spool.path:
-        return Path(config.spool.path).expanduser()
+        return expanded(config.spool.path)
     name = hashlib.sha256(store_path(config, environ).rstrip("/").encode()).hexdigest()[:16]
-    return data_path(environ) / f"spool-{name}"
+    return _data_path(environ, "spool", "spool.path or TAILRACE_SPOOL_PATH") / f"spool-{name}"
 
 
 def _add_file(given: Given, document: Document) -> Iterator[Problem]:

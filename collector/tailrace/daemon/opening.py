@@ -127,7 +127,9 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"{directory}: {refusal_text(error.errno, directory)}") from error
+        refusal = refusal_text(error.errno, directory)
+        other = "name another store by --store, store.path or TAILRACE_STORE_PATH"
+        raise StoreError(f"{directory}: cannot be made: {refusal}; {other}") from error
 
 
 def _tell_recovery(table: Table, health: Health) -> None:

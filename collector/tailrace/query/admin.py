@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
+from tailrace.config.load import expanded
 from tailrace.config.schema import AdminConfig
 from tailrace.errors import StoreError
 
@@ -24,7 +25,7 @@ def page(admin: AdminConfig, address: str, path: str) -> bytes:
     scheme = "https" if admin.tls_certificate else "http"
     request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
     if admin.tokens:
-        request.add_header("Authorization", f"Bearer {_token(Path(admin.tokens))}")
+        request.add_header("Authorization", f"Bearer {_token(expanded(admin.tokens))}")
     # Bypass any proxy that the environment names for the outside world.
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
     try:
@@ -49,7 +50,7 @@ def _context(admin: AdminConfig) -> ssl.SSLContext | None:
     """Trust exactly the configured certificate: we know which endpoint we mean, but not by which name."""
     if not admin.tls_certificate:
         return None
-    context = ssl.create_default_context(cafile=admin.tls_certificate)
+    context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

@@ -64,11 +64,9 @@ class Sidecars:
 
     def __init__(self, store: str, environ: Mapping[str, str] = os.environ) -> None:
         root = table_root(store)
-        cached = (
-            cache_path(environ) / hashlib.sha256(root.encode()).hexdigest()[:16] / f"v{VERSION}"
-        )
-        own = Path(root).absolute().parent / "rollups" / f"v{VERSION}"
-        self.directories = [own, cached] if is_local(root) else [cached]
+        version, name = f"v{VERSION}", hashlib.sha256(root.encode()).hexdigest()[:16]
+        own = [Path(root).absolute().parent / "rollups" / version] if is_local(root) else []
+        self.directories = [*own, *(cache / name / version for cache in cache_paths(environ))]
         self.refused = 0
         """How many sidecars were there and could not be used."""
 
@@ -130,6 +128,8 @@ class Sidecars:
         return removed
 
     def _writable(self) -> Path:
+        if not self.directories:
+            raise OSError(errno.ENOENT, "no directory to keep it in; set HOME or XDG_CACHE_HOME")
         for last, directory in enumerate(self.directories, start=1):
             try:
                 directory.mkdir(parents=True, exist_ok=True)
@@ -142,12 +142,16 @@ class Sidecars:
         raise AssertionError("there is a last directory")
 
 
-def cache_path(environ: Mapping[str, str]) -> Path:
-    """Return the per-user directory of what can be made again, of the XDG Base Directory Specification."""
+def cache_paths(environ: Mapping[str, str]) -> list[Path]:
+    """Return the per-user directory of what can be made again, of the XDG Base Directory Specification, if the user has
+    one."""
     home = Path(environ.get("XDG_CACHE_HOME", ""))
     if not home.is_absolute():  # the specification requires an absolute path
-        home = Path("~/.cache").expanduser()
-    return home / "tailrace" / "rollups"
+        try:
+            home = Path("~/.cache").expanduser()
+        except RuntimeError:  # there is no home directory
+            return []
+    return [home / "tailrace" / "rollups"]
 
 
 def remove(*files: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+from tailrace.errors import StoreError
 from tailrace.run.launcher import LaunchedRank
 
 
@@ -36,12 +37,15 @@ def unused(name: Path) -> Path:
     """Make a new directory of this name in the working directory, or with a number if the name is taken,
     as by an equal process id in another container.
 
-    Raise OSError when no directory can be made."""
+    Raise StoreError when no directory can be made."""
     for path in alternatives(name):
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            what = f"{path}: cannot be made here: {error.strerror}; name a directory by --store"
+            raise StoreError(what) from error
         return path
     raise AssertionError("there is always a next name")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.clock import Clock, SystemClock
-from tailrace.config.load import Loaded
+from tailrace.config.load import Loaded, expanded
 from tailrace.config.problem import Problem
 from tailrace.config.schema import AdminConfig, TcpConfig
 from tailrace.errors import ConfigError
@@ -68,9 +67,7 @@ def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[st
     """Return the guard, and what is wrong with the file of each key."""
     wrong: dict[str, str] = {}
     certificates, tokens = None, None
-    files = {
-        key: Path(path).expanduser() for key in _CERTIFICATES if (path := getattr(config, key))
-    }
+    files = {key: expanded(path) for key in _CERTIFICATES if (path := getattr(config, key))}
     try:
         if files:
             authority = files.get("tls_client_authority")
@@ -81,7 +78,7 @@ def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[st
         wrong[next(key for key, path in files.items() if path == error.path)] = str(error)
     try:
         if config.tokens:
-            tokens = Tokens(Path(config.tokens).expanduser(), clock=clock)
+            tokens = Tokens(expanded(config.tokens), clock=clock)
     except UnusableError as error:
         wrong["tokens"] = str(error)
     return Guard(certificates, tokens, Networks(config.allow)), wrong

@@ -11,7 +11,9 @@ commits of 100,000 rows: zstd level 1 with delta-packed counters and times takes
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, timedelta
+from pathlib import Path
 
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -124,12 +126,23 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
     raise AssertionError("the last attempt returns or raises")
 
 
+def _reach(root: Path) -> None:
+    """Raise StoreError if nobody can tell whether there is a table."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (root / "_delta_log").stat()
+    except OSError as error:
+        raise StoreError(f"{root}: {error.strerror}") from error
+
+
 def open_table(
     root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = check_writable
 ) -> DeltaTable:
     """Return the table at its newest version if it passes `check`. Raise StoreError."""
     table = open_or_none(root, options)
     if table is None:
+        if is_local(root):
+            _reach(Path(root))
         raise StoreError(f"{root}: there is no table; a collector that uses this store makes it")
     check(table)
     return table

@@ -1,0 +1,145 @@
+"""A user whom the host does not know, without HOME, as containers have: words without a store, and everything with one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import program
+from tests.ingest.log import heph_event
+from tests.system.collector import Collector, until
+
+UNKNOWN = ("unshare", "--user", "--map-user=54321", "--map-group=54321")
+TAILRACE = (*UNKNOWN, sys.executable, "-m", "tailrace")
+HOMES = {"HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"}
+
+
+@pytest.fixture(autouse=True)
+def _namespaces():
+    if subprocess.run([*UNKNOWN, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs user namespaces")
+
+
+def environment(**more):
+    return {n: value for n, value in program.environment().items() if n not in HOMES} | more
+
+
+def ask(*arguments, environ=None, before=(), **options):
+    return subprocess.run(
+        [*map(str, (*before, *TAILRACE, *arguments))],
+        env=environ or environment(), capture_output=True, text=True, timeout=120, check=False, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store with rows, made by such a user."""
+    directory = tmp_path_factory.mktemp("store")
+    emits = "import tailrace_client as trace\nfor n in range(20):\n    with trace.span('x'): pass\ntrace.close()"
+    done = ask("run", "--store", directory, "--max-loss", 0, "--", sys.executable, "-c", emits)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+WITHOUT_STORE = [
+    ("serve",), ("query", "SELECT 1"), ("streams",), ("gaps",), ("stats",), ("ranks",), ("follow",), ("top",),
+    ("collectors",), ("view",), ("export", "--to", "chrome", "-o", "x.json"), ("upkeep",),
+    ("doctor", "--quick"), ("bundle", "-o", "b.tgz"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", WITHOUT_STORE, ids=lambda arguments: arguments[0])
+def test_without_a_store_it_is_said_what_to_set(arguments, tmp_path):
+    done = ask(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "TAILRACE_STORE_PATH" in line
+    assert "HOME" in line
+
+
+@pytest.mark.parametrize("text", ["~/store", "~no-such-user/store"])
+def test_a_path_from_home_is_named(text, tmp_path):
+    done = ask("query", "--store", text, "SELECT 1")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"{text}: ")
+    done = ask("serve", "--store", "s3://bucket/x", cwd=tmp_path)
+    assert (done.returncode, "TAILRACE_SPOOL_PATH" in done.stderr) == (2, True), done.stderr
+
+
+WITH_STORE = [
+    ("query", "SELECT count(*) FROM spans"), ("streams",), ("gaps",), ("stats",), ("collectors",), ("upkeep",),
+    ("export", "--to", "chrome", "-o", "x.json"), ("doctor", "--quick"), ("bundle", "-o", "b.tgz"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", WITH_STORE, ids=lambda arguments: arguments[0])
+def test_with_a_store_everything_works(arguments, store, tmp_path):
+    for environ in (environment(), environment(HOME="/nonexistent", TMPDIR="/nonexistent")):
+        done = ask(arguments[0], "--store", store, *arguments[1:], environ=environ, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        for file in tmp_path.iterdir():
+            file.unlink()
+
+
+def test_a_daemon_works(tmp_path):
+    collector = Collector(tmp_path, environ=dict.fromkeys(HOMES, ""))
+    arguments = collector.command()
+    collector.command = lambda: [*UNKNOWN, *arguments]
+    try:
+        collector.start()
+        with socket.create_connection(collector.address("tcp")) as sock:
+            sock.sendall(heph_event(1, 0) + heph_event(1, 1))
+            until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 2, "the events")
+        collector.stop()
+    finally:
+        collector.end()
+    assert "Traceback" not in collector.log()
+
+
+@pytest.mark.parametrize("kind", ["gone", "unreadable"])
+def test_in_a_working_directory_that_cannot_be_used(kind, store, tmp_path):
+    """A service that is started from a directory of its installation, which is removed or another user's."""
+    place = tmp_path / "place"
+    place.mkdir()
+    change = "cd $0 && rmdir $0" if kind == "gone" else "cd $0 && chmod 0 ."
+    before = ("sh", "-c", f'{change} && exec "$@"', place)
+    for arguments in (("query", "--store", store, "SELECT 1"), ("streams", "--store", store)):
+        done = ask(*arguments, before=before)
+        assert (done.returncode, done.stderr) == (0, "")
+        place.mkdir(exist_ok=True)
+        place.chmod(0o700)
+    done = ask("run", "--", "echo", "ran", before=before)
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    if kind == "gone":
+        assert "the program is not traced: tailrace-run-" in done.stderr
+        assert "--store" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_store_that_may_not_be_read_is_not_called_empty(store):
+    """Root may read everything, so that only another user can try it."""
+    if os.getuid():
+        pytest.skip("needs root")
+    place = Path(store)
+    asks = (
+        "import os, sys, tailrace\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        f"tailrace.open({str(place)!r})"
+    )
+    import tailrace.reading
+
+    place.chmod(0o700)
+    pid = os.fork()
+    if not pid:
+        try:
+            exec(asks)  # noqa: S102
+        except tailrace.StoreError as error:
+            os._exit(7 if "Permission denied" in str(error) else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
