@@ -14,6 +14,7 @@
     ├── NoAnswerError    the running collector cannot be asked; the text says why (exit 1)
     ├── IncompleteError  something is missing although completeness was required (exit 3)
     ├── ExportError      a file of an export cannot be written (exit 1)
+    ├── StreamError      standard input or output is closed, full or broken (exit 1), or nobody reads it (exit 141)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
         └── UnknownError the requested source, session or stream does not exist (exit 2)
@@ -92,6 +93,14 @@ class UnknownError(QueryError):
 
 class ExportError(TailraceError):
     """A file of an export cannot be written; the text names it and says why."""
+
+
+class StreamError(TailraceError):
+    """A standard stream cannot be read or written; the text names it and says why. `unread`: its reader is gone."""
+
+    def __init__(self, text: str, *, unread: bool) -> None:
+        super().__init__(text)
+        self.unread = unread
 
 
 class MissingPackageError(TailraceError, ImportError):

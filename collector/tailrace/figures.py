@@ -280,6 +280,7 @@ class Status(msgspec.Struct, kw_only=True):
     pid: int
     uptime_seconds: float
     killed_starts: int
+    log_lines_dropped: int
     clock_steps: int
     clock_ahead_seconds: float
     config: ConfigStatus

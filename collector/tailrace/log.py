@@ -11,8 +11,10 @@ import logging
 import sys
 import threading
 from datetime import UTC, datetime
+from functools import partial
 
 from tailrace.config.schema import LogConfig
+from tailrace.standard import STDERR, never_wait, spell_drops
 from tailrace.terminal import printable
 
 LINES_A_MINUTE = 60
@@ -26,6 +28,7 @@ FIELDS = {
     "source": "The source that the line is about, if any.",
     "condition": "The condition that begins or ends, as on /healthz.",
     "suppressed": "How many lines from the same place in the code were left out since the one before.",
+    "dropped": "How many lines before this one nobody read in time; they are lost.",
     "exception": "A traceback; only where Tailrace has a defect.",
 }
 """Every field of a JSON line, with its meaning; the first four are always present."""
@@ -40,6 +43,16 @@ def configure(config: LogConfig, *, quiet: bool = False) -> None:
     handler.setFormatter(_Json() if config.format == "json" else _Console())
     level = max(logging.getLevelName(config.level.upper()), logging.WARNING if quiet else 0)
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    never_wait(STDERR)
+    spell_drops(partial(_dropped, handler))
+
+
+def _dropped(handler: logging.Handler, lines: int) -> str:
+    """Return the line that stands for lines that nobody read in time."""
+    text = "%d lines before this one were dropped, because nobody read standard error in time"
+    record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (lines,), None)
+    record.dropped = lines
+    return handler.format(record)
 
 
 class LineLimit(logging.Filter):

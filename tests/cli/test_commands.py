@@ -133,6 +133,7 @@ def test_an_interrupt_in_a_group_is_an_interrupt():
 def test_what_is_still_buffered_for_a_reader_that_went_away_ends_it_quietly():
     script = (
         "import click, sys\n"
+        "from tailrace import standard; standard.begin()\n"
         "from tailrace.cli.commands import Commands\n"
         "class One(Commands):\n"
         "    def get_command(self, ctx, cmd_name):\n"

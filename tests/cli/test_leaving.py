@@ -10,11 +10,11 @@ from tests import program
 
 LEAVE = """
 import atexit, threading, time
-from tailrace import cli
+from tailrace.cli import commands
 atexit.register(print, "exit functions ran")
 if {thread}:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-cli._leave(SystemExit(3))
+commands._leave(SystemExit(3))
 print("goes on")
 """
 

@@ -1,11 +1,13 @@
 """The command `tailrace`: its beginning, which needs nothing but the standard library.
 
-Surroundings are settled before anything else is imported (`interpreter`, `reaper`). If the rest cannot be imported, because
-a package is missing or broken, one line says so; `tailrace run` then runs the program untraced.
+Signals are expected and surroundings are settled before anything else is imported (`interpreter`, `reaper`, `standard`).
+If the rest cannot be imported, because a package is missing or broken, one line says so; `tailrace run` then runs the
+program untraced.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` may be the user's, and takes longer
 import os
 import sys
 
@@ -24,13 +26,21 @@ VALUED = frozenset({"--config", "--store", "--max-loss", "--source", "--certific
 FLAGS = frozenset({"--require-trace", "--json"})
 """Its options without a value."""
 
+HELD = {"serve": [signal.SIGHUP], "run": [signal.SIGUSR1, signal.SIGUSR2]}
+"""The signals of a command that wait in the kernel until it can handle them: a reload, and what the program of a run gets."""
+IGNORED = {"serve": [signal.SIGUSR1, signal.SIGUSR2]}
+"""The signals that would end a command although they mean nothing to it."""
+
 
 def main() -> None:
     """Run the command, also for `python -m tailrace`."""
+    _expect_signals(sys.argv[1] if len(sys.argv) > 1 else "")
     interpreter.isolate()
-    from tailrace import reaper
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    from tailrace import reaper, standard
 
     reaper.leave_process_1()
+    standard.begin()
     running = sys.argv[1:2] == ["run"]
     try:
         from tailrace.cli import commands
@@ -51,6 +61,16 @@ def main() -> None:
         _leave(error)
 
 
+def _expect_signals(command: str) -> None:
+    """Let no signal end this process with a traceback, or without need, while it imports what handles signals."""
+    # A new interpreter (`interpreter.isolate`) would have its own handler for SIGINT again.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *HELD.get(command, ())])
+    for number in IGNORED.get(command, ()):
+        signal.signal(number, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _leave(error: Exception) -> NoReturn:
     _say(f"a package is missing or broken, install Tailrace again: {_text(error)}")
     sys.exit(1)
@@ -62,6 +82,7 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
 
     if exact and (child := reaper.fork()):
         return reaper.attend(child) or LOSS
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
     try:
         os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
     except OSError as error:

@@ -12,6 +12,7 @@ import click
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
 from tailrace.config.load import store_path
+from tailrace.standard import STDERR, STDOUT, never_wait
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -85,6 +86,7 @@ def _serve(admin: AdminConfig, watch: CollectorWatch) -> None:
     from tailrace.metrics.observed import observed
     from tailrace.serving.observer import serve
 
+    never_wait(STDOUT, STDERR)
     clock = SystemClock()
 
     def look() -> Iterator[Metric]:

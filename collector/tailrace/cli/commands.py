@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
-from contextlib import suppress
 from difflib import get_close_matches
 from enum import IntEnum
 from importlib import import_module
 from keyword import iskeyword
+from typing import Any
 
 import click
 
@@ -25,6 +26,7 @@ from tailrace.errors import (
     AddressError,
     ConfigError,
     IncompleteError,
+    StreamError,
     TailraceError,
     UnknownError,
     causes,
@@ -116,10 +118,24 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - click's signature
+        """Run a command to its exit code. Its output has reached the reader, or the exit code says that it has not."""
+        code: Any = ExitCode.GOOD
+        try:
+            try:
+                super().main(*arguments, **options)
+            except SystemExit as end:
+                code = end.code or ExitCode.GOOD
+            sys.stdout.flush()
+        except StreamError as error:
+            code = max(code, report(error))
+        sys.exit(code)
+
     def invoke(self, ctx: click.Context) -> object:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while modules were imported
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # notice a broken pipe here, not when the interpreter ends
         except (BaseExceptionGroup, *EXPECTED) as error:
             found = list(causes(error))
             if not all(isinstance(cause, EXPECTED) for cause in found):
@@ -143,13 +159,11 @@ def report(error: BaseException) -> ExitCode:
         case IncompleteError():
             click.echo(f"tailrace: {lines(str(error))}", err=True)
             return ExitCode.INCOMPLETE
+        case BrokenPipeError() | StreamError(unread=True):
+            return ExitCode.BROKEN_PIPE
         case TailraceError():
             click.echo(f"tailrace: {lines(str(error))}", err=True)
             return ExitCode.FAILED
-        case BrokenPipeError():
-            # The buffer has no reader. Keep the interpreter from writing it again when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return ExitCode.BROKEN_PIPE
         case _:
             return ExitCode.INTERRUPTED
 
@@ -193,7 +207,6 @@ def _leave(end: SystemExit) -> None:
     may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
     if may_read and isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
-        with suppress(BrokenPipeError):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(end.code or 0)

@@ -13,6 +13,7 @@ from tailrace.cli.options import config_option, json_option, load_config, store_
 from tailrace.cli.store import open_store
 from tailrace.config.load import store_path
 from tailrace.errors import IncompleteError
+from tailrace.standard import STDERR, never_wait
 
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 """Seconds between two looks: the first after new rows, growing to the second while there are none."""
@@ -46,6 +47,7 @@ def command(
 
     Rows are shown as they are stored, with ticks (@) if the wall time was not known at commit."""
     loaded = load_config(config, store)
+    never_wait(STDERR)
 
     from tailrace.cli.output.lines import KIND, SOURCE, RowPrinter
     from tailrace.query.filters import Selection

@@ -74,7 +74,7 @@ def command(
     if as_arrow and sys.stdout.isatty():
         raise click.UsageError("--arrow is not for a terminal: write it to a file or a pipe")
     loaded = load_config(config, store)
-    statement = sys.stdin.read() if sql == "-" else sql
+    statement = _read_statement() if sql == "-" else sql
 
     limits = Limits(seconds=timeout, memory=memory)
     room = go_apart(limits)
@@ -103,3 +103,10 @@ def command(
             answer, pages = console.ask(statement)
             console.rows(answer.columns, pages)
     say_incomplete(whole)
+
+
+def _read_statement() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError("the statement on standard input is not UTF-8") from error

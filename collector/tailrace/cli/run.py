@@ -17,6 +17,7 @@ from tailrace.cli.options import config_option, json_option, signatures
 from tailrace.errors import TailraceError
 from tailrace.run import launcher, program, surroundings
 from tailrace.run.outcome import NOT_TRACED
+from tailrace.standard import STDERR, never_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,6 +115,7 @@ def command(
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
     tracing, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that
     lack anything; null without a certificate."""
+    never_wait(STDERR)
     surroundings.followed(files)
     report = Report(as_json=as_json, require=require)
     rank = launcher.launched(os.environ, os.uname().nodename)

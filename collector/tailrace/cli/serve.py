@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from tailrace.chosen import choose
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
 from tailrace.sources.places import hold
+from tailrace.standard import STDOUT, never_wait
 from tailrace.units import counted
 
 if TYPE_CHECKING:
@@ -34,11 +34,9 @@ def command(config: Path | None, store: str | None, *, rest: bool, as_json: bool
     """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once).
 
     SIGHUP reloads the configuration. A wrong configuration changes nothing, and /status says what is
-    wrong.
+    wrong. SIGUSR1 and SIGUSR2 have no effect.
 
     With --json, both lines are the status in the form of /status."""
-    early: list[int] = []  # without a handler, SIGHUP would end the process
-    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     loaded = load_config(config, store)
     if rest:
         return _read_rest(loaded)
@@ -50,19 +48,17 @@ def command(config: Path | None, store: str | None, *, rest: bool, as_json: bool
     from tailrace.daemon import service
 
     log.configure(loaded.config.log)
+    never_wait(STDOUT)
     try:
         last = service.run(
             loaded,
             load=partial(choose, config, store),
             started=_say_as_json if as_json else _say_where,
-            hung_up=lambda: bool(early),
             held=held,
         )
     finally:
         for listening in held.values():
             listening.close()
-        # While the interpreter ends, the default action of SIGHUP would apply again.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if as_json:
         _say_as_json(last)
     else:

@@ -14,6 +14,7 @@ import click
 from tailrace.cli.options import Quantity, config_option, json_option, load_config, store_option
 from tailrace.config.load import store_path
 from tailrace.errors import NoAnswerError
+from tailrace.standard import STDERR, never_wait
 from tailrace.units import Duration
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def command(
     longer answers, the screen shows the reason beside the last figures; otherwise the reason is on standard
     error, and the command fails once none answers."""
     loaded = load_config(config, store)
+    never_wait(STDERR)
 
     from tailrace.cli.output.screen import print_objects, print_pages, whole_screen
 

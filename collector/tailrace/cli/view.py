@@ -10,6 +10,7 @@ import click
 
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.cli.store import NamedRun, named_run
+from tailrace.standard import STDERR, STDOUT, never_wait
 
 
 @click.command()
@@ -66,6 +67,7 @@ def command(
     from tailrace.view.heaps import share_heaps
 
     share_heaps()  # before there are threads
+    never_wait(STDOUT, STDERR)
 
     from tailrace.clock import SystemClock
     from tailrace.view.application import Viewer

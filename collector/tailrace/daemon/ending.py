@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 import trio
 
 from tailrace.errors import causes
+from tailrace.standard import last_words
 
 SECONDS = 30
 
@@ -37,7 +38,7 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
     def end(*_: object) -> None:
         try:
             said = message(failures[0]) if failures else "memory was refused"
-            os.write(2, f"tailrace: {said}; a task did not end after this failure\n".encode())
+            last_words(f"tailrace: {said}; a task did not end after this failure\n")
         finally:
             os._exit(1)
 

@@ -59,13 +59,11 @@ def run(
     *,
     load: Callable[[], Loaded],
     started: Callable[[Status], None],
-    hung_up: Callable[[], bool],
     held: Mapping[Place, Listening],
 ) -> Status:
     """Serve until told to stop. Return the last status.
 
-    `started` is called once everything listens, `load` at each reload. `hung_up` returns whether a SIGHUP arrived
-    before this function listened to signals. Sockets in `held` exist already.
+    `started` is called once everything listens, `load` at each reload. Sockets in `held` exist already.
 
     Raise TailraceError for what prevents the start or ends the work."""
     if found := problems(loaded):
@@ -86,7 +84,7 @@ def run(
             working=supervision.working,
         ) as daemon,
     ):  # fmt: skip
-        service = _Service(daemon, load, started, hung_up, notifier, supervision)
+        service = _Service(daemon, load, started, notifier, supervision)
         with ending.bounded(daemon.message) as failed:
             trio.run(service.main, failed)
         if service.failure is not None:
@@ -136,14 +134,12 @@ class _Service:
         daemon: Daemon,
         load: Callable[[], Loaded],
         started: Callable[[Status], None],
-        hung_up: Callable[[], bool],
         notifier: Notifier,
         supervision: Supervision,
     ) -> None:
         self.failure: TailraceError | None = None
         self._daemon = daemon
         self._started = started
-        self._hung_up = hung_up
         self._reloading = Reloading(daemon, load, self._write_ports, notifier)
         self._notifier = notifier
         self._supervision = supervision
@@ -226,17 +222,21 @@ class _Service:
 
     async def _signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            if self._hung_up():
-                self._reloading.ask()
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    self._reloading.ask()
-                    continue
-                if self._stop.is_set():
-                    # At once: not even exit handlers, which might wait for a worker thread.
-                    os._exit(128 + number)
-                self._notifier.stopping()
-                self._stop.set()
+            signal.pthread_sigmask(
+                signal.SIG_UNBLOCK, {signal.SIGHUP}
+            )  # an earlier one arrives now
+            try:
+                async for number in signals:
+                    if number == signal.SIGHUP:
+                        self._reloading.ask()
+                        continue
+                    if self._stop.is_set():
+                        # At once: not even exit handlers, which might wait for a worker thread.
+                        os._exit(128 + number)
+                    self._notifier.stopping()
+                    self._stop.set()
+            finally:  # while the process ends, the default action would apply again
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
     def _probe(self) -> Probe:
         health = self._daemon.health

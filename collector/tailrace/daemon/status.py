@@ -27,6 +27,7 @@ from tailrace.figures import (
 )
 from tailrace.ingest.pace import Pace, Progress
 from tailrace.security.guard import OPEN, Guard
+from tailrace.standard import dropped_lines
 
 
 def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
@@ -41,6 +42,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         collector=daemon.config.collector.name,
         pid=os.getpid(),
         uptime_seconds=daemon.clock.monotonic() - daemon.started_at,
+        log_lines_dropped=dropped_lines(),
         killed_starts=daemon.starts.killed if daemon.starts else 0,
         config=daemon.current.status(),
         kernels=kernels.word(),

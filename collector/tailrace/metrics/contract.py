@@ -59,6 +59,7 @@ DAEMON = (
     Metric("tailrace_config_reloads", "config.reloads", COUNTER, ZERO, "Reloads, by outcome.", Label("outcome", "outcomes", lambda *_: ("done", "failed")), counts="reloads"),
     Metric("tailrace_uptime_seconds", "uptime_seconds", GAUGE, ZERO, "Seconds since the daemon started."),
     Metric("tailrace_killed_starts", "killed_starts", GAUGE, NOW, "Consecutive starts that were killed, most likely because memory ran out, before they had decoded the spool; 0 after a start that has decoded it.", counts="starts"),
+    Metric("tailrace_log_lines_dropped", "log_lines_dropped", COUNTER, ZERO, "Lines for standard error and output that were dropped, because nobody read them in time or they could not be written.", counts="lines"),
     Metric("tailrace_memory_bound_bytes", "memory.bound_bytes", GAUGE, NOW, "The most memory that the process takes with its configuration: the sum of the bounds that `tailrace check` prints."),
     Metric("tailrace_memory_state_bytes", "memory.state_bytes", GAUGE, NOW, "Memory of the state that sessions hold because of what producers sent, over all sources (at most `ledger.state_max`)."),
     Metric("tailrace_clock_steps", "clock_steps", COUNTER, ZERO, "How often the wall clock was set by 50 ms or more. Timers do not follow such a step; the times and days of rows do.", counts="steps"),

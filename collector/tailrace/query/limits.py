@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from tailrace.errors import QueryError
+from tailrace.standard import keep_errors_apart
 from tailrace.terminal import guarded
 from tailrace.units import Duration, Size
 
@@ -62,10 +63,8 @@ def confine(limits: Limits, lifeline: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, limits.seconds)
-    sys.stderr.flush()
-    sys.stderr = guarded(os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace"))
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - no path of ours
-        os.dup2(nowhere.fileno(), 2)
+    keep_errors_apart()
+    sys.stderr = guarded(sys.stderr)
 
 
 def bound_memory(limits: Limits) -> None:

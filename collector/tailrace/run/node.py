@@ -22,7 +22,7 @@ import msgspec
 import trio
 from msgspec import structs
 
-from tailrace import log
+from tailrace import log, standard
 from tailrace.chosen import choose
 from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded
@@ -233,6 +233,7 @@ async def _say(stream: trio.SocketStream, message: msgspec.Struct) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Collect for a node's ranks; say "ready", or why not, on standard output."""
+    standard.begin()
     spec = msgspec.json.decode(arguments[0], type=NodeSpec)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 
 import trio
@@ -31,16 +32,20 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
 
     A terminal sends its signals to the whole process group, and so to the program. A signal sent to us
     alone is forwarded. Raise ConfigError when there is no such program."""
-    with trio.open_signal_receiver(*FORWARDED) as signals:
+    # The program ignores what we were started to ignore, as under nohup.
+    forwarded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
+    with trio.open_signal_receiver(*forwarded) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)  # earlier ones arrive now
         try:
-            process = await trio.lowlevel.open_process(
+            # In this thread, whose mask of signals the program inherits; and there may be no other.
+            process = subprocess.Popen(  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
                 arguments, env={**environment_of_user(), **variables}
             )
         except OSError as error:
             raise ConfigError([f"{arguments[0]}: {error.strerror}"]) from error
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_forward, signals, process)
-            status = await process.wait()
+            status = await _end(process)
             nursery.cancel_scope.cancel()
         with trio.move_on_after(LATE_SIGNAL):
             async for _ in signals:
@@ -48,7 +53,22 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-async def _forward(signals: object, process: trio.Process) -> None:
+async def _end(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a process, without a thread. Return its exit code."""
+    try:
+        ended = os.pidfd_open(process.pid)
+    except OSError:  # an old kernel, or no descriptor is free
+        while process.poll() is None:  # noqa: ASYNC110 - there is no event for it
+            await trio.sleep(LATE_SIGNAL)
+    else:
+        try:
+            await trio.lowlevel.wait_readable(ended)
+        finally:
+            os.close(ended)
+    return process.wait()
+
+
+async def _forward(signals: object, process: subprocess.Popen[bytes]) -> None:
     async for number in signals:  # type: ignore[attr-defined] # trio has no public type for it
         if not (number in {signal.SIGINT, signal.SIGQUIT} and _from_the_terminal()):
             process.send_signal(number)
