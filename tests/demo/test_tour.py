@@ -73,7 +73,8 @@ def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
     browser.chmod(0o755)
     # Settings of other collectors are not for this collector.
-    environ = os.environ | {"TAILRACE_LOG_LEVEL": "loudest", "BROWSER": str(browser)}
+    odd = {"TAILRACE_LOG_LEVEL": "loudest", "BROWSER": str(browser)}
+    environ = os.environ | program.PROXIES | odd
     with demo(store, "--keep", "--json", env=environ, start_new_session=True) as process:
         output = read_until(process.stderr, "events a second go to heph_tcp")
         assert Path(f"/proc/{daemon_of(store)}").exists()

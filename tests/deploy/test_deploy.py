@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import kubernetes_validate
@@ -17,6 +19,7 @@ from tailrace.cli.commands import COMMANDS
 from tailrace.config.load import load
 from tailrace.config.schema import DEFAULT_SOURCES, AdminConfig, UdpConfig
 from tailrace.sources.address import split
+from tests.program import COMMAND, PROXIES, environment, run
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "deploy/compose.yaml").read_text()
@@ -55,6 +58,20 @@ def test_compose_accepts_its_file_and_mounts_what_is_there():
     mounted = [Path(volume.partition(":")[0]) for volume in volumes if volume.startswith("/")]
     assert len(mounted) == 3
     assert all(path.is_dir() for path in mounted)
+
+
+def test_the_image_is_healthy_where_a_proxy_is_named(collectors):
+    check = json.loads(re.search(r"^HEALTHCHECK .*\n  CMD (.*)$", DOCKERFILE, re.MULTILINE)[1])
+    collector = collectors().start()
+    _, port = collector.ports["admin"].rsplit(":", 1)
+    assert check[0] == "python"
+    command = [sys.executable, *(word.replace(":9464", f":{port}") for word in check[1:])]
+    for proxies in ({}, PROXIES, PROXIES | {"no_proxy": "example.com", "NO_PROXY": "example.com"}):
+        subprocess.run(command, env=environment() | proxies, check=True)
+        top = [*COMMAND, "top", "--count", "1", "--json", "--store", collector.store]
+        assert run(top, env=environment() | proxies, capture_output=True).returncode == 0
+    collector.stop()
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
 
 
 def test_every_way_is_in_the_readme_and_every_link_leads_somewhere():

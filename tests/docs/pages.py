@@ -16,6 +16,8 @@ from pathlib import Path
 from threading import Timer
 from typing import NamedTuple
 
+from tests.program import PROXIES
+
 ROOT = Path(__file__).parents[2]
 
 RUN = ("sh", "python")
@@ -165,4 +167,5 @@ def environment(directory: Path) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if "TAILRACE" not in name}
     path = f"{wrappers(directory / 'bin')}:{os.environ['PATH']}"
     data = str(directory / "data")
-    return environ | {"PATH": path, "XDG_DATA_HOME": data, "TAILRACE_ADMIN_LISTEN": "127.0.0.1:0"}
+    own = {"PATH": path, "XDG_DATA_HOME": data, "TAILRACE_ADMIN_LISTEN": "127.0.0.1:0"}
+    return environ | PROXIES | own

@@ -27,6 +27,11 @@ COMMAND = [sys.executable, "-m", "tailrace"]
 TRUE = "TESTS_START_TRUE_EXECUTABLES"
 """The variable that makes all tests start true executables. `--slow` sets it."""
 
+NOWHERE = "http://127.0.0.1:9"
+PROXIES = {f"{kind}_proxy": NOWHERE for kind in ("http", "https", "all")}
+PROXIES |= {name.upper(): value for name, value in PROXIES.items()}
+"""Variables by which Docker and sites name a proxy for the outside world: here one that answers nobody."""
+
 _OWN = {"preexec_fn", "shell", "user", "group", "extra_groups", "umask", "process_group"}
 """Options that the server does not know."""
 _INTERPRETER = ("COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TAILRACE_KERNELS")

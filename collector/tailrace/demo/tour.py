@@ -145,7 +145,7 @@ class Tour:
     async def _measure(self) -> None:
         self._title("See it as Prometheus sees it")
         self._shell(
-            f"curl -s http://{self._daemon.admin}/metrics | grep -E '^({'|'.join(METRICS)})'"
+            f"curl -s --noproxy '*' http://{self._daemon.admin}/metrics | grep -E '^({'|'.join(METRICS)})'"
         )
         for line in (await self._daemon.get("/metrics")).splitlines():
             if line.startswith(METRICS):
