@@ -200,6 +200,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     acknowledgements: dict[str, int]
     certificate_expiry_timestamp_seconds: float | None
     chunks: int
+    empty: int
     taken_bytes: int
     kernel_drops: int
     queue_bytes: int

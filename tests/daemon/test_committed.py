@@ -24,9 +24,10 @@ async def test_it_does_not_fall_when_rows_come_behind_entries_without_rows(
         async with running(life):
             committing, ingest = life.daemon.loops.committing, life.daemon.ingest
             stream = await trio.open_tcp_stream(*life.address("tcp"))
+            await stream.send_all(heph_event(1, 0))
             await life.until(ingest.open_sessions)
             await life.committed()
-            event = heph_event(1, 0)
+            event = heph_event(1, 1)
             await stream.send_all(event[:20])
             await life.until(lambda: ingest.pending("tcp") == 20)
             without_rows = committing.committed

@@ -41,10 +41,20 @@ def numbers(rows):
     return found
 
 
+def gap_rows(rows):
+    """The rows of gaps, but for those of cut connections whose streams go on."""
+    healed = {r["session"] for r in of(rows, "heal") if attributes(r).get("detail") == "cut"}
+    return [
+        row
+        for row in of(rows, "gap")
+        if attributes(row).get("detail") != "cut" or row["session"] not in healed
+    ]
+
+
 def gaps(rows):
     return [
         (row["session"], row["stream"], row["name"], row["seq"], attributes(row)["count"])
-        for row in of(rows, "gap")
+        for row in gap_rows(rows)
     ]
 
 

@@ -20,7 +20,7 @@ from tests.ingest.log import (
     heph_session,
     run,
 )
-from tests.ingest.test_announced import course, gaps, numbers
+from tests.ingest.test_announced import course, gap_rows, gaps, numbers
 from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
 
 EPOCH = heph_epoch(10**18)
@@ -36,7 +36,7 @@ def events(*numbers, stream=1):
 
 
 def details(rows):
-    return [(row["name"], attributes(row).get("detail")) for row in of(rows, "gap")]
+    return [(row["name"], attributes(row).get("detail")) for row in gap_rows(rows)]
 
 
 def check(log):
@@ -77,7 +77,7 @@ def test_a_goodbye_counts_from_where_an_earlier_connection_left_a_stream(log):
     second = log.open()
     log.data(second, EPOCH + events(0, stream=3) + heph_goodbye({"1": 2, "2": 8, "3": 1}))
     ingest, rows = check(log)
-    assert [(row["stream"], row["seq"]) for row in of(rows, "gap")] == [("2", 7)]
+    assert [(row["stream"], row["seq"]) for row in gap_rows(rows)] == [("2", 7)]
     assert ingest.account("s").missing == 1
 
 
@@ -88,7 +88,7 @@ def test_a_goodbye_of_numbers_that_are_about_to_wrap_counts_from_an_earlier_conn
     second = log.open()
     log.data(second, EPOCH + events(0, stream=3) + heph_goodbye({"1": 2**32 - 7, "4": 2**32 - 7}))
     _, rows = check(log)
-    found = [(row["stream"], row["seq"], attributes(row)["count"]) for row in of(rows, "gap")]
+    found = [(row["stream"], row["seq"], attributes(row)["count"]) for row in gap_rows(rows)]
     assert found == [("4", None, 0), ("1", 2**32 - 8, 1)]
 
 
@@ -99,7 +99,7 @@ def test_what_was_discarded_last_is_missing_once_over_two_connections(log):
     second = log.open()
     log.data(second, EPOCH + events(3))
     ingest, rows = check(log)
-    assert [(row["name"], row["seq"]) for row in of(rows, "gap")] == [("sender", 1)]
+    assert [(row["name"], row["seq"]) for row in gap_rows(rows)] == [("sender", 1)]
     assert ingest.account("s").missing == 2
 
 
@@ -111,7 +111,7 @@ def test_a_report_that_comes_first_counts_from_where_an_earlier_connection_left_
     log.data(second, EPOCH + heph_report((1, 2, 1)))
     log.close(second, "eof")
     ingest, rows = check(log)
-    assert [(row["name"], row["seq"]) for row in of(rows, "gap")] == [("sender", 2)]
+    assert [(row["name"], row["seq"]) for row in gap_rows(rows)] == [("sender", 2)]
     assert ingest.account("s").missing == 1
 
 
@@ -353,7 +353,7 @@ def test_what_a_connection_delivers_after_its_producer_went_on_is_not_missing(lo
     log.close(first, "reset")
     ingest, rows = check(log)
     missing = Counter()
-    for row in of(rows, "gap") + of(rows, "heal"):
+    for row in gap_rows(rows) + of(rows, "heal"):
         for number in range(row["seq"], row["seq"] + attributes(row)["count"]):
             missing[row["stream"], number] += 1 if row["kind"] == "gap" else -1
     left = [("1", 4), ("2", 1), ("3", 1), ("3", 2), ("3", 3)]

@@ -272,7 +272,6 @@ class Life:
             for served, stream in list(self._connections.items()):
                 if STREAM_SOURCES[stream.connection.target] == name:
                     source.drain(served, intake)
-                    served.reason = REMOVED
                     self._over(served, None, source)
 
     def pause(self, until: int) -> None:
@@ -417,9 +416,6 @@ class Life:
         stream = Stream(connection)
         served = Served(stream, connection.source, connection.source.rpartition(":")[0])
         self._connections[served] = stream
-        source.open(served, self._intakes[name])
-        assert served.number is not None
-        self._machine.book.connections[served.number] = connection
         self._driver.drive(self._serve(served, stream, source))
         return True
 
@@ -434,7 +430,13 @@ class Life:
             yield Wait(SOON)
             if served in self._connections:
                 ended = source.take_in(served, intake)
+                self._note(served, stream)
         self._over(served, ended, source)
+
+    def _note(self, served: Served, stream: Stream) -> None:
+        """Note whose bytes a session has, once it has begun."""
+        if served.number is not None:
+            self._machine.book.connections[served.number] = stream.connection
 
     def _send_rest(self, served: Served) -> Steps[None]:
         while served in self._connections and served.send_more():
@@ -447,6 +449,7 @@ class Life:
         served.close()
         stream.close()
         source.over(served, self._intakes[STREAM_SOURCES[stream.connection.target]])
+        self._note(served, stream)
 
     def _cut(self, rejected: Rejected) -> None:
         for served, source, _ in self._served():

@@ -12,7 +12,15 @@ from typing import Any
 
 from tailrace.errors import SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
-from tests.simulation import facts, oracle_clocks, oracle_files, oracle_jets, oracle_wire, reasons
+from tests.simulation import (
+    facts,
+    oracle_clocks,
+    oracle_cuts,
+    oracle_files,
+    oracle_jets,
+    oracle_wire,
+    reasons,
+)
 from tests.simulation.heph import Heph
 from tests.simulation.limits import forget_gaps, forgets_connections
 from tests.simulation.play import Play, Program
@@ -67,6 +75,8 @@ def check(play: Play) -> None:
     _check_failures(play)
     oracle_jets.check(play)
     oracle_wire.check(play)
+    accounted = lambda e: e.program in excused or e in stored or e in gaps or e in uncounted  # noqa: E731
+    oracle_cuts.check(play, accounted)
     oracle_clocks.check(play)
     oracle_files.check(play, _of_collector(play))
 

@@ -119,7 +119,9 @@ class Facts:
         return began
 
     def truncated(self, gap: Gap) -> bool:
-        """The client did not say goodbye, or its connection ended within a packet."""
+        """The client did not say goodbye, or its connection was cut or ended within a packet."""
+        if gap.about.get("detail") == "cut":
+            return gap.row["session"] in self._cut
         if gap.about.get("detail") == "no_goodbye":
             took_leave = gap.owner is not None and self.took_leave(gap.owner)
             return not took_leave or self._was_forgotten(gap.row["session"])
@@ -130,6 +132,17 @@ class Facts:
         """Return whether the collector may have forgotten a session before its client came back. A goodbye is then a
         later session's."""
         return session in self._left
+
+    @cached_property
+    def _cut(self) -> set[str]:
+        """The sessions of connections whose end was not read."""
+        return {
+            row["session"]
+            for row in self.play.collector.rows
+            if row["kind"] == "session"
+            and row["name"] == "close"
+            and json.loads(row["attributes"])["closed"] != "eof"
+        }
 
     @cached_property
     def _streams(self) -> dict[int, set[int]]:

@@ -274,30 +274,55 @@ async def test_one_that_sends_all_the_time_leaves_the_others_their_turn(make):
             assert max(map(len, found)) > 2**20
 
 
-async def test_what_was_sent_before_a_stop_is_taken_in(make):
+@pytest.mark.parametrize(("goes", "reason"), [(True, "eof"), (False, "stop")])
+async def test_what_was_sent_before_a_stop_is_taken_in(make, goes, reason):
+    """The reason says whether the peer had sent everything."""
     source = make()
-    async with running(source) as intake:
-        with connect(source) as sock:
+    with contextlib.ExitStack() as stack:
+        async with running(source) as intake:
+            sock = stack.enter_context(connect(source))
             sock.sendall(b"x")
             await until(lambda: intake.received() == b"x")
             sock.sendall(b"y" * 100_000)
-    assert intake.received() == b"x" + b"y" * 100_000
-    assert intake.closed == {1: "stop"}
+            if goes:
+                sock.close()
+        assert intake.received() == b"x" + b"y" * 100_000
+        assert intake.closed == {1: reason}
+
+
+@pytest.mark.parametrize("how", ["fin", "reset", "idle", "stop"])
+async def test_a_connection_without_a_byte_leaves_nothing_but_a_figure(make, how):
+    source = make(idle_timeout=0.3 if how == "idle" else 60)
+    with contextlib.ExitStack() as stack:
+        async with running(source) as intake:
+            for _ in range(50):
+                sock = stack.enter_context(connect(source))
+                if how == "reset":
+                    linger = struct.pack("ii", 1, 0)
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                if how in ("fin", "reset"):
+                    sock.close()
+            if how != "stop":
+                await until(lambda: source.figures().empty == 50)
+            await until(lambda: source.figures().open == (50 if how == "stop" else 0))
+        assert source.figures().empty == 50
+        assert (intake.opened, intake.closed) == ({}, {})
 
 
 async def test_limits_are_for_all_and_for_each_peer(make):
     source = make(connections_max=3, connections_per_peer_max=2)
     async with running(source) as intake:
         with connect(source), connect(source) as second:
-            await until(lambda: len(intake.opened) == 2)
+            await until(lambda: source.figures().open == 2)
             with connect(source) as third:
                 assert await closed(third)
             (refused,) = source.figures().refused
             assert refused.startswith("too many connections from one ")
             second.close()
-            await until(lambda: len(intake.closed) == 1)
-            with connect(source):
-                await until(lambda: len(intake.opened) == 3)
+            await until(lambda: source.figures().open == 1)
+            with connect(source) as fourth:
+                fourth.sendall(b"x")
+                await until(lambda: intake.received() == b"x")
 
 
 async def closed(sock):

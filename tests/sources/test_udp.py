@@ -214,3 +214,19 @@ async def test_of_peers_that_are_too_many_at_a_time_the_datagrams_are_shed_and_s
     assert len(peers) == 301 - shed
     assert {intake.opened[number][1] for number, _ in intake.losses} == {STRANGERS}
     assert sum(len(intake.received(number)) for number in peers) == (303 - shed) * len(EVENT)
+
+
+async def test_datagrams_without_a_byte_leave_nothing_but_a_figure():
+    """From a stranger, and from a peer that has a session."""
+    async with running() as (source, intake):
+        with client(source) as empty, client(source) as peer:
+            for _ in range(20):
+                empty.send(b"")
+            await until(lambda: source.figures().empty == 20)
+            source.look_around(intake)
+            assert intake.opened == {}
+            peer.send(EVENT)
+            await until(lambda: intake.received() == EVENT)
+            peer.send(b"")
+            await until(lambda: source.figures().empty == 21)
+            assert intake.chunks == {1: [EVENT]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import resource
 import socket
@@ -134,7 +135,8 @@ def test_a_reset_connection_ends_its_session_with_the_reason(limited):
     until(lambda: limited.status()["sources"]["tcp"]["sessions_closed"] == 1, "the session's end")
     assert close_reasons(limited) == ["reset: ECONNRESET"]
     gaps = [row for row in limited.rows() if row["kind"] == "gap"]
-    assert [row["name"] for row in gaps] == ["truncated"]
+    details = [json.loads(row["attributes"])["detail"] for row in gaps]
+    assert details == ["truncated", "cut"]
 
 
 def test_datagram_peers_past_the_limit_push_out_the_one_silent_longest(limited):

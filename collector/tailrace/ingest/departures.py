@@ -17,7 +17,7 @@ sessions, which have at most `source_streams_max` streams together.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -41,6 +41,9 @@ class Departure(msgspec.Struct, array_like=True):
     epoch: int | None
     streams: dict[str, tuple[int, int]]
     """By stream, its next number and the mark of its last event."""
+    cut: list[str] = []
+    """Streams of a connection that was cut and that nothing has continued yet. With the last one, the session's
+    gap of unknown size heals."""
 
 
 class Present(Protocol):
@@ -106,6 +109,29 @@ class Departures:
             or self._streams > limits.source_streams_max
         ):
             self._forget_first()
+
+    def left(
+        self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
+    ) -> list[str]:
+        """Return the streams with which no session of the same epoch but `asks` goes on, given the next number of
+        each."""
+
+        def goes_on(name: str, following: int) -> bool:
+            ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
+            return any(
+                known and end >= following and session != asks for session, (end, _), known in ends
+            )
+
+        return [name for name, following in streams.items() if not goes_on(name, following)]
+
+    def continued(self, earlier: str, stream: str, host: str) -> bool:
+        """Take note that a stream of an earlier session goes on. Return whether it is the last one of a connection that
+        was cut."""
+        for departure in reversed(self._of.get((host, stream), ())):
+            if departure.session == earlier and stream in departure.cut:
+                departure.cut.remove(stream)
+                return not departure.cut
+        return False
 
     def _index(self, departure: Departure) -> None:
         self._streams += len(departure.streams)

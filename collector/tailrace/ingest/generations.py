@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from tailrace.ingest.announced import Announced
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.payloads import OpenInfo
+from tailrace.ingest.payloads import EOF, OpenInfo
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 
 _EPOCHS_KEPT = 8
@@ -155,8 +155,9 @@ class Generations:
         if id_ := self.current.state.id:
             self._leave(id_, reason, about, now)
         else:
-            self.current.finish(reason, about, now)
-            self.current.depart(now)
+            cut = self._state.info.connected and reason != EOF
+            self.current.finish(reason, about, now, cut=cut)
+            self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
         """Leave an announced session, which other connections may continue. End the session of a

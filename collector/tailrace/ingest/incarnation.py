@@ -31,6 +31,8 @@ from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, SessionFacts
 
+_NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
+
 
 class Incarnation:
     """One life of a producer. `state` has all that outlives the process."""
@@ -133,6 +135,7 @@ class Incarnation:
             taken: Sequence[Part] = self._counted(self.counters, parts, now)
         else:
             taken = parts
+            self.state.goodbye_at = 0  # of a footer, which was not the last record
             self._span_rows.take(parts, now)
         for part in taken:
             self._note_times(part, now)
@@ -207,7 +210,7 @@ class Incarnation:
         if self._siblings:
             finals = facts.goodbye.streams if facts.goodbye else ()
             self._siblings.tell([*finals, *(name for name, _, _ in facts.discarded)], now)
-        if facts.goodbye and is_whole(state, facts.goodbye):
+        if facts.ends or (facts.goodbye and is_whole(state, facts.goodbye)):
             state.goodbye_at = now
         self.report(now)
 
@@ -309,10 +312,10 @@ class Incarnation:
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 
-    def depart(self, now: int) -> None:
+    def depart(self, now: int, *, cut: bool) -> None:
         """Remember how far the streams went: the producer may reconnect without an announcement."""
         if self._siblings:
-            self._siblings.depart(now)
+            self._siblings.depart(now, cut=cut)
 
     # Time and the end
 
@@ -332,20 +335,23 @@ class Incarnation:
         self.report(now)
         self._write(self._gap_rows.close())
 
-    def finish(self, reason: str, about: dict[str, object], now: int) -> None:
+    def finish(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
         """End the incarnation, and take nothing more for it."""
-        self.end(reason, about, now)
+        self.end(reason, about, now, cut=cut)
         self.release(now)
 
-    def end(self, reason: str, about: dict[str, object], now: int) -> None:
-        """Write the row of the incarnation's end, though late events may still come. Where a client
-        announced its session and said no goodbye, write a gap of unknown size as well."""
-        if self._statements and not self.state.goodbye_at:
-            self._statements.over(now)
+    def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
+        """Write the row of the incarnation's end, though late events may still come.
+
+        Without a goodbye, write a gap of unknown size as well where a client announced its session, or where the
+        connection was `cut` and no other connection goes on with all streams."""
+        if not self.state.goodbye_at:
+            if self._statements:
+                self._statements.over(now)
             if self.state.id:
-                self.own.finding(
-                    Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
-                )
+                self.own.finding(_NO_GOODBYE)
+            elif cut and not (self._siblings and self._siblings.go_on()):
+                self.own.cut()
         self.settle(now)
         self._span_rows.write_begins()
         state, closed_at = self.state, self.own.wall(now)

@@ -27,6 +27,8 @@ PACKED_ROW_BYTES = 96
 """The same of a row in a block."""
 
 
+_CUT = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="cut")
+
 _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -56,7 +58,8 @@ class OwnRows:
     def session(self, name: str, about: dict[str, object], now: int) -> None:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
-    def finding(self, finding: Finding) -> None:
+    def finding(self, finding: Finding, session: str = "") -> None:
+        """Write the row of a finding, of an earlier session if one is given."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
         sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
         about: dict[str, object] = {"count": finding.events}
@@ -70,8 +73,16 @@ class OwnRows:
             about["estimate"] = True
         self._row(
             finding.kind, finding.reason, about, finding.events or None, stream=finding.stream,
-            seq=finding.seq, id_=finding.id, offset=finding.offset,
+            seq=finding.seq, id_=finding.id, offset=finding.offset, session=session,
         )  # fmt: skip
+
+    def cut(self) -> None:
+        """Write a gap of unknown size: the connection did not end with the producer's last byte."""
+        self.finding(_CUT)
+
+    def heal_cut(self, session: str) -> None:
+        """Heal the gap of an earlier session whose connection was cut: all of its streams go on."""
+        self.finding(_CUT._replace(kind=Kind.HEAL), session)
 
     def malformed(
         self,
@@ -149,8 +160,10 @@ class OwnRows:
         id_: int | None = None,
         time: int | None = None,
         offset: int | None = None,
+        session: str = "",
     ) -> None:
-        """Write a row; of a gap, `missing` is how many events are missing, None where that is unknown."""
+        """Write a row, of another `session` if one is given. A gap has the number of `missing` events, None where that is
+        unknown."""
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = _json(attributes)
@@ -158,4 +171,6 @@ class OwnRows:
         row = Row(
             stream, None, seq, kind, name, None, id_, None, None, None, None, time, missing, text, at, None
         )  # fmt: skip
-        self._emit(self._incarnation.name, [(value,) for value in row], ROW_BYTES + len(text))
+        self._emit(
+            session or self._incarnation.name, [(value,) for value in row], ROW_BYTES + len(text)
+        )

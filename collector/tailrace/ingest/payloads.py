@@ -9,6 +9,9 @@ import msgspec
 from tailrace.config.schema import LedgerConfig
 from tailrace.model.gap import Reason
 
+EOF = "eof"
+"""The reason of a connection's end for which nothing can be missing: the peer had sent everything, and it was read."""
+
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """A place in a compressed file where inflating can begin."""
@@ -128,3 +131,8 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     replaces: tuple[str, ...] = ()
     """Sessions that read the beginning of this file, or an incomplete copy of it. The views leave them
     out once this session is closed."""
+
+    @property
+    def connected(self) -> bool:
+        """Return whether the session is a connection's."""
+        return self.transport in ("tcp", "unix")

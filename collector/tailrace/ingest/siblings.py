@@ -98,14 +98,28 @@ class Siblings:
             return None
         if earlier.next is None:
             state.elsewhere[stream] = earlier.session
-        elif earlier.session not in state.continues:
+            return None
+        if earlier.session not in state.continues:
             state.continues.append(earlier.session)
             self._own.session("continue", {"continues": earlier.session}, now)
+        if self._departures.continued(earlier.session, stream, self._host):
+            self._own.heal_cut(earlier.session)
         return earlier.next
 
-    def depart(self, now: int) -> None:
-        """Remember how far the streams went: the producer may reconnect without an announcement."""
+    def go_on(self) -> bool:
+        """Return whether others go on with all streams, of which there are some."""
+        return bool(self._counters.numbers.ends()) and not self._left()
+
+    def _left(self) -> list[str]:
+        """Return the streams with which no other goes on."""
+        ends = {name: following for name, (following, _) in self._counters.numbers.ends().items()}
+        return self._departures.left(ends, self._host, self._state.epoch, self.name)
+
+    def depart(self, now: int, *, cut: bool) -> None:
+        """Remember how far the streams went: the producer may reconnect without an announcement. With `cut`, its
+        connection may have brought more."""
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
-            departure = Departure(self.name, self._host, now, self._state.epoch, streams)
+            left = self._left() if cut else []
+            departure = Departure(self.name, self._host, now, self._state.epoch, streams, left)
             self._departures.add(departure, self._limits)

@@ -78,7 +78,7 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     ended_at: int = 0
     """When it ended (Unix ns)."""
     goodbye_at: int = 0
-    """When the client's goodbye had come as a whole (Unix ns)."""
+    """When the client's goodbye had come as a whole, or a footer that no record has followed (Unix ns)."""
     goodbye_parts: bytes = b""
     """Which parts of its goodbye have come: bit n for part n, the lowest bits first."""
     goodbye_last: int | None = None

@@ -32,7 +32,7 @@ GROUP BY p.job, p.rank, spot
 
 LOST = f"""
 WITH lost AS (
-  SELECT source, session, stream, first, "count" IS NULL AS unknown, coalesce(remaining, 0) AS missing
+  SELECT source, session, stream, first, remaining IS NULL AS unknown, coalesce(remaining, 0) AS missing
   FROM gaps
 ),
 numbered AS (

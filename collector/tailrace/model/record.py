@@ -77,8 +77,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `clock` is unix_ns, monotonic_ns, clk or logical; `epoch` is tick 0 in Unix nanoseconds.
     `starts`: a new incarnation of the producer begins with this record if records came before it.
     `totals`: how many records of each kind (begin, end, annotation, instant) the producer wrote in this
-    session. `announces` is the client's session, `goodbye` its end, `discarded` the ranges that the client
-    has thrown away (stream, first wire number, how many).
+    session. `ends`: the producer has written its last record. `announces` is the client's session, `goodbye` its
+    end, `discarded` the ranges that the client has thrown away (stream, first wire number, how many).
     """
 
     clock: str | None = None
@@ -86,6 +86,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     epoch: int | None = None
     starts: bool = False
     totals: dict[str, int] | None = None
+    ends: bool = False
     announces: Announcement | None = None
     discarded: tuple[tuple[str, int, int], ...] = ()
     goodbye: Goodbye | None = None

@@ -185,7 +185,8 @@ SELECT * EXCLUDE (missing),
 FROM part.kept_findings;
 
 -- Every gap that a session's ledger found, healed or not, and a gap for each session that is `unfinished?` or `unfollowed`.
--- A heal repays the gap that has its numbers or, without numbers, the oldest gaps of the same reason, record id and kind.
+-- A heal repays the gap that has its numbers or, without numbers, the oldest gaps of the same reason, record id and kind. A
+-- heal of unknown size repays the gaps of unknown size that have its reason and detail.
 CREATE VIEW part.own_gaps AS
 WITH found AS MATERIALIZED (FROM part.findings),
 numbered AS MATERIALIZED (
@@ -212,20 +213,28 @@ without_number AS (
   FROM found
   WHERE kind = 'heal' AND seq IS NULL
   GROUP BY ALL
+),
+settled AS (
+  SELECT DISTINCT source, session, stream, name, detail FROM found WHERE kind = 'heal' AND amount IS NULL
 )
 SELECT day, source, format, session, stream, name AS reason, detail, seq AS "first", "last",
-  amount AS "count", repaid AS healed, amount - repaid AS remaining, "of", id, attributes, "offset"
+  amount AS "count", repaid AS healed,
+  CASE WHEN amount IS NOT NULL THEN amount - repaid WHEN settled THEN 0 END AS remaining, "of", id, attributes, "offset"
 FROM (
   SELECT g.*,
     CASE
       WHEN g.seq IS NOT NULL THEN least(coalesce(n.healed, 0), coalesce(g.amount, 0))
       ELSE greatest(least(coalesce(w.healed, 0) - (g.amounts - g.amount), g.amount), 0)
-    END::BIGINT AS repaid
+    END::BIGINT AS repaid,
+    s.source IS NOT NULL AS settled
   FROM numbered AS g
   LEFT JOIN by_number AS n ON n.number = g.number
   LEFT JOIN without_number AS w
     ON g.seq IS NULL AND w.source = g.source AND w.session = g.session AND w.stream = g.stream
     AND w.name = g.name AND w.id IS NOT DISTINCT FROM g.id AND w."of" IS NOT DISTINCT FROM g."of"
+  LEFT JOIN settled AS s
+    ON g.amount IS NULL AND s.source = g.source AND s.session = g.session AND s.stream = g.stream
+    AND s.name = g.name AND s.detail IS NOT DISTINCT FROM g.detail
 )
 UNION ALL
 SELECT day, source, format, session, coalesce(ends, ''), 'truncated', state, NULL, NULL, NULL, 0, NULL, NULL, NULL,
@@ -237,7 +246,7 @@ SUMS = """
 -- The missing events of each stream.
 CREATE VIEW part.missing_events AS
 SELECT source, format, session, stream,
-  least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT AS missing, bool_or("count" IS NULL) AS unknown
+  least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT AS missing, bool_or(remaining IS NULL) AS unknown
 FROM all_gaps
 GROUP BY source, format, session, stream;
 

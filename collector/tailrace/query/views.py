@@ -170,7 +170,7 @@ GAPS = View(
         ViewColumn("id", "BIGINT", "id of the missing record, if known"),
         *_as_stored("attributes offset"),
     ),
-    'SELECT * FROM all_gaps WHERE remaining > 0 OR "count" IS NULL',
+    "SELECT * FROM all_gaps WHERE remaining > 0 OR remaining IS NULL",
     'source, session, try_cast(stream AS BIGINT), stream, first, "offset"',
 )
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+from tailrace.ingest.payloads import EOF
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import CHUNK_MAX
 
-EOF = "eof"
 CUT = "eof without close_notify"
 """The stream ended without TLS's goodbye: somebody other than the peer may have cut it."""
 

@@ -60,7 +60,7 @@ class Connection:
         self.name = name
         self.whose = whose
         self.number: int | None = None
-        """The number of its session; None before the session begins."""
+        """The number of its session; None before its first byte."""
         self.heard = 0.0
         """When something came last (seconds of trio's clock)."""
         self.reason = "stop"

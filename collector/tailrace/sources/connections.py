@@ -6,8 +6,8 @@ one record (slow loris), or that sends nothing readable. After about two minutes
 find a peer that vanished without a word. If an acknowledgement is still on its way to that peer, the
 kernel gives up after about fifteen.
 
-A connection gets its session at once or, where the source demands TLS or a token, once it has shown
-them. Until then it only counts towards the limits.
+A connection gets its session with its first byte, behind TLS and the token where there are any. Until then it only
+counts towards the limits: a probe that connects and says nothing leaves no trace but a figure.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Listener(Protocol):
 class ConnectionSource:
     """Accepts connections and hands on their bytes.
 
-    One task receives from all connections that have a session. `begin`, `open`, `take_in`, `drain` and `over` decide
-    everything about such a connection; the simulator calls them for its own connections."""
+    One task receives from all connections that have shown what is demanded. `begin`, `take_in`, `drain` and `over`
+    decide everything about such a connection; the simulator calls them for its own connections."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""
@@ -95,11 +95,13 @@ class ConnectionSource:
         self._listener = listener
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
-        """Connections of each peer, with those that have no session yet."""
-        self._connections: OrderedDict[int, Connection] = OrderedDict()
-        """Connections with a session, by the session's number; the one that has been silent longest is first."""
-        self._readiness: Readiness | None = None
-        """The sockets of the connections with a session, while the source runs."""
+        """Connections of each peer, with those that still have to show what is demanded."""
+        self._served: OrderedDict[Connection, None] = OrderedDict()
+        """Connections that may bring something; the one that has been silent longest is first."""
+        self._with_session: dict[int, Connection] = {}
+        """The connections on which something came, by their session's number."""
+        self._readiness: Readiness[Connection] | None = None
+        """The sockets of the connections that are served, while the source runs."""
         self._intake: Intake | None = None
         self._waiting: trio.CancelScope | None = None
         """The time in which the task that receives waits for something to receive."""
@@ -110,7 +112,10 @@ class ConnectionSource:
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         self.begin(intake)
-        with self._listener.listening() as (sock, self.address), closing(Readiness()) as readiness:
+        with (
+            self._listener.listening() as (sock, self.address),
+            closing(Readiness[Connection]()) as readiness,
+        ):
             self._readiness, self._intake = readiness, intake
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._receive, readiness, intake)
@@ -125,17 +130,17 @@ class ConnectionSource:
             self._waiting.cancel()  # it waits for as long as another configuration said
 
     def cut(self, number: int, reason: str) -> None:
-        connection = self._connections.get(number)
+        connection = self._with_session.get(number)
         if connection is not None and self._intake is not None:
             self._figures.refuse(reason)
             self._end(connection, reason, self._intake)
 
     def hears(self, number: int) -> bool:
-        connection = self._connections.get(number)
+        connection = self._with_session.get(number)
         return connection is not None and connection.hears
 
     def reply(self, number: int, data: bytes) -> bool:
-        connection = self._connections.get(number)
+        connection = self._with_session.get(number)
         return self._figures.replied(connection.reply(data) if connection else Outcome.GONE)
 
     def figures(self) -> SourceFigures:
@@ -174,7 +179,7 @@ class ConnectionSource:
         if greets(self._listener.guard):
             nursery.start_soon(self._greet, connection, nursery, intake)
         else:
-            self._serve(connection, nursery, intake)
+            self._serve(connection, nursery)
 
     def _refusal(self, sock: socket.socket, peer: ConnectedPeer) -> Refusal | None:
         if not self._listener.allows(peer):
@@ -197,31 +202,31 @@ class ConnectionSource:
             logger.info("%s: refused %s: %s", self.address, connection.name, refused)
             return
         else:
-            self._serve(connection, nursery, intake)
+            self._serve(connection, nursery)
         finally:
-            if connection.number is None:
+            if connection not in self._served:
                 self._close(connection)
         await intake.room()
-        if connection.ready and connection.number in self._connections:
+        if connection.ready and connection in self._served:
             self._receive_from(connection, intake)
 
-    def _serve(self, connection: Connection, nursery: trio.Nursery, intake: Intake) -> None:
-        """Begin the session of a connection. The task that receives goes on."""
-        self.open(connection, intake)
+    def _serve(self, connection: Connection, nursery: trio.Nursery) -> None:
+        """Hand a connection to the task that receives."""
         connection.answer(partial(nursery.start_soon, self._send_rest, connection))
         connection.heard = trio.current_time()
-        if self._readiness is not None and connection.number is not None:
-            self._readiness.add(connection.sock, connection.number)
+        self._served[connection] = None
+        if self._readiness is not None:
+            self._readiness.add(connection.sock, connection)
 
     async def _send_rest(self, connection: Connection) -> None:
         with suppress(trio.ClosedResourceError):  # the connection is over
             await connection.send_rest()
 
-    # Connections with a session
+    # Connections that are served
 
-    async def _receive(self, readiness: Readiness, intake: Intake) -> None:
+    async def _receive(self, readiness: Readiness[Connection], intake: Intake) -> None:
         """Take in what comes on all connections, until cancelled."""
-        connections = self._connections
+        served = self._served
         rest = AdaptiveRest(self._listener.enough)
         try:
             while True:
@@ -229,9 +234,9 @@ class ConnectionSource:
                 found = list(readiness.found())
                 self._end_silent({*found}, intake)
                 taken = most = 0
-                for number in found:
+                for connection in found:
                     await intake.room()
-                    if (connection := connections.get(number)) is not None:
+                    if connection in served:
                         size = self._receive_from(connection, intake)
                         most, taken = max(most, size), taken + max(size, TURN_RECEIPT)
                     if taken >= TURN_BYTES:
@@ -240,28 +245,26 @@ class ConnectionSource:
                 with trio.move_on_after(rest.after(most)) as self._resting:
                     await trio.sleep_forever()
         except trio.Cancelled:
-            for connection in connections.values():
+            for connection in served:
                 self.drain(connection, intake)
             raise
         finally:
-            for connection in list(connections.values()):
+            for connection in list(served):
                 self._end(connection, connection.reason, intake)
 
-    async def _wait(self, readiness: Readiness) -> None:
+    async def _wait(self, readiness: Readiness[Connection]) -> None:
         """Return once a connection can be read, or has been silent too long."""
-        longest = next(iter(self._connections.values()), None)
+        longest = next(iter(self._served), None)
         begun = trio.current_time() if longest is None else longest.heard
         with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
             await readiness.wait()
         self._waiting = None
 
-    def _end_silent(self, found: AbstractSet[int], intake: Intake) -> None:
+    def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
         """End the connections that have been silent too long: all but those `found` to have something now."""
         since = trio.current_time() - self._config.idle_timeout
-        for connection in list(
-            takewhile(lambda each: each.heard <= since, self._connections.values())
-        ):
-            if connection.number not in found:
+        for connection in list(takewhile(lambda each: each.heard <= since, self._served)):
+            if connection not in found:
                 self._figures.refuse(Refusal.IDLE)
                 self._end(connection, Refusal.IDLE, intake)
 
@@ -271,15 +274,16 @@ class ConnectionSource:
         ended = self.take_in(connection, intake)
         if ended is not None:
             self._end(connection, ended, intake)
-        elif connection.number is not None:
+        else:
             connection.heard = trio.current_time()
-            self._connections.move_to_end(connection.number)
+            self._served.move_to_end(connection)
         return self._figures.bytes - before
 
     def _end(self, connection: Connection, reason: str, intake: Intake) -> None:
-        """Close a connection, and end its session."""
+        """Close a connection that is served, and end its session."""
         connection.reason = reason
         self._close(connection)
+        del self._served[connection]
         self.over(connection, intake)
 
     def _close(self, connection: Connection) -> None:
@@ -298,14 +302,6 @@ class ConnectionSource:
         for number in intake.sessions():
             intake.close(number, "collector restart")
 
-    def open(self, connection: Connection, intake: Intake) -> None:
-        """Begin the session of a connection."""
-        number = connection.number = intake.open(
-            self._listener.transport, connection.name,
-            record_max=self._config.record_max, garbage_max=self._config.garbage_max,
-        )  # fmt: skip
-        self._connections[number] = connection
-
     def take_in(self, connection: Connection, intake: Intake) -> str | None:
         """Take in what was received; return why no more will follow, None if more may."""
         data, ended = connection.receive()
@@ -315,7 +311,7 @@ class ConnectionSource:
         return ended
 
     def drain(self, connection: Connection, intake: Intake) -> None:
-        """Take in, at a stop, what the kernel has queued: it was sent while we were up."""
+        """Take in, at a stop, what the kernel has queued: it was sent while we were up. Note whether it was all."""
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:
             data, ended = connection.receive()
@@ -323,16 +319,27 @@ class ConnectionSource:
                 break
             self._take(connection, data, intake)
             taken += len(data)
+        connection.reason = ended or connection.reason
 
     def over(self, connection: Connection, intake: Intake) -> None:
-        """End the session of a connection, if it has one, with the connection's `reason`."""
-        if (number := connection.number) is not None:
-            self._take(connection, connection.opening or b"", intake)
+        """End the session of a connection, if anything came, with the connection's `reason`."""
+        self._take(connection, connection.opening or b"", intake)
+        if (number := connection.number) is None:
+            self._figures.empty += 1
+        else:
             intake.close(number, connection.reason)
-            del self._connections[number]
+            del self._with_session[number]
 
     def _take(self, connection: Connection, data: bytes, intake: Intake) -> None:
-        if data and connection.number is not None:
-            intake.data(connection.number, data)
-            self._figures.chunks += 1
-            self._figures.bytes += len(data)
+        """Hand on what came on a connection, whose session begins with its first byte."""
+        if not data:
+            return
+        if connection.number is None:
+            connection.number = intake.open(
+                self._listener.transport, connection.name,
+                record_max=self._config.record_max, garbage_max=self._config.garbage_max,
+            )  # fmt: skip
+            self._with_session[connection.number] = connection
+        intake.data(connection.number, data)
+        self._figures.chunks += 1
+        self._figures.bytes += len(data)

@@ -9,36 +9,39 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 import trio
 
+T = TypeVar("T")
 
-class Readiness:
-    """The sockets of which somebody wants to know when they can be read, each with a number of its own."""
+
+class Readiness(Generic[T]):
+    """The sockets of which somebody wants to know when they can be read, each with what it belongs to."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._numbers: dict[int, int] = {}
+        self._owners: dict[int, T] = {}
         """By descriptor."""
 
     def close(self) -> None:
         self._epoll.close()
 
-    def add(self, sock: socket.socket, number: int) -> None:
+    def add(self, sock: socket.socket, owner: T) -> None:
         self._epoll.register(sock, select.EPOLLIN)
-        self._numbers[sock.fileno()] = number
+        self._owners[sock.fileno()] = owner
 
     def remove(self, sock: socket.socket) -> None:
         """Forget a socket, which is still open; do nothing if it is not known."""
-        if self._numbers.pop(sock.fileno(), None) is not None:
+        if self._owners.pop(sock.fileno(), None) is not None:
             self._epoll.unregister(sock)
 
     async def wait(self) -> None:
         """Return once some socket can be read."""
         await trio.lowlevel.wait_readable(self._epoll)
 
-    def found(self) -> Iterator[int]:
-        """Yield the numbers of the sockets that can be read now. Those that wait longest are among them."""
+    def found(self) -> Iterator[T]:
+        """Yield the owners of the sockets that can be read now. Those that wait longest are among them."""
         for descriptor, _ in self._epoll.poll(0):
-            if (number := self._numbers.get(descriptor)) is not None:
-                yield number
+            if (owner := self._owners.get(descriptor)) is not None:
+                yield owner

@@ -157,6 +157,8 @@ class SourceFigures(msgspec.Struct):
     refused: dict[str, int] = {}
     """Connections not taken or cut off, peers forgotten, datagrams dropped, files left alone, by cause
     (see `Refusal`)."""
+    empty: int = 0
+    """Connections that ended without a byte, and datagrams without one."""
     problems: list[str] = []
     """Problems with its files of certificates and tokens now, a sentence each."""
     certificate_expires: float | None = msgspec.field(

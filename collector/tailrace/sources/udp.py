@@ -189,6 +189,9 @@ class UdpSource:
             if self._networks and not self._networks.allows(address[0]):
                 self._figures.refuse(Refusal.ADDRESS, sum(map(len, payloads)))
                 continue
+            if not any(datagrams.length for datagrams in payloads):
+                self._figures.empty += sum(map(len, payloads))
+                continue
             peer = self._peers.hear(address, now) or self._newcomer(address, payloads, now, intake)
             if peer is not None:
                 peer.allowance += self._hand_on(peer.number, payloads, intake)
@@ -234,7 +237,7 @@ class UdpSource:
         format_, limit = FORMATS[self._config.format], self._config.record_max
         datagrams = list(chain.from_iterable(payloads))
         if not any(readable(format_, limit, datagram) for datagram in datagrams):
-            self._noise += datagrams
+            self._noise += filter(None, datagrams)
             return None
         if not self._newcomers.admit(now):
             self._figures.refuse(Refusal.NEW_PEERS, len(datagrams))

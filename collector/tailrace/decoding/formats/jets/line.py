@@ -123,7 +123,7 @@ def _read_footer(fields: Fields) -> _LineReading:
         ours,
         name="footer",
         flaw=flaw,
-        facts=SessionFacts(totals=totals or None),
+        facts=SessionFacts(totals=totals or None, ends=True),
     )
 
 
