@@ -246,7 +246,7 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     files_max: int = 8192
     """Files followed at a time, about 24 KiB of memory each. Further files wait."""
     descriptors_max: int = 4096
-    """Files held open at a time: those that grew last."""
+    """Files held open at a time: those that grew last. A file that rests, or has not changed for a minute, is closed."""
     hole_timeout: Duration = Duration(5)
     """How long to wait for a part of a file that nobody has written yet, before it is skipped."""
     rest_time: Duration = Duration(300)

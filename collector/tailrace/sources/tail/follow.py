@@ -22,10 +22,14 @@ from tailrace.sources.tail.content import BEGIN, Compressed
 from tailrace.sources.tail.handoff import Desk, Handoff
 from tailrace.sources.tail.identity import Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, Torn
-from tailrace.sources.tail.location import Location
+from tailrace.sources.tail.location import Location, Signature, signature
 from tailrace.sources.tail.raw import ContentView, SparseRange
 from tailrace.sources.tail.read_part import ReadPart
 from tailrace.sources.tail.resting import Resting
+
+KEPT_OPEN = 60.0
+"""Seconds without a change after which a file is closed. Until then bytes that are written and deleted between two looks are
+read."""
 
 Phase = Literal["new", "waits", "follows", "shadow", "left"]
 
@@ -55,7 +59,7 @@ class Followed:
         self._system = desk.descriptors.roots.system
         self._part = ReadPart()
         self._head: bytes | None = None
-        self._signature: tuple[int, int, int] | None = None
+        self._signature: Signature | None = None
         self._confirmed = False
         self._written_at: int | None = None
         """Its time of modification at the last look (Unix ns)."""
@@ -111,8 +115,8 @@ class Followed:
         found, replaced = self.location.find(now)
         if found is None:
             return replaced
-        signature = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        changed = signature != self._signature
+        now_as = signature(found)
+        changed = now_as != self._signature
         if changed and not self.taken and self.location.is_succeeded(now):
             return True  # the size that was found is the other file's
         if self._written_at not in {None, found.st_mtime_ns}:
@@ -123,7 +127,7 @@ class Followed:
             # change at the moment of the last look.
             self._signature, self._confirmed, self._head = None, False, None
             self._examine(found.st_size)
-            self._signature, self._confirmed = signature, not changed
+            self._signature, self._confirmed = now_as, not changed
             if changed:
                 self.location.changed_at = now
                 self.undecided = True
@@ -163,6 +167,12 @@ class Followed:
         unchanged, pending = now - at.changed_at, self._part.pending
         if self._resting.look(at.path, at.birth, self._written_at, unchanged, pending):
             self.handoff.tell(self.facts)
+
+    def let_rest(self, now: float) -> None:
+        """Close the file until it changes, if all of it is read and it rests or has not changed for long."""
+        rests = self._resting.told is not None or now - self.location.changed_at >= KEPT_OPEN
+        if rests and self._confirmed and self._signature:
+            self.location.close_until(self._signature)
 
     def moved(self, path: str) -> None:
         """Note that the file is followed, and has this path now."""

@@ -8,6 +8,13 @@ import os
 from tailrace.clock import Clock
 from tailrace.sources.tail.descriptors import TailDescriptors
 
+Signature = tuple[int, int, int]
+"""Size and times of a file."""
+
+
+def signature(found: os.stat_result) -> Signature:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
 
 class AnotherFileError(FileNotFoundError):
     """A path leads to another file than before, which may have the inode of the former one."""
@@ -36,6 +43,8 @@ class Location:
         self.gone_at = 0.0
         self.changed_at = 0.0
         """When a change of the file was last seen."""
+        self._closed_as: Signature | None = None
+        """Size and times of the file when it was closed because it rested; None while it may be open."""
         self._clock = clock
         self._descriptors = descriptors
         self._system = descriptors.roots.system
@@ -100,6 +109,8 @@ class Location:
         descriptor is spare, so that it can be read to its end should it be deleted. Raise OSError."""
         if (found.st_dev, found.st_ino) != self.node:
             return False
+        if self.gone is None and self._closed_as == signature(found):
+            return True
         # Another file may have the inode of one that is gone.
         if not self.is_open and (self._descriptors.spare or self.gone is not None):
             try:
@@ -143,11 +154,17 @@ class Location:
     def close(self) -> None:
         self._descriptors.close(self)
 
+    def close_until(self, change: Signature) -> None:
+        """Close the file until the system says other than this of it, so that its file system can be unmounted."""
+        self._closed_as = change
+        self.close()
+
     def open(self) -> int:
         """Return the descriptor, which is opened if need be. Raise OSError."""
         fd = self._descriptors.get(self)
         if fd is not None:
             return fd
+        self._closed_as = None
         fd = self._descriptors.open(self, self.path)
         found, birth = self._system.fstat(fd), self._system.birth(fd)
         if (found.st_dev, found.st_ino) != self.node or self._is_later(birth):

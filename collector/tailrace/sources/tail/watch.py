@@ -193,14 +193,16 @@ class Watch:
                 self._discovery.admit(path)
         self._schedule.after_look(file, now, len(self._catalog))
         if (
-            file.phase == "follows"
-            and file.location.gone is None
+            file.location.gone is None
             and not file.has_more
             and not file.queued  # compressed content may wait although all bytes were read
             and not self._once
         ):
-            file.rest(now)
-            return  # the usual case
+            if file.phase == "follows":
+                file.rest(now)
+            file.let_rest(now)
+            if file.phase == "follows":
+                return  # the usual case
         if file.phase in {"new", "waits"}:
             self._decide(file, now)
         if not file.queued and self._is_over(file, now):
