@@ -29,6 +29,10 @@ THREADS = "OPENBLAS_NUM_THREADS"
 before it sleeps, which takes CPU while a command starts (ARCHITECTURE, D171)."""
 NO_THREADS = "01"
 """No thread but the caller's: the number 1, in a spelling by which we know it again."""
+RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
+"""The library of the table panics where this variable is no positive number."""
+_removed: dict[str, str] = {}
+"""Variables of the user that a library of ours must not see."""
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -51,20 +55,25 @@ def isolate() -> None:
         foreign = _foreign()
         own = [entry for entry in sys.path if entry not in foreign]
         sys.path[:] = own if HOME in own else _behind_the_library(own, foreign)
-    _without_threads()
+    _limit_threads()
 
 
 def environment_of_user() -> dict[str, str]:
     """Return the environment as the user gave it to this process, for a program of the user."""
     environ = {n: value for n, value in os.environ.items() if (n, value) != (THREADS, NO_THREADS)}
+    environ |= _removed
     if "LC_CTYPE" in environ and not _given("LC_CTYPE"):
         del environ["LC_CTYPE"]  # Python sets it where the locale is C
     return environ
 
 
-def _without_threads() -> None:
-    """Let this process and those that it starts have no threads for linear algebra, unless the user has said how many."""
+def _limit_threads() -> None:
+    """Let this process and those that it starts have no threads for linear algebra, unless the user has chosen a number,
+    and the usual number of the table's library if the user's is unusable."""
     os.environ.setdefault(THREADS, NO_THREADS)
+    count = os.environ.get(RUNTIME_THREADS, "1")
+    if not (count.isascii() and count.isdecimal() and int(count)):
+        _removed[RUNTIME_THREADS] = os.environ.pop(RUNTIME_THREADS)
 
 
 def _given(name: str) -> bool:
@@ -118,7 +127,7 @@ def _run() -> None:
         site.addsitedir(site.getusersitepackages())
         user = [entry for entry in sys.path if entry not in before]
         sys.path[:] = _behind_the_library(before, [*_python_path(), *user])
-    _without_threads()
+    _limit_threads()
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

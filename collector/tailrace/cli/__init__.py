@@ -63,6 +63,10 @@ def main() -> None:
 
 def _expect_signals(command: str) -> None:
     """Let no signal end this process with a traceback, or without need, while it imports what handles signals."""
+    # Whoever starts us may block what ends us, or ignore what a process must not ignore that waits for its children.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD])
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # A new interpreter (`interpreter.isolate`) would have its own handler for SIGINT again.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *HELD.get(command, ())])
     for number in IGNORED.get(command, ()):

@@ -185,8 +185,9 @@ class _Service:
     async def _serve(self, server: Server, listener: socket.socket) -> None:
         """Answer once the counters have reached the values of the daemon's earlier life: to Prometheus, a counter
         that falls has restarted. Earlier requests wait, unless decoding itself waits."""
-        await self._daemon.answering.wait()
-        await server.serve(trio.socket.from_stdlib_socket(listener))
+        with listener:
+            await self._daemon.answering.wait()
+            await server.serve(trio.socket.from_stdlib_socket(listener))
 
     def _server(self) -> Server:
         """Raise ConfigError for files that cannot be used."""
