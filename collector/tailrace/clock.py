@@ -6,6 +6,8 @@ Code that needs the time takes a `Clock`, so that a test can pass a clock that i
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 STEP_NS = 50_000_000
@@ -41,6 +43,7 @@ class Timeline:
         """Start from `last`, the time of the log's last entry."""
         self._clock = clock
         self._last = last
+        self._moment: int | None = None
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
@@ -53,7 +56,18 @@ class Timeline:
         self.ahead = wall - self._begin
         """How far the wall clock was ahead of the log's time (ns) at the last `look`."""
 
+    @contextmanager
+    def moment(self) -> Iterator[None]:
+        """Let time stand still: what is logged within came together."""
+        self._moment = self.now()
+        try:
+            yield
+        finally:
+            self._moment = None
+
     def now(self) -> int:
+        if self._moment is not None:
+            return self._moment
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)
 
     def at(self, wall: int) -> int:

@@ -24,12 +24,13 @@ class Datagrams:
         self._lost = lost
         self._room = room
         self._number = number
-        self._queue: list[tuple[str, bytes]] = []
+        self._queue: list[tuple[Address, bytes, int]] = []
 
     def receive(self, source: str, datagram: bytes) -> None:
         """Take a datagram from the network."""
         if len(self._queue) < self._room:
-            self._queue.append((source, datagram))
+            host, _, port = source.rpartition(":")
+            self._queue.append(((host, int(port)), datagram, self.dropped))
         else:
             self.dropped += 1
             self._lost(datagram)
@@ -37,19 +38,18 @@ class Datagrams:
 
     def read(self) -> Received:
         taken, self._queue = self._queue[:DRAIN_MAX], self._queue[DRAIN_MAX:]
-        received: dict[Address, list[bytes]] = {}
-        for source, datagram in taken:
-            host, _, port = source.rpartition(":")
-            received.setdefault((host, int(port)), []).append(datagram)
         if not self._queue:
             self.readable.clear()
-        return Received.of(received, len(taken))
+        return Received.of(taken)
+
+    def idle(self) -> bool:
+        return not self._queue
 
     def send(self, data: bytes, address: Address) -> None:
         self._network.send(self._address, "{}:{}".format(*address), data)
 
     def queue(self) -> KernelQueue:
-        return KernelQueue(sum(len(datagram) for _, datagram in self._queue), self.dropped)
+        return KernelQueue(sum(len(datagram) for _, datagram, _ in self._queue), self.dropped)
 
     def cookie(self) -> int:
         return self._number

@@ -6,6 +6,9 @@ import json
 import os
 import signal
 import socket
+from contextlib import ExitStack
+
+import pytest
 
 from tests.ingest.log import heph_event
 from tests.system.collector import until
@@ -99,3 +102,84 @@ def test_a_buffer_smaller_than_asked_for_is_said(collectors):
         assert "raise it with: sysctl" in collector.log()
     assert 0 < status["buffer_bytes"] < status["buffer_asked_bytes"] == 2**40
     collector.stop()
+
+
+LARGE = TINY.replace("16 KiB", "4 MiB")
+PEERS, STREAMS, BATCH = 3, 2, 10
+"""Streams of each peer, and datagrams that a peer sends before the next one does."""
+
+
+class Peer:
+    """Sends events of streams of its own, one a datagram. `lost` are those that it keeps to itself, as a network would."""
+
+    def __init__(self, number, sock):
+        self.next = dict.fromkeys(range(STREAMS * number, STREAMS * (number + 1)), 0)
+        self.lost = set()
+        self._sock = sock
+
+    def send(self, count, *, lost=0):
+        """Send so many events of each stream, behind some that are lost."""
+        for stream, first in self.next.items():
+            self.lost |= {(str(stream), number) for number in range(first, first + lost)}
+            self.next[stream] = first + lost + count
+            for number in range(first + lost, first + lost + count):
+                self._sock.send(heph_event(stream, number))
+
+
+@pytest.fixture
+def sockets():
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            for _ in range(PEERS)
+        ]
+
+
+@pytest.mark.parametrize("kernels", ["", "off"], ids=["by a thread", "by Python"])
+def test_however_long_a_full_queue_takes_the_drops_behind_it_are_the_kernels(
+    collectors, kernels, sockets
+):
+    """Each datagram carries the kernel's count, so losses of the network in front of the drops and behind them are known
+    from these, of whichever streams they are."""
+    collector = collectors(sources=LARGE, environ={"TAILRACE_KERNELS": kernels}).start()
+    peers = [Peer(number, sock) for number, sock in enumerate(sockets)]
+    for sock in sockets:
+        sock.connect(collector.address("udp"))
+
+    def status():
+        return collector.status()["sources"]["udp"]
+
+    def expected():
+        return sum(sum(peer.next.values()) for peer in peers)
+
+    def send(count, **options):
+        for peer in peers:
+            peer.send(count, **options)
+
+    send(1)
+    until(lambda: status()["expected_events"] == expected(), "the first events")
+
+    def fill():
+        send(BATCH, lost=4)
+        for _ in range(300):  # 18,000 datagrams: the buffer has room for less than 11,000
+            send(BATCH)
+
+    stalled(collector, fill)
+    for lost in (0, 3):
+        send(1, lost=lost)
+        until(lambda: status()["expected_events"] == expected(), "the events behind", seconds=120)
+    lost = set().union(*(peer.lost for peer in peers))
+    until(lambda: not status()["open_windows"], "all windows to pass")
+    found = status()
+    assert found["kernel_drops"] > 1000
+    assert found["gap_events"] == {"kernel": found["kernel_drops"], "network": len(lost)}
+    assert found["unassigned_drops"] == 0
+    collector.settle()
+    collector.stop()
+    gaps = [row for row in collector.rows() if row["kind"] == "gap" and row["name"] == "network"]
+    numbers = {
+        (row["stream"], row["seq"] + n)
+        for row in gaps
+        for n in range(json.loads(row["attributes"])["count"])
+    }
+    assert numbers == lost

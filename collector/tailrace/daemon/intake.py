@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from msgspec import structs
 
@@ -90,6 +91,9 @@ class SourceIntake:
 
     def at(self, wall: int) -> int:
         return self._spool.timeline.at(wall)
+
+    def moment(self) -> AbstractContextManager[None]:
+        return self._spool.timeline.moment()
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         dropped = DropCount(source=self._name, count=count, since=since, socket=socket, total=total)

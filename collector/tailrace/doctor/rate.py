@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -180,6 +180,9 @@ class _Counting:
 
     def datagrams(self, number: int, datagrams: Datagrams) -> None:  # noqa: ARG002 - the protocol's
         self.received += len(datagrams)
+
+    def moment(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         """Do nothing: the source's figures count drops."""

@@ -80,7 +80,7 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 class DropCount(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a DROPS entry: the kernel dropped `count` more datagrams at a source's socket since a
-    time (Unix ns). The entry precedes those of the datagrams that were read with it."""
+    time (Unix ns). The entry precedes those of the datagrams that were queued behind the drops, and has their time."""
 
     source: str
     count: int

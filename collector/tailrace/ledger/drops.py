@@ -1,8 +1,10 @@
 """Assigns datagrams that the kernel dropped at a socket to the holes in its peers' counters.
 
-The kernel counts drops exactly and does not say whose they were. Each count that a source reads covers the
-time since its previous count. A drop may explain a hole if it happened after the stream was last heard and
-before the event that showed the hole. Each drop explains one hole at most; the oldest drops are used first.
+The kernel counts drops exactly and does not say whose they were. Each datagram carries the count as it was when the
+datagram was queued, so a source knows between which datagrams the count grew, however long they wait in the queue. Datagrams
+among which it does not look for that have one time in the log, and so has the growth in front of them. A drop may explain a
+hole if it lies behind the datagrams with which the stream was last heard, or among them, and not behind those that
+showed the hole. Each drop explains one hole at most; the oldest drops are used first.
 
 The assignment is exact for one stream with one event a datagram, if only one hole can explain the
 drops. Otherwise it is an estimate, and so is the number of events in a dropped datagram: the
@@ -19,9 +21,6 @@ from typing import NamedTuple
 import msgspec
 
 _SAMPLES_MAX = 256
-
-_DRAIN_NS = 100 * 10**6
-"""A count is logged at most so long before the datagrams that were read together with it."""
 
 
 class Sample(msgspec.Struct, array_like=True):
@@ -103,7 +102,7 @@ class Drops:
         for sample in self.state.samples:
             if sample.since > until:
                 break
-            if sample.until + _DRAIN_NS < since:
+            if sample.until < since:
                 continue
             part = min(sample.count, wanted - taken)
             sure = sure and part == sample.count and not sample.shared

@@ -81,8 +81,15 @@ cdef extern from "<sys/socket.h>" nogil:
         unsigned int msg_len
     struct sockaddr:
         pass
+    struct cmsghdr:
+        int cmsg_level
+        int cmsg_type
+    cmsghdr *CMSG_FIRSTHDR(msghdr *message)
+    unsigned char *CMSG_DATA(cmsghdr *control)
     int recvmmsg(int fd, mmsghdr *messages, unsigned int count, int flags, void *timeout)
     int MSG_DONTWAIT
+    int SOL_SOCKET
+    int SO_RXQ_OVFL
 
 cdef extern from "<netdb.h>" nogil:
     int getnameinfo(
@@ -96,12 +103,14 @@ cdef enum:
     AT_ONCE = 32  # datagrams read by one call
     LONGEST = 65536  # bytes; no datagram is longer
     ADDRESS = 28  # bytes of a sockaddr_in6
+    CONTROL = 8  # words of 8 bytes; more than what comes with a datagram takes
 
 cdef struct Head:
-    # In front of each datagram in a slab; `group` is for `take`.
+    # In front of each datagram in a slab; `group` is for `take`. `drops` is the kernel's count when it was queued.
     uint32_t size
     uint32_t address_size
     uint32_t group
+    uint32_t drops
     uint8_t address[ADDRESS]
 
 cdef struct Slab:
@@ -113,6 +122,9 @@ cdef struct Group:
     const uint8_t *address
     uint32_t address_size
     uint32_t datagrams
+    uint32_t before
+    uint32_t drops
+    bint begins
     size_t bytes
     uint8_t *sizes_at
     uint8_t *data_at
@@ -137,6 +149,7 @@ cdef void *_run(void *argument) noexcept nogil:
     cdef mmsghdr messages[AT_ONCE]
     cdef iovec parts[AT_ONCE]
     cdef uint8_t addresses[AT_ONCE][ADDRESS]
+    cdef uint64_t controls[AT_ONCE][CONTROL]
     cdef pollfd waited[2]
     cdef sigset_t all_signals
     cdef uint64_t one = 1
@@ -154,6 +167,7 @@ cdef void *_run(void *argument) noexcept nogil:
         messages[i].msg_hdr.msg_iov = &parts[i]
         messages[i].msg_hdr.msg_iovlen = 1
         messages[i].msg_hdr.msg_name = &addresses[i][0]
+        messages[i].msg_hdr.msg_control = &controls[i][0]
     while True:
         pthread_mutex_lock(&shared.mutex)
         while not shared.stopping and shared.filling.used + longest > shared.room:
@@ -165,6 +179,7 @@ cdef void *_run(void *argument) noexcept nogil:
         pthread_mutex_unlock(&shared.mutex)
         for i in range(AT_ONCE):
             messages[i].msg_hdr.msg_namelen = ADDRESS
+            messages[i].msg_hdr.msg_controllen = sizeof(controls[0])
         count = recvmmsg(shared.fd, messages, <unsigned int>fit, MSG_DONTWAIT, NULL)
         if count > 0:
             pthread_mutex_lock(&shared.mutex)
@@ -185,8 +200,12 @@ cdef void *_run(void *argument) noexcept nogil:
             return NULL
 
 
-cdef void _keep(Slab *slab, const mmsghdr *message, const uint8_t *address, const uint8_t *data) noexcept nogil:
+cdef void _keep(Slab *slab, mmsghdr *message, const uint8_t *address, const uint8_t *data) noexcept nogil:
     cdef Head *head = <Head *>(slab.bytes + slab.used)
+    cdef cmsghdr *control = CMSG_FIRSTHDR(&message.msg_hdr)
+    head.drops = 0
+    if control != NULL and control.cmsg_level == SOL_SOCKET and control.cmsg_type == SO_RXQ_OVFL:
+        memcpy(&head.drops, CMSG_DATA(control), sizeof(head.drops))
     head.size = message.msg_len
     head.address_size = min(message.msg_hdr.msg_namelen, <socklen_t>ADDRESS)
     memcpy(head.address, address, ADDRESS)
@@ -260,9 +279,10 @@ cdef class Pump:
             write(self.shared.stop, &one, sizeof(one))
             pthread_join(self.thread, NULL)
 
-    def take(self, size_t chunk):
-        """Return what came since the last call: for each peer (host and port) its datagrams, in payloads of `chunk`
-        bytes or of one datagram, and how many datagrams there are.
+    def take(self, size_t chunk, size_t parts):
+        """Return what came since the last call, in at most about so many parts, which begin where the kernel's count of
+        drops has grown: for each peer (host and port) its datagrams, in payloads of `chunk` bytes or of one datagram, and
+        the counts when the first and the last of the part were queued.
 
         A payload has the layout of `spool.entry.Datagrams.pack`. Raise OSError if the socket has failed."""
         cdef uint64_t wakes
@@ -277,28 +297,28 @@ cdef class Pump:
             pthread_cond_signal(&self.shared.emptied)
             pthread_mutex_unlock(&self.shared.mutex)
         try:
-            found = self._packed(slab, chunk) if slab.datagrams else {}
+            found = self._packed(slab, chunk, parts) if slab.datagrams else []
             if error:
                 raise OSError(error, "the socket failed")
-            return found, slab.datagrams
+            return found
         finally:
             slab.used = slab.datagrams = 0
 
-    cdef dict _packed(self, Slab *slab, size_t chunk):
-        """Pack the datagrams of a slab by peer."""
+    cdef list _packed(self, Slab *slab, size_t chunk, size_t parts):
+        """Pack the datagrams of a slab by peer, part by part."""
         cdef size_t groups_max = slab.datagrams, table_size = 64, count = 0
         while table_size < 2 * groups_max:
             table_size *= 2
         cdef Group *groups = <Group *>calloc(groups_max, sizeof(Group))
         cdef uint32_t *table = <uint32_t *>calloc(table_size, sizeof(uint32_t))  # peers' newest groups, from 1 on
-        cdef dict found = {}
+        cdef list found = []
         cdef list payloads = []
         cdef size_t i, n
         try:
             if not groups or not table:
                 raise MemoryError
             with nogil:
-                count = _group(slab, groups, table, table_size, chunk)
+                count = _group(slab, groups, table, table_size, chunk, slab.datagrams // parts)
             for i in range(count):
                 n = 4 + 4 * groups[i].datagrams
                 payload = PyBytes_FromStringAndSize(NULL, n + groups[i].bytes)
@@ -309,8 +329,11 @@ cdef class Pump:
             with nogil:
                 _fill(slab, groups)
             for i in range(count):
+                if groups[i].begins:
+                    by_peer = {}
+                    found.append((by_peer, groups[i].before, groups[i].drops))
                 peer = _peer(&groups[i])
-                found.setdefault(peer, []).append(payloads[i])
+                by_peer.setdefault(peer, []).append(payloads[i])
             return found
         finally:
             free(groups)
@@ -318,14 +341,19 @@ cdef class Pump:
 
 
 cdef size_t _group(
-    Slab *slab, Group *groups, uint32_t *table, size_t table_size, size_t chunk
+    Slab *slab, Group *groups, uint32_t *table, size_t table_size, size_t chunk, size_t least
 ) noexcept nogil:
-    """Give each datagram of a slab its group; return how many groups there are."""
-    cdef size_t at = 0, count = 0, slot
+    """Give each datagram of a slab its group; return how many groups there are. A part, of more than `least` datagrams
+    unless it is the last, begins with a group that says so, which also has the part's counts of drops."""
+    cdef size_t at = 0, count = 0, slot, first = 0, datagrams = 0
     cdef Head *head
     cdef Group *group
     while at < slab.used:
         head = <Head *>(slab.bytes + at)
+        if datagrams > least and head.drops != groups[first].drops:
+            memset(table, 0, table_size * sizeof(uint32_t))
+            first, datagrams = count, 0
+        datagrams += 1
         slot = _hash(head) & (table_size - 1)
         group = NULL
         while table[slot]:
@@ -339,8 +367,11 @@ cdef size_t _group(
         if group == NULL or group.bytes + head.size > chunk:
             group = &groups[count]
             group.address, group.address_size = head.address, head.address_size
+            group.begins = count == first
+            group.before = head.drops
             count += 1
             table[slot] = count
+        groups[first].drops = head.drops
         head.group = <uint32_t>(group - groups)
         group.datagrams += 1
         group.bytes += head.size

@@ -7,12 +7,14 @@ its own.
 from __future__ import annotations
 
 import errno
+import select
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from tailrace.kernels import active
+from tailrace.sources.listening import count_drops, drops_of
 from tailrace.sources.peers import Address
 from tailrace.sources.rest import REST_MAX
 from tailrace.sources.source import CHUNK_MAX
@@ -37,6 +39,11 @@ DRAIN_MAX = 4096
 """Datagrams read before other tasks run, some 8 ms. Receiving goes first, because datagrams that wait
 in the kernel can be lost and chunks that wait in the spool cannot."""
 
+PARTS_MAX = 8
+"""The most parts of what is read at a time. Under overload the kernel drops between all datagrams; each part costs entries
+of the log."""
+
+_ANCILLARY = socket.CMSG_SPACE(4)
 _SO_MEMINFO = 55
 _MEMINFO = struct.Struct("=9I")
 _MEMINFO_RMEM, _MEMINFO_DROPS = 0, 8
@@ -51,20 +58,41 @@ class KernelQueue(NamedTuple):
     drops: int
 
 
-class Received(NamedTuple):
-    """Datagrams by peer. `emptied`: whether no more waited in the socket's queue."""
+class QueuePart(NamedTuple):
+    """Datagrams that were queued one after the other, by peer. `before` and `drops` are the kernel's counts when the first and
+    the last of them were queued (modulo 2^32)."""
 
     by_peer: dict[Address, list[Datagrams]]
+    before: int
+    drops: int
+
+
+class Received(NamedTuple):
+    """Datagrams in parts, which begin where the kernel's count has grown. `emptied`: whether no more waited in the socket's
+    queue."""
+
+    parts: list[QueuePart]
     emptied: bool
 
     @classmethod
-    def of(cls, by_peer: Mapping[Address, list[bytes]], count: int) -> Self:
-        """Pack what was read from a queue: so many datagrams, of which at most DRAIN_MAX are read at a time."""
-        packed = {
-            peer: [Datagrams.pack(chunk) for chunk in chunks(datagrams)]
-            for peer, datagrams in by_peer.items()
-        }
-        return cls(packed, count < DRAIN_MAX)
+    def of(cls, queued: Sequence[tuple[Address, bytes, int]]) -> Self:
+        """Pack what was read from a queue, at most DRAIN_MAX datagrams: each with its peer and the kernel's count."""
+        least, parts = len(queued) // PARTS_MAX, []
+        begin = 0
+        for at, (_, _, drops) in enumerate(queued):
+            if at - begin > least and drops != queued[at - 1][2]:
+                parts.append(queued[begin:at])
+                begin = at
+        parts.append(queued[begin:])
+        return cls([_packed(part) for part in parts if part], len(queued) < DRAIN_MAX)
+
+
+def _packed(queued: Sequence[tuple[Address, bytes, int]]) -> QueuePart:
+    by_peer: dict[Address, list[bytes]] = {}
+    for peer, datagram, _ in queued:
+        by_peer.setdefault(peer, []).append(datagram)
+    packed = {peer: list(map(Datagrams.pack, chunks(each))) for peer, each in by_peer.items()}
+    return QueuePart(packed, queued[0][2], queued[-1][2])
 
 
 def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -100,6 +128,10 @@ class DatagramSocket(Protocol):
 
     def queue(self) -> KernelQueue: ...
 
+    def idle(self) -> bool:
+        """Return whether no datagram waits to be read."""
+        ...
+
     def cookie(self) -> int:
         """Return the kernel's number of the socket, which no other socket has until the next boot."""
         ...
@@ -108,27 +140,22 @@ class DatagramSocket(Protocol):
 class SystemSocket:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        count_drops(sock)
 
     def read(self) -> Received:
-        received: dict[Address, list[bytes]] = {}
-        receive = self._sock.recvfrom
-        count = 0
+        received: list[tuple[Address, bytes, int]] = []
+        receive = self._sock.recvmsg
         try:
-            while count < DRAIN_MAX:
-                data, address = receive(65535)
-                count += 1
-                peer = address[:2]
-                if peer in received:
-                    received[peer].append(data)
-                else:
-                    received[peer] = [data]
+            while len(received) < DRAIN_MAX:
+                data, ancillary, _, address = receive(65535, _ANCILLARY)
+                received.append((address[:2], data, drops_of(ancillary) if ancillary else 0))
         except BlockingIOError:
             pass
         except OSError as error:
             # An ICMP error of an earlier send: the peer that asked for an answer is gone.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
-        return Received.of(received, count)
+        return Received.of(received)
 
     def send(self, data: bytes, address: Address) -> None:
         self._sock.sendto(data, address)
@@ -137,6 +164,9 @@ class SystemSocket:
         data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
         memory = _MEMINFO.unpack(data)
         return KernelQueue(memory[_MEMINFO_RMEM], memory[_MEMINFO_DROPS])
+
+    def idle(self) -> bool:
+        return not self.queue().bytes
 
     def cookie(self) -> int:
         data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE.size)
@@ -171,13 +201,18 @@ class PumpedSocket(SystemSocket):
         return self._pump.wake
 
     def read(self) -> Received:
-        by_peer, count = self._pump.take(CHUNK_MAX)
-        if not count and self._stopped:
+        taken = self._pump.take(CHUNK_MAX, PARTS_MAX)
+        if not taken and self._stopped:
             return super().read()
-        packed = {
-            peer: [Datagrams(payload) for payload in payloads] for peer, payloads in by_peer.items()
-        }
-        return Received(packed, not self._stopped)
+        parts = [
+            QueuePart({peer: list(map(Datagrams, each)) for peer, each in by_peer.items()}, *counts)
+            for by_peer, *counts in taken
+        ]
+        return Received(parts, not self._stopped)
+
+    def idle(self) -> bool:
+        waits, _, _ = select.select([self._pump.wake], [], [], 0)
+        return not waits and super().idle()
 
     def stop(self) -> None:
         """End the thread. `read` returns what it has read, and then what waits in the kernel."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ from tailrace.sources.address import bound, has
 
 BACKLOG = 512
 _SO_RCVBUFFORCE = 33
+_SO_RXQ_OVFL = 40
 
 
 class Listening:
@@ -93,11 +95,27 @@ def of_datagrams(
 
     def make() -> socket.socket:
         sock = bound(listen, kind, shared=shared)
+        count_drops(sock)
         if buffer:
             size_buffer(sock, buffer)
         return sock
 
     return Listening(make, slot, lambda sock: has(sock, listen, kind))
+
+
+def count_drops(sock: socket.socket) -> None:
+    """Let each datagram that is queued from now on carry how many the kernel has dropped at its socket before."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
+
+
+def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """Return the count of `count_drops` that came with a datagram; 0 if none came."""
+    counts = [
+        data
+        for level, kind, data in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL)
+    ]
+    return int.from_bytes(counts[0], sys.byteorder) if counts else 0
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:

@@ -8,6 +8,7 @@ wait in the kernel, which counts those that it drops.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -50,9 +51,14 @@ class Intake(Protocol):
         """Return the log's time for a time that the wall clock has shown."""
         ...
 
+    def moment(self) -> AbstractContextManager[None]:
+        """Let all calls within have one time in the log."""
+        ...
+
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         """Note that the kernel dropped `count` datagrams since a time of the log, and `total` in the
-        life of this socket. Call this before the datagrams read until now are handed on."""
+        life of this socket. Call this before the datagrams behind them are handed on, and in one `moment` with
+        those among which they were dropped."""
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:

@@ -80,8 +80,10 @@ class UdpSource:
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
         """The strangers' session, and when it began."""
-        self._emptied = 0
-        """When the socket's queue was last read to its end (log time)."""
+        self._counted = 0
+        """Since when the kernel's drops are not reported yet (log time)."""
+        self._quiet = False
+        """Whether nothing came since `look_around` was called."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -115,7 +117,7 @@ class UdpSource:
         while not self.drain(intake):
             pass
         self._hand_on_noise(intake)
-        self._measure_queue()
+        self._count_last_drops(intake)
         self._sock = None
 
     def reconfigure(self, config: UdpConfig) -> None:
@@ -183,9 +185,17 @@ class UdpSource:
         """Take in what waits, or a part of it; return whether that was all."""
         assert self._sock is not None  # noqa: S101 - `begin` comes first
         received = self._sock.read()
-        self._count_drops(intake)
+        for part in received.parts:
+            self._count_drops(part.before, intake)
+            with intake.moment():
+                self._count_drops(part.drops, intake)
+                self._take(part.by_peer, intake)
+        self._quiet = self._quiet and not received.parts
+        return received.emptied
+
+    def _take(self, by_peer: dict[Address, list[Datagrams]], intake: Intake) -> None:
         now = self._clock.monotonic()
-        for address, payloads in received.by_peer.items():
+        for address, payloads in by_peer.items():
             if self._networks and not self._networks.allows(address[0]):
                 self._figures.refuse(Refusal.ADDRESS, sum(map(len, payloads)))
                 continue
@@ -197,27 +207,31 @@ class UdpSource:
                 peer.allowance += self._hand_on(peer.number, payloads, intake)
         if sum(map(len, self._noise)) > CHUNK_MAX:
             self._hand_on_noise(intake)
-        if received.emptied:
-            self._emptied = intake.now()
-        return received.emptied
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
         """Let the next count of drops include those from when no process had the socket."""
         held = self._listening.held_since
-        self._emptied = intake.now() if held is None else intake.at(held)
+        self._counted = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
         if self._listening.inherited and not self._listening.drops_told:
-            self._listening.drops_told, self._emptied = intake.drops_before(sock.cookie())
+            self._listening.drops_told, self._counted = intake.drops_before(sock.cookie())
 
-    def _count_drops(self, intake: Intake) -> None:
-        """Report what the kernel has dropped. Call this before the datagrams read meanwhile are
-        handed on."""
-        self._measure_queue()
-        before, dropped = self._listening.drops_told, self._figures.kernel_drops
-        if more := (dropped - before) % 2**32:
+    def _count_drops(self, dropped: int, intake: Intake) -> None:
+        """Report what the kernel had dropped when a datagram was queued, before it is handed on.
+
+        Datagrams that were queued before the kernel was asked to count carry 0."""
+        now, more = intake.now(), (dropped - self._listening.drops_told) % 2**32
+        if 0 < more < 2**31:
             assert self._sock is not None  # noqa: S101 - it was just read
-            intake.drops(more, self._emptied, self._sock.cookie(), dropped)
+            intake.drops(more, min(self._counted, now), self._sock.cookie(), dropped)
             self._listening.drops_told = dropped
+        self._counted = now + 1
+
+    def _count_last_drops(self, intake: Intake) -> None:
+        """Report drops behind which no datagram was queued."""
+        self._measure_queue()
+        with intake.moment():
+            self._count_drops(self._figures.kernel_drops, intake)
 
     def _hand_on(self, number: int, payloads: Iterable[Datagrams], intake: Intake) -> int:
         """Hand on datagrams of a session; return their size in bytes."""
@@ -270,6 +284,9 @@ class UdpSource:
         """Hand on the noise, and forget silent peers. A new strangers' session begins every
         `idle_timeout`, with a share of the quarantine of its own."""
         self._hand_on_noise(intake)
+        if self._sock is not None and self._quiet and self._sock.idle():
+            self._count_last_drops(intake)
+        self._quiet = True
         horizon = self._clock.monotonic() - self._config.idle_timeout
         for number in self._peers.forget_silent(horizon):
             intake.close(number, "idle")
