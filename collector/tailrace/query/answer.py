@@ -14,6 +14,7 @@ import duckdb
 
 from tailrace.errors import BrokenOffError, QueryError
 from tailrace.query.guard import Parameters, Statement
+from tailrace.query.owned import keep
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
@@ -78,6 +79,7 @@ class Rows:
         self._connection = connection
         connection.execute(sql, parameters)
         self._first: Page | None = connection.fetchmany(PAGE_ROWS)
+        keep(self)
 
     def next_page(self) -> Page:
         """Return at most PAGE_ROWS rows; an empty page is the end.
@@ -110,6 +112,7 @@ class ArrowAnswer:
         self._reader = relation.to_arrow_reader(BATCH_ROWS)
         self.schema: pyarrow.Schema = self._reader.schema
         self._first: pyarrow.RecordBatch | None = next(self._reader, None)
+        keep(self)
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
         """Return the next batch; None is the end. Raise QueryError or BrokenOffError when the rest cannot be

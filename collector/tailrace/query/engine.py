@@ -12,7 +12,6 @@ import copy
 import re
 import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -26,6 +25,7 @@ from tailrace.query.catalog import Catalog, nothing, null
 from tailrace.query.filters import quote
 from tailrace.query.guard import Parameters, Statement, examine
 from tailrace.query.limits import DATABASES_SHARE, SPILL, Limits
+from tailrace.query.owned import finalize, first_opened, is_whole, keep
 from tailrace.query.regions import regions_of
 from tailrace.query.statistics import Region
 from tailrace.query.table import TableReader
@@ -67,13 +67,14 @@ class Engine:
         self._source: str | None = None
         self.store = store
         self.options = options or {}
-        self.table = TableReader(store, self.options, version)
+        self.table = first_opened(lambda: TableReader(store, self.options, version))
         if room is not None:
             self.table.enter(room)
         self._catalog = Catalog()
         self.connection = connect(self.table, limits or Limits(), room)
         self._catalog.forget(self.table.statistics)
         self._picked: list[str] | None = None
+        keep(self)
 
     def beside(self) -> Engine:
         """Return another engine on the same snapshot, for a statement to run while this engine's is still
@@ -86,7 +87,7 @@ class Engine:
         other.connection = self.connection.cursor()
         attach(other.connection, self.table, self._source)
         other._picked = None  # noqa: SLF001 - our own class
-        return other
+        return keep(other)
 
     def restrict(self, source: str) -> None:
         """Show only the rows of one source in all views from now on.
@@ -147,7 +148,8 @@ class Engine:
         return max(self.connection.query_progress(), 0.0) / 100
 
     def close(self) -> None:
-        self.connection.close()
+        if is_whole():
+            self.connection.close()
 
     def prepare_all(self) -> None:
         """Define all views, so that they can be read from `connection`."""
@@ -237,7 +239,7 @@ def connect(
     spill = tempfile.mkdtemp(prefix="tailrace-query-") if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
-        weakref.finalize(connection, shutil.rmtree, spill, ignore_errors=True)
+        finalize(connection, shutil.rmtree, spill, True)  # noqa: FBT003 - ignore errors
     connection.execute("SET VARIABLE watched = true; SET VARIABLE watchers = NULL::VARCHAR[]")
     _bound_spill(connection, limits)
     connection.execute("CREATE SCHEMA part; SET TimeZone = 'UTC'")

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
+from tailrace.query.owned import check_process
+
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
 
@@ -34,6 +36,7 @@ class Patience:
 
     def make(self, call: Callable[[], T]) -> T:
         """Return the result of `call`, or raise its error. On KeyboardInterrupt, interrupt the engine."""
+        check_process()
         future = self._pool.submit(call)
         began = time.monotonic()
         said = False

@@ -6,30 +6,35 @@ answer ends with a QueryError. If the program stops reading, the process waits a
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import shutil
 import subprocess
 import sys
-import weakref
+from collections.abc import Iterable
 from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
-from tailrace.errors import QueryError
+from tailrace.errors import QueryError, TailraceError
 from tailrace.interpreter import command
 from tailrace.query.answer import AnswerColumn, Page, Shape
 from tailrace.query.apart import make_room
 from tailrace.query.frames import AnswerForm, Failure, FramedQuestion, Head, is_large, read_frame
 from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits, verdict
+from tailrace.query.owned import PipeEnd, finalize
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
 
 T = TypeVar("T")
+
+PIPE_BYTES = 2**16
+"""The size of a pipe in Linux."""
 
 
 class Place:
@@ -114,12 +119,15 @@ class Worker:
             stderr=subprocess.PIPE,
             process_group=0,
         )
-        self.end = weakref.finalize(self, _end, self._process, room)
-        self.answer = cast("BinaryIO", self._process.stdout)
-        stdin = cast("BinaryIO", self._process.stdin)
+        ends = self._process.stdin, self._process.stdout, self._process.stderr
+        question_to, answer_from, errors_from = (PipeEnd(cast("BinaryIO", end)) for end in ends)
+        self.answer = io.BufferedReader(answer_from, PIPE_BYTES)
+        self._errors = io.BufferedReader(errors_from)
+        lifeline = io.BufferedWriter(question_to)
+        self.end = finalize(self, _end, self._process, (lifeline, self.answer, self._errors), room)
         try:
-            pickle.dump(question, stdin)
-            stdin.flush()
+            pickle.dump(question, lifeline)
+            lifeline.flush()
         except BrokenPipeError:
             self.finish()
 
@@ -142,7 +150,7 @@ class Worker:
         Raise QueryError or StoreError unless the process completed its work."""
         if not self.end.alive:
             raise QueryError("interrupted")
-        errors = cast("BinaryIO", self._process.stderr).read()
+        errors = self._errors.read()
         status = self._process.wait()
         self.end()
         if status == 0:
@@ -211,11 +219,10 @@ class RemoteArrowAnswer:
         return batch
 
 
-def _end(process: subprocess.Popen[bytes], room: str) -> None:
+def _end(process: subprocess.Popen[bytes], ends: Iterable[io.BufferedIOBase], room: str) -> None:
     process.kill()
     process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            with suppress(BrokenPipeError):
-                stream.close()
+    for end in ends:
+        with suppress(BrokenPipeError, TailraceError):
+            end.close()
     shutil.rmtree(room, ignore_errors=True)

@@ -8,7 +8,8 @@ connection.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
 
 from tailrace.errors import StoreError
@@ -17,6 +18,7 @@ from tailrace.query.engine import ATTEMPTS, Engine, too_fast
 from tailrace.query.known import check
 from tailrace.query.limits import Limits
 from tailrace.query.live import Live, Look, beside
+from tailrace.query.owned import check_process, is_whole
 from tailrace.query.patience import Patience
 from tailrace.query.remote import Place, RemoteEngine
 
@@ -61,6 +63,7 @@ class SharedSnapshot:
     @property
     def version(self) -> int:
         """Return the table's version in this snapshot."""
+        check_process()
         return self._engine().version
 
     def begin(self, ask: Callable[[Asker], T], scope: Scope, *, complete_only: bool) -> Begun[T]:
@@ -68,7 +71,7 @@ class SharedSnapshot:
 
         The caller closes the engine once it has read the answer. Raise IncompleteError when
         `complete_only` is set and something is missing."""
-        with self._lock:
+        with self._turn():
             for _ in range(ATTEMPTS):
                 whole = self._completeness(scope)
                 if complete_only:
@@ -82,20 +85,29 @@ class SharedSnapshot:
             raise too_fast(self._engine().table)
 
     def completeness(self, scope: Scope) -> Completeness:
-        with self._lock:
+        with self._turn():
             return self._completeness(scope)
 
     def refresh(self) -> bool:
         """Move to the newest snapshot, ask the collector again, and return whether the snapshot is newer."""
-        with self._lock:
+        with self._turn():
             before = self.version
             self._settle()
             return self.version != before
 
     def close(self) -> None:
         """Refuse further questions. Answers that have begun can still be read."""
+        if is_whole():
+            with self._lock:
+                self._open = None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until no other thread asks. Raise StoreError in a process that cannot ask, such as a forked child,
+        where nobody may ever let go of the lock."""
+        check_process()
         with self._lock:
-            self._open = None
+            yield
 
     def _completeness(self, scope: Scope) -> Completeness:
         """Return the completeness of a scope, and compute it once for each snapshot."""

@@ -63,6 +63,10 @@ def open(  # noqa: A001 - callers say `tailrace.open`
     wrote. The seconds count until the last row is read. Such a question takes some tenths of a second
     longer.
 
+    A database does not survive a fork, nor the loss of its descriptors (`os.closerange`). In a forked child of a process
+    that had opened a store, opening and asking raise StoreError: use the methods `spawn` or `forkserver` of
+    `multiprocessing`, or open stores in the children alone.
+
     Raise ConfigError when the configuration is wrong, StoreError when there is no table."""
     loaded = choose(
         None if config is None else Path(config), None if store is None else os.fspath(store)

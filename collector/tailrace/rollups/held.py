@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-import weakref
 from collections.abc import Collection, Iterable, Sequence
 
 import duckdb
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.query.catalog import Catalog, nothing
+from tailrace.query.owned import finalize
 from tailrace.rollups.extents import LaneExtent, least, most
 from tailrace.rollups.pages import MEMORY, KeptPages, PagedFile
 from tailrace.rollups.places import Truths
@@ -84,7 +84,7 @@ class Held:
         self._plain: dict[str, FileLanes] = {}
         self._ids: dict[LaneId, int] = {}
         spill = tempfile.mkdtemp(prefix="tailrace-rollups-")
-        weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
+        finalize(self, shutil.rmtree, spill, True)  # noqa: FBT003 - ignore errors
         self.database = duckdb.connect(
             config={
                 "memory_limit": DATABASE,

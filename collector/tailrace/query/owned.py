@@ -1,0 +1,200 @@
+"""Keep a database in a program that may fork, or close descriptors that are not its own.
+
+A program that reads a store may fork (`multiprocessing`, a DataLoader). The threads of the database and of
+the table's library are not in the child: a question would wait for them for ever, and a connection that is
+let go would crash the child. So a child refuses in words (`check_process`), leaves alone what it inherited (`keep`),
+and its exit removes nothing that its parent still reads (`finalize`).
+
+A program may also close every descriptor that it did not open itself (`os.closerange`, to become a daemon),
+and its next files get the numbers. The table's library would wait for ever, or write into them. Nobody else
+can open its descriptors anew, so `check_process` refuses in words then, too. `PipeEnd` is a descriptor of our own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import io
+import os
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from tailrace.errors import QueryError, StoreError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+T = TypeVar("T")
+
+_DESCRIPTORS = Path("/proc/self/fd")
+_KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
+"""Kinds of descriptors that libraries keep open. They open and close files all the time."""
+
+
+class _DatabaseHome:
+    """The process in which the database runs: `home`, or None before the first table is opened."""
+
+    home: int | None = None
+    descriptors: dict[str, str]
+    """The places to which the descriptors of the table's library lead, by their numbers."""
+    kept: weakref.WeakSet[Any]
+
+    def __init__(self) -> None:
+        self.descriptors = {}
+        self.kept = weakref.WeakSet()
+
+
+_process = _DatabaseHome()
+
+
+def first_opened(opening: Callable[[], T]) -> T:
+    """Return what `opening` returns, which is a table. The first one starts the library's threads.
+
+    Raise StoreError where no table can be opened any more."""
+    check_process()
+    if _process.home is not None:
+        return opening()
+    before = _open_descriptors()
+    try:
+        return opening()
+    finally:
+        _process.home = os.getpid()
+        after = _open_descriptors()
+        _process.descriptors = {n: after[n] for n in after.keys() - before.keys()}
+
+
+def keep(inherited: T) -> T:
+    """Return an object that must not be let go of where `is_whole` is false."""
+    _process.kept.add(inherited)
+    return inherited
+
+
+def is_whole() -> bool:
+    """Return whether this process has all that its database needs, or has none yet.
+
+    Otherwise nothing that the database has may be let go: it would wait for threads that are not here, or close
+    files of the program's."""
+    if _process.home not in {None, os.getpid()}:
+        return False
+    leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
+    # Others may have opened some of these at the same moment, and may close them.
+    if sum(leads) >= len(leads) / 2:
+        return True
+    _hold_all()
+    return False
+
+
+def check_process() -> None:
+    """Raise StoreError in a process that cannot ask."""
+    if is_whole():
+        return
+    if _process.home != os.getpid():
+        raise StoreError(
+            "this process was forked from one that had opened a store, and a database does not survive that: "
+            "start such processes by the method spawn or forkserver, or open stores in them alone"
+        )
+    raise StoreError(
+        "the program has closed the descriptors with which this process reads tables (os.closerange?): "
+        "close descriptors before the first store is opened, or read in another process"
+    )
+
+
+def finalize(
+    owner: object, end: Callable[..., object], *given: object
+) -> weakref.finalize[..., Any]:
+    """Call `end` when the owner goes or this process exits. A forked child does not call it."""
+    return weakref.finalize(owner, _end_at_home, os.getpid(), end, *given)
+
+
+def _end_at_home(home: int, end: Callable[..., object], *given: object) -> None:
+    if home == os.getpid():
+        end(*given)
+
+
+class PipeEnd(io.RawIOBase):
+    """An end of a pipe, used and closed only by the process that has it, and while its number leads there."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        """Take over the end that `stream` has."""
+        self._writes = stream.writable()
+        self._number = os.dup(stream.fileno())
+        stream.close()
+        self._home = os.getpid()
+        self._place = _leads_to(self._number)
+        keep(self)
+
+    def readable(self) -> bool:
+        return not self._writes
+
+    def writable(self) -> bool:
+        return self._writes
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        return os.readv(self._own(), [buffer])
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - as its base class
+        return os.write(self._own(), data)
+
+    def close(self) -> None:
+        if not self.closed and self._is_ours() and self._home == os.getpid():
+            os.close(self._number)
+        super().close()
+
+    def abandon(self) -> None:
+        """Close the copy of this end that a forked child has: its parent's process must see the parent's end."""
+        if self._is_ours():
+            os.close(self._number)
+
+    def _own(self) -> int:
+        if self._home == os.getpid() and self._is_ours():
+            return self._number
+        check_process()
+        raise QueryError("the program has closed the pipe to the statement's process: ask again")
+
+    def _is_ours(self) -> bool:
+        return _leads_to(self._number) == self._place
+
+
+def _leads_to(number: int | str) -> str:
+    """Return where a descriptor leads, as the kernel spells it; empty if it is closed."""
+    try:
+        return str((_DESCRIPTORS / str(number)).readlink())
+    except OSError:
+        return ""
+
+
+def _open_descriptors() -> dict[str, str]:
+    found: dict[str, str] = {}
+    with suppress(OSError):
+        found = {link.name: _leads_to(link.name) for link in _DESCRIPTORS.iterdir()}
+    return {number: place for number, place in found.items() if place.startswith(_KEPT_OPEN)}
+
+
+def _hold_all() -> None:
+    """Keep for ever what is kept: also the end of the interpreter lets nothing of it go."""
+    if _process.kept:
+        atexit.register(_mute_libraries)
+    while _process.kept:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_process.kept.pop()))
+
+
+def _in_child() -> None:
+    for inherited in list(_process.kept):
+        if isinstance(inherited, PipeEnd):
+            inherited.abandon()
+    _hold_all()
+
+
+def _mute_libraries() -> None:
+    """Give the C library's `stderr` to nobody: DuckDB's binding would list there, below what the program says last,
+    each object that is held for ever. Python's own standard error does not use it."""
+    with suppress(ValueError, AttributeError):  # another C library
+        library = ctypes.CDLL(None)
+        library.fopen.restype = ctypes.c_void_p
+        ctypes.c_void_p.in_dll(library, "stderr").value = library.fopen(b"/dev/null", b"w")
+
+
+os.register_at_fork(after_in_child=_in_child)
