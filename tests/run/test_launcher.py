@@ -42,7 +42,7 @@ def launch(directory, *options):
     processes = [
         program.start(
             [*command, sys.executable, "-c", RANK, str(RANK_COUNT)],
-            cwd=directory, env=os.environ | {"SLURM_PROCID": str(i), "RANK": str(i)},
+            cwd=directory, env=os.environ | {"PMI_RANK": str(i), "RANK": str(i)},
             stderr=subprocess.PIPE, text=True,
         )
         for i in range(RANK_COUNT)
@@ -120,3 +120,76 @@ def test_the_collector_knows_its_job_and_the_ranks_of_files_in_their_directories
     others = [(None, "n1", "17.0")] * 2
     assert list(Engine(str(tmp_path / "job")).rows(asked)) == [(12, "n1", "17.0"), *others]
     assert list(Engine(str(tmp_path / "none")).rows(asked)) == [(None, None, None)] * 3
+
+
+BATCH = {
+    "SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_NTASKS": "64", "SLURM_NPROCS": "64", "SLURM_LOCALID": "0",
+    "SLURMD_NODENAME": "n1",
+}  # fmt: skip
+"""Variables of a script that sbatch runs, which is no step."""
+
+SEVERAL = {
+    "a batch script": BATCH,
+    "an interactive shell of salloc": BATCH | {"SLURM_STEP_ID": str(0xFFFFFFFA), "SLURM_STEP_NUM_TASKS": "1"},
+    "a shell that srun started": BATCH | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+    "a script of a rank": {"PMI_RANK": "3", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4", "PMI_JOBID": "x"},
+}  # fmt: skip
+
+PROGRAM = """
+import os, pathlib, sys, time
+import tailrace_client as trace
+number = int(sys.argv[1])
+for n in range(10 + number):
+    with trace.span(f"of {number}"):
+        pass
+trace.flush(10)
+pathlib.Path("here", str(number)).touch()
+while len(os.listdir("here")) < 4:
+    time.sleep(0.01)
+if number == 2:
+    os._exit(0)  # nobody knows what it had not sent
+trace.close()
+sys.exit(number)
+"""
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--store", "store"), ("--certificate", "c.json")], ids=str
+)
+@pytest.mark.parametrize("environ", SEVERAL.values(), ids=SEVERAL)
+def test_programs_that_no_launcher_started_together_share_nothing(tmp_path, environ, options):
+    """As of GNU parallel, `xargs -P` or `&`: each has its own status, certificate and budget of loss."""
+    (tmp_path / "here").mkdir()
+    command = [
+        *program.COMMAND,
+        "run",
+        *options,
+        "--max-loss",
+        "0",
+        "--",
+        sys.executable,
+        "-c",
+        PROGRAM,
+    ]
+    processes = [
+        program.start(
+            [*command, str(number)], cwd=tmp_path, env=os.environ | environ,
+            stderr=subprocess.PIPE, text=True, start_new_session=environ.keys() >= {"PMI_RANK"},
+        )
+        for number in range(4)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 1, 4, 3], said
+    found = {}
+    for path in [*tmp_path.rglob("certificate.json"), *tmp_path.glob("c*.json")]:
+        certificate = json.loads(path.read_bytes())
+        number = int(certificate["program"]["arguments"][-1])
+        assert str(path) in said[number]
+        found[number] = (
+            certificate["program"]["exit_status"], certificate["totals"]["stored"], certificate["totals"]["unknown"],
+        )  # fmt: skip
+    assert found == {n: (0 if n == 2 else n, 10 + n, n == 2) for n in range(4)}
+    if options == ("--store", "store"):
+        assert {path.parent.parent for path in tmp_path.rglob("certificate.json")} == {
+            tmp_path / "store"
+        }

@@ -128,8 +128,9 @@ def test_a_rank_that_comes_late_goes_on_with_the_store(job):
 
 def test_ranks_of_a_launcher_that_names_no_launch_meet_too(job):
     """Though each is of a session of its own, as under Hydra, and behind a script."""
-    ranks_ = job(2, "--store", "store", SLURM_JOB_ID="", SLURM_STEP_ID="")
-    ranks_.options = ["sh", "-c", '"$@"; exit $?', "sh", *ranks_.options]
+    ranks_ = job(2, "--store", "store", SLURM_JOB_ID="", SLURM_STEP_ID="", PMIX_HOSTNAME="n1")
+    hydra = 'PMI_RANK=$SLURM_PROCID "$@"; exit $?'
+    ranks_.options = ["sh", "-c", hydra, "sh", *ranks_.options]
     ranks_.start(0, 1)
     assert [ended.status for ended in ranks_.end(0, 1)] == [0, 0]
     node = ranks_.over("store/n1")

@@ -110,7 +110,8 @@ def command(
     collector and one table. The last of them to end reports and certifies what the node stored, and
     --max-loss is about that; the others return their programs' exit status. `tailrace merge` makes one table
     and one certificate of all nodes. TAILRACE_JOB_NODE and TAILRACE_JOB_ID name node and job where the
-    launcher does not.
+    launcher does not. In a batch script, a program without a launcher has a table and a certificate of its own,
+    and so has one that another program of the same rank runs beside.
 
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
     tracing, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that
@@ -164,7 +165,7 @@ def run_rank(
         return program.untraced(arguments)
     wanted = member.RankWanted(
         rank=rank, arguments=arguments, files=given.files, store=given.store,
-        prepare=lambda: prepare_node(rank, given), require=report.require,
+        prepare=lambda of: prepare_node(of, given), require=report.require,
     )  # fmt: skip
     done: RunDone
     done, report.path = member.run(wanted, report.warn)
@@ -172,7 +173,7 @@ def run_rank(
 
 
 def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
-    """Choose the store of a node and make its directory. Raise TailraceError or OSError."""
+    """Choose the store of a node, or of a rank that is alone, and make its directory. Raise TailraceError or OSError."""
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
     from tailrace.run import naming
@@ -187,13 +188,18 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
         store = str(directory)
     elif "://" in store:
         directory = naming.unused(Path(name))
+        if rank.alone:
+            store = f"{store.rpartition('/')[0]}/{directory.name}"
+    elif rank.alone:
+        directory = naming.unused(Path(store))
+        store = str(directory)
     else:
         directory = Path(store)
         directory.mkdir(parents=True, exist_ok=True)
     path = given.path or directory / "certificate.json"
     return NodeSpec(
         config=str(given.config) if given.config else None, store=store, directory=str(directory),
-        node=rank.node, job=rank.job, size=rank.size, local_size=rank.local_size,
+        node=rank.node, job=rank.job, size=rank.size, local_size=1 if rank.alone else rank.local_size,
         max_loss=given.max_loss, certificate=str(path), sign=str(given.key) if given.key else None,
     )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 One launcher may run inside another: a batch script of Slurm has a rank of Slurm's, which `mpirun` hands on to each
 of its processes. So the launcher that stands inside counts. The clients say the same of themselves (PROTOCOL.md).
+
+The batch script itself, and whatever it starts without a launcher, is rank 0 of no step. Such a program is `alone`.
 """
 
 from __future__ import annotations
@@ -41,8 +43,11 @@ SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 NODE, JOB = "TAILRACE_JOB_NODE", "TAILRACE_JOB_ID"
 """Variables that a user sets where the launcher's are not right; they also configure `[job]`."""
 
+SLURM_NO_STEP = 0xFFFF_FFF0
+"""Slurm's ids of what no srun has started are these and higher: the batch script, an interactive shell."""
+
 _TEXT_MAX = 64
-_DIGITS = 10
+_DIGITS = 11
 
 
 class LaunchedRank(NamedTuple):
@@ -55,6 +60,8 @@ class LaunchedRank(NamedTuple):
     """The number of the job's ranks."""
     local_size: int | None = None
     """The number of the node's ranks."""
+    alone: bool = False
+    """Whether it shares its collector with no other rank, since no launcher started them together."""
 
 
 def launched(environ: Mapping[str, str], host: str) -> LaunchedRank | None:
@@ -68,7 +75,13 @@ def launched(environ: Mapping[str, str], host: str) -> LaunchedRank | None:
         job=(environ.get(JOB) or _job(by, environ) or "")[:_TEXT_MAX] or None,
         size=_size(by, environ),
         local_size=_number(environ, by.local_sizes),
+        alone=by.rank == "SLURM_PROCID" and _no_step(environ),
     )
+
+
+def _no_step(environ: Mapping[str, str]) -> bool:
+    step = _number(environ, ("SLURM_STEP_ID",))
+    return step is None or step >= SLURM_NO_STEP
 
 
 def _size(by: Launcher, environ: Mapping[str, str]) -> int | None:

@@ -40,7 +40,10 @@ class Meeting:
     @classmethod
     def of(cls, rank: LaunchedRank, store: str | None) -> Self:
         """Make the place, if it is not there. Raise TailraceError if another user could have made it."""
-        words = (rank.job or _launch(), rank.node, os.path.abspath(store or os.curdir))  # noqa: PTH100 - a URL may stand there
+        place = os.path.abspath(store or os.curdir)  # noqa: PTH100 - a URL may stand there
+        words = [rank.job or _launch(), rank.node, place]
+        if rank.alone:
+            words.append(f"process {os.getpid()}")
         key = hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]
         root = Path(tempfile.gettempdir())
         if len(str(root)) > _SOCKET_MAX - 60:

@@ -24,7 +24,7 @@ from tailrace.model.spelling import spelled
 from tailrace.run import program
 from tailrace.run.launcher import LaunchedRank
 from tailrace.run.meeting import Meeting
-from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Welcome, packed
+from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Taken, Welcome, packed
 from tailrace.run.outcome import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.spec import NodeSpec
 from tailrace.run.surroundings import followed, made, own_directories, variables
@@ -39,6 +39,9 @@ NO_PROGRAM = 127
 
 M = TypeVar("M")
 
+_WELCOME: msgspec.json.Decoder[Welcome | Taken] = msgspec.json.Decoder(Welcome | Taken)
+_RELEASED = msgspec.json.Decoder(Released)
+
 
 class RankWanted(NamedTuple):
     """The rank's program, and how to trace it."""
@@ -48,7 +51,7 @@ class RankWanted(NamedTuple):
     files: Sequence[str]
     store: str | None
     """As the user gave it, for all nodes."""
-    prepare: Callable[[], NodeSpec]
+    prepare: Callable[[LaunchedRank], NodeSpec]
     """Chooses and makes the directories of a collector that this rank starts. Raises TailraceError or OSError."""
     require: bool
 
@@ -107,7 +110,7 @@ class Membership:
         """Say that the program has ended, and wait to be released. Raise OSError or TailraceError."""
         with _undisturbed():
             self._connection.sendall(packed(Bye(exit_status=status)))
-            return _heard(self._lines, Released)
+            return _heard(self._lines, _RELEASED)
 
 
 def join(wanted: RankWanted) -> Membership:
@@ -121,22 +124,25 @@ def join(wanted: RankWanted) -> Membership:
     )  # fmt: skip
     until = time.monotonic() + JOIN_SECONDS
     while time.monotonic() < until:
-        if membership := _joined(meeting, hello):
-            return membership
+        answer = _joined(meeting, hello)
+        if isinstance(answer, Taken):
+            return join(wanted._replace(rank=wanted.rank._replace(alone=True)))
+        if answer is not None:
+            return answer
         if (lock := meeting.lock()) is None:
             time.sleep(LOOK_SECONDS)
             continue
         try:
             if meeting.failure is not None:
                 raise TailraceError(meeting.failure)
-            _start(meeting, wanted.prepare, lock)
+            _start(meeting, wanted, lock)
         finally:
             os.close(lock)
     raise TailraceError(f"the node's collector did not answer within {JOIN_SECONDS:.0f} s")
 
 
-def _joined(meeting: Meeting, hello: Hello) -> Membership | None:
-    """Return a membership, or None where nobody takes ranks now."""
+def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
+    """Return a membership or why there is none, or None where nobody takes ranks now."""
     connection = meeting.connect()
     if connection is None:
         return None
@@ -144,18 +150,21 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | None:
     lines = _lines(connection)
     try:
         connection.sendall(packed(hello))
-        welcome = _heard(lines, Welcome)
+        welcome = _heard(lines, _WELCOME)
     except (OSError, TailraceError):  # it is about to end
         connection.close()
         return None
+    if isinstance(welcome, Taken):
+        connection.close()
+        return welcome
     connection.settimeout(None)
     return Membership(connection, lines, welcome)
 
 
-def _start(meeting: Meeting, prepare: Callable[[], NodeSpec], lock: int) -> None:
+def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
     """Start a collector, to which the lock goes over. Return once it takes ranks. Raise TailraceError or OSError."""
     try:
-        spec = prepare()
+        spec = wanted.prepare(wanted.rank)
         spec.meeting = str(meeting.directory)
         with (Path(spec.directory) / "collector.log").open("ab") as log:
             collector = subprocess.Popen(  # noqa: S603 - ourselves
@@ -180,12 +189,12 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
             yield line
 
 
-def _heard(lines: Iterator[bytes], kind: type[M]) -> M:
+def _heard(lines: Iterator[bytes], decoder: msgspec.json.Decoder[M]) -> M:
     line = next(lines, b"")
     if not line.endswith(b"\n"):
         raise TailraceError("the node's collector ended")
     try:
-        return msgspec.json.decode(line, type=kind)
+        return decoder.decode(line)
     except msgspec.DecodeError as error:
         raise TailraceError(f"the node's collector is of another version: {error}") from error
 

@@ -1,6 +1,6 @@
 """The messages between a rank and its node's collector: JSON lines over a unix socket.
 
-A rank says `Hello`, and hears `Welcome`. When its program has ended, it says `Bye`, and hears `Released`: at once
+A rank says `Hello`, and hears `Welcome`, or `Taken` if a program of this rank is there. When its program has ended, it says `Bye`, and hears `Released`: at once
 if other ranks are there; the last one waits for the certificate.
 """
 
@@ -24,7 +24,11 @@ class Hello(msgspec.Struct, kw_only=True):
     """The directories, by format, of tracers that write elsewhere than we would tell them."""
 
 
-class Welcome(msgspec.Struct, kw_only=True):
+class Taken(msgspec.Struct, tag="taken"):
+    """Another program of this rank is there, so that no launcher started both: this one takes a collector of its own."""
+
+
+class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
     addresses: dict[str, str]
     """host:port by source."""
     traces: str

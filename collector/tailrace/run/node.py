@@ -35,7 +35,7 @@ from tailrace.run import certificate as certificates
 from tailrace.run.around import LOOK_SECONDS, Collecting
 from tailrace.run.certificate import Certificate, Program
 from tailrace.run.meeting import Meeting
-from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Welcome, packed
+from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Taken, Welcome, packed
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
 from tailrace.run.service import certify, collect, read_rest
 from tailrace.run.spec import NodeSpec
@@ -67,9 +67,11 @@ class NodeCollecting(Collecting):
         self._clock = clock
         self._log = RankLog(Path(spec.directory))
         self._traces = Path(spec.directory).absolute() / "traces"
-        self._here: set[trio.SocketStream] = set()
+        self._here: dict[trio.SocketStream, int | None] = {}
+        """The connections of ranks whose programs run; None before a rank has said who it is."""
         self._came: set[int] = set()
-        self._waiting: trio.SocketStream | None = None
+        self._waiting: tuple[trio.SocketStream, int] | None = None
+        """The rank that has left last, and waits for the certificate."""
         self._hurried = False
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
@@ -108,7 +110,7 @@ class NodeCollecting(Collecting):
             os.unlink(self._listener.getsockname())  # noqa: PTH108 - in a directory of memory or the local disk
             nursery.cancel_scope.cancel()
         if self._waiting is not None:
-            self.last = socket.socket(fileno=os.dup(self._waiting.socket.fileno()))
+            self.last = socket.socket(fileno=os.dup(self._waiting[0].socket.fileno()))
             self.last.settimeout(None)
         self.followed = dict(daemon.config.sources)
         if self.failure is None:
@@ -139,12 +141,16 @@ class NodeCollecting(Collecting):
     async def _attend(self, stream: trio.SocketStream, daemon: Daemon) -> None:
         """Attend to a rank from its hello to its end."""
         lines = _StreamLines(stream)
-        self._here.add(stream)
+        self._here[stream] = None
         try:
             line = await lines.next()
             if line is None:
                 return
             hello = msgspec.json.decode(line, type=Hello)
+            if hello.rank in self._here.values() or self._awaits(hello.rank):
+                await _say(stream, Taken())
+                return
+            self._here[stream] = hello.rank
             await self._come(hello, stream, daemon)
             said = await lines.next()
             bye = None if said is None else msgspec.json.decode(said, type=Bye)
@@ -153,9 +159,13 @@ class NodeCollecting(Collecting):
             logger.warning("a rank speaks another language: %s", error)
             return
         finally:
-            self._here.discard(stream)
+            del self._here[stream]
             self._quiet_since = trio.current_time()
-        await self._release(stream, gone=bye is None)
+        await self._release(stream, hello.rank, gone=bye is None)
+
+    def _awaits(self, rank: int) -> bool:
+        """Return whether a program of this rank has ended and waits for the certificate."""
+        return self._waiting is not None and self._waiting[1] == rank
 
     async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:
         self.arguments = self.arguments or hello.arguments
@@ -168,7 +178,7 @@ class NodeCollecting(Collecting):
         )  # fmt: skip
         await self._follow(of_rank(hello.files, hello.own), daemon)
         if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
+            (waiting, _), self._waiting = self._waiting, None
             await _say(waiting, Released(others=True))
         addresses = {name: source.address for name, source in daemon.sources.items()}
         traces = rank_directory(self._traces, hello.rank)
@@ -181,14 +191,14 @@ class NodeCollecting(Collecting):
             RankLeft(time=self._clock.wall_ns(), rank=hello.rank, job=hello.job, exit_status=status)
         )
 
-    async def _release(self, stream: trio.SocketStream, *, gone: bool) -> None:
+    async def _release(self, stream: trio.SocketStream, rank: int, *, gone: bool) -> None:
         """Let a rank go if others are here; the last one waits."""
         if gone:
             await stream.aclose()
         elif self._here:
             await _say(stream, Released(others=True))
         else:
-            self._waiting = stream
+            self._waiting = stream, rank
 
     async def _follow(self, sources: dict[str, SourceConfig], daemon: Daemon) -> None:
         """Also follow these, unless they are followed."""
