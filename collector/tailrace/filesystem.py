@@ -62,6 +62,8 @@ def refusal_text(number: int | None, path: Path | str) -> str:
             free = free_room(Path(path))
             if number == errno.ENOSPC:
                 return _no_room(words, free)
+            if number in (errno.EEXIST, errno.ENOTDIR):
+                return words + _obstacle(Path(path))
             return words + _MEANING.get(number or 0, "").format(free.mount)
     return words
 
@@ -76,6 +78,16 @@ def _no_room(words: str, free: FreeRoom) -> str:
         f"{words}, though {_mib(free)}{inodes} are free on {free.mount}: a quota of this directory, or a"
         " directory that can hold no more names"
     )
+
+
+def _obstacle(path: Path) -> str:
+    """Return which part of a path is in the way of a directory; nothing if that cannot be seen any more."""
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            return f": {part} is a link to {part.readlink()}, which is not there; make that, or remove the link"
+        if part.exists():
+            return "" if part.is_dir() else f": {part} is not a directory; move it away"
+    return ""
 
 
 def _mount(place: Path) -> Path:

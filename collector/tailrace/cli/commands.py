@@ -2,8 +2,8 @@
 
 A subcommand is `tailrace/cli/NAME.py` (NAME_ if NAME is a keyword of Python) with a click command called
 `command`, and a line in `COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a
-TailraceError becomes its text on standard error and an exit code, without a traceback. Any other
-exception is a bug of ours, so its traceback is shown.
+TailraceError, and an error that names the file that the system refused, becomes its text on standard error and an
+exit code, without a traceback. Any other exception is a bug of ours, so its traceback is shown.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tailrace.errors import (
     UnknownError,
     causes,
 )
+from tailrace.filesystem import refusal_text
 from tailrace.terminal import guard, lines
 
 COMMANDS = {
@@ -78,6 +79,9 @@ class ExitCode(IntEnum):
 
 EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
 """Exceptions that end a command without being a bug in it."""
+
+CODES = {UnknownError: ExitCode.USAGE, IncompleteError: ExitCode.INCOMPLETE}
+"""The exit codes of errors that do not mean that a command failed."""
 
 
 def load(name: str) -> click.Command:
@@ -136,12 +140,18 @@ class Commands(click.Group):
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().invoke(ctx)
-        except (BaseExceptionGroup, *EXPECTED) as error:
+        except (BaseExceptionGroup, OSError, *EXPECTED) as error:
             found = list(causes(error))
-            if not all(isinstance(cause, EXPECTED) for cause in found):
+            if not all(map(_is_expected, found)):
                 raise
             ctx.exit(max(report(cause) for cause in found))
         return result
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Return whether a person can act on an error: it is one of ours, or the system refused a file."""
+    refused = isinstance(error, OSError) and error.filename is not None
+    return refused or isinstance(error, EXPECTED)
 
 
 def report(error: BaseException) -> ExitCode:
@@ -153,19 +163,21 @@ def report(error: BaseException) -> ExitCode:
             return (
                 ExitCode.ADDRESS_UNAVAILABLE if isinstance(error, AddressError) else ExitCode.USAGE
             )
-        case UnknownError():
-            click.echo(f"tailrace: {lines(str(error))}", err=True)
-            return ExitCode.USAGE
-        case IncompleteError():
-            click.echo(f"tailrace: {lines(str(error))}", err=True)
-            return ExitCode.INCOMPLETE
         case BrokenPipeError() | StreamError(unread=True):
             return ExitCode.BROKEN_PIPE
-        case TailraceError():
-            click.echo(f"tailrace: {lines(str(error))}", err=True)
-            return ExitCode.FAILED
+        case TailraceError() | OSError():
+            click.echo(f"tailrace: {lines(_text(error))}", err=True)
+            codes = (code for kind, code in CODES.items() if isinstance(error, kind))
+            return next(codes, ExitCode.FAILED)
         case _:
             return ExitCode.INTERRUPTED
+
+
+def _text(error: TailraceError | OSError) -> str:
+    if isinstance(error, TailraceError):
+        return str(error)
+    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+    return f"{name}: {refusal_text(error.errno, name)}"
 
 
 def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

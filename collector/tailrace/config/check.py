@@ -36,7 +36,7 @@ NEEDED = {
 }
 """Keys that need another key."""
 
-_UNSAFE_PATH = re.compile(r"[][%\\*?]")
+_UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
 _COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # names are names of directories
 SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
 

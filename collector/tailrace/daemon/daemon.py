@@ -185,7 +185,8 @@ class Daemon:
         path = self.disk.directory / "ports.json"
         sources = {name: source.address for name, source in self.sources.items()}
         temporary = path.with_suffix(".tmp")
-        make_way(path)
+        for place in (path, temporary):
+            make_way(place)
         temporary.write_text(json.dumps({"sources": sources, "admin": admin, "pid": os.getpid()}))
         temporary.replace(path)
         return path

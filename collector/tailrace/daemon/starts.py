@@ -22,11 +22,13 @@ from typing import Literal
 import msgspec
 import trio
 
+from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.daemon.health import Health
 from tailrace.daemon.memory_limit import ProcessMemory
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
+from tailrace.filesystem import refusal_text
 from tailrace.spool.checkpoint import Checkpoints
 
 KILLED_MAX = 3
@@ -116,7 +118,12 @@ class Starts:
         A refused start leaves the note of the earlier start in place."""
         if self._start:
             self._start, self.killed = None, 0
-            self._path.unlink(missing_ok=True)
+            try:
+                make_way(self._path)
+                self._path.unlink(missing_ok=True)
+            except OSError as error:  # the next start may then take this one for killed
+                why = refusal_text(error.errno, self._path)
+                logger.warning("%s: cannot be removed: %s", self._path, why)
 
     def out_of_memory(self) -> MemoryLimitError:
         """Return the error of a start, or of a daemon at work, that was refused memory."""

@@ -10,6 +10,8 @@ commits of 100,000 rows: zstd level 1 with delta-packed counters and times takes
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, timedelta
@@ -122,8 +124,14 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
             return None
         except (DeltaError, OSError) as error:
             if attempt == OPEN_TRIES or not (is_conflict(error) or is_broken_off(error)):
-                raise refusal(error, root, "open the table") from error
+                raise refusal(_obstacle(root) or error, root, "open the table") from error
     raise AssertionError("the last attempt returns or raises")
+
+
+def _obstacle(root: str) -> OSError | None:
+    """Return the error that the library does not name if a file stands in the place of a table's directory."""
+    in_the_way = is_local(root) and os.path.lexists(root) and not Path(root).is_dir()
+    return OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) if in_the_way else None
 
 
 def _reach(root: Path) -> None:
