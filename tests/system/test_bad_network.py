@@ -15,7 +15,7 @@ from tailrace.demo.mangle import DROPPED, DUPLICATED, Chances
 from tests.ingest.test_network import compare_reasons, compare_rows
 from tests.system.collector import until
 from tests.traffic.network import Network
-from tests.traffic.relay import open_relay
+from tests.traffic.relay import Cutter, open_relay
 
 IMPATIENT = '[ledger]\nreorder_time = "400 ms"\n'
 
@@ -138,3 +138,20 @@ async def check_client(collectors, seed):
         assert named[stream] - set(numbers) == {n for n in lost if said_goodbye or n < max(numbers)}
     events = sum(map(len, duplicated.values()))
     assert f"{events} of them duplicates" in collector.log()
+
+
+@pytest.mark.parametrize("bounds", [(2_000, 4_000), (2_000, 120_000)], ids=str)
+def test_a_client_whose_connections_are_cut_again_and_again_delivers_all(collector_of, bounds):
+    """From the first connection on: no answer comes before it is cut."""
+    collector = collector_of()
+    relay = Cutter(collector.address("tcp"), 1, bounds)
+    relay.start()
+    with contextlib.closing(relay):
+        clients = [tailrace_client.Emitter("tcp://{}:{}".format(*relay.address)) for _ in range(3)]
+        for client in clients:
+            for number in range(3_000):
+                client.event("x" * 40, n=number)
+        assert [client.close(120.0) for client in clients] == [True, True, True]
+    assert relay.cuts > 3
+    status = collector.status()["sources"]["tcp"]
+    assert (status["expected_events"], status["missing_events"]) == (9_000, 0)

@@ -8,13 +8,17 @@ Each peer has a socket of its own on the far side, so that the collector tells p
 `Mangler` of its own (`tailrace.demo.mangle`; the pure form is `mangle`). Datagrams that are held
 back leave after `QUIET` seconds without traffic, and when the relay closes. By then all that the kernel had
 for the relay has gone through it.
+
+`Cutter` is a TCP relay whose connections each carry so many bytes to the collector, and are then cut.
 """
 
 from __future__ import annotations
 
+import random
 import socket
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 
 import trio
 
@@ -96,3 +100,47 @@ async def open_relay(target: tuple[str, int], seed: int, chances: Chances) -> As
             nursery.cancel_scope.cancel()
     finally:
         relay.close()
+
+
+class Cutter(threading.Thread):
+    """Cuts each connection to `target` after a number of bytes between two bounds. `cuts` counts them."""
+
+    def __init__(self, target: tuple[str, int], seed: int, bounds: tuple[int, int]) -> None:
+        super().__init__(daemon=True)
+        self.cuts = 0
+        self._target = target
+        self._rng = random.Random(seed)
+        self._bounds = bounds
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listening.getsockname()
+
+    def run(self) -> None:
+        with suppress(OSError):  # the relay is closed
+            while True:
+                near, _ = self._listening.accept()
+                size = self._rng.randint(*self._bounds)
+                threading.Thread(target=self._carry, args=(near, size), daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self.join()
+
+    def _carry(self, near: socket.socket, left: int) -> None:
+        with closing(near), suppress(OSError), socket.create_connection(self._target) as far:
+            back = threading.Thread(target=_carry_all, args=(far, near), daemon=True)
+            back.start()
+            while left and (data := near.recv(min(left, 65_536))):
+                far.sendall(data)
+                left -= len(data)
+            self.cuts += not left
+            for sock in (near, far):
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            back.join()
+
+
+def _carry_all(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)

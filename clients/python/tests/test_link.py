@@ -369,6 +369,59 @@ def test_new_events_wait_no_longer_for_an_answer_that_does_not_come(reconnected)
     assert reconnected.collector.heard == {(1, 1)}
 
 
+class Cut(Connections):
+    """Connections of which each carries so many bytes and then breaks, to a collector whose answers are `late`."""
+
+    late = 0.0
+
+    def open(self):
+        super().open()
+        self.left = self.world.rng.randint(*self.carries)
+        self.answers = []
+
+    def carry(self):
+        if not self.is_open or self.reset:
+            return
+        for at, data in list(self.answers):
+            if at <= self.world.now:
+                self.answers.remove((at, data))
+                super().answer(data)
+        there, self.there = self.there, self.there[: self.left]
+        super().carry()
+        self.left -= min(len(there), self.left)
+        self.there = bytearray()
+        if not self.left:
+            self.reset = True
+            self.back.clear()
+
+    def answer(self, data):
+        self.answers.append((self.world.now + self.late, data))
+
+
+@pytest.mark.parametrize("late", [0.0, 3.0], ids=["in time", "late"])
+@pytest.mark.parametrize("carries", [(2_000, 4_000), (2_000, 120_000)], ids=str)
+def test_each_connection_goes_further_than_the_one_before_however_soon_it_breaks(carries, late):
+    """Also from the first one on, when no collector has ever answered."""
+    network = type("Network", (Cut,), {"carries": carries, "late": late})
+    course = Course(1, network, limit=2**20, chunk=64 * 1024)
+    course.world.bad = False
+    course.world.start()
+    course.recorder.use_stream(1)
+    for number in range(2_000):
+        course.recorder.event("x", text="y" * 40)
+        course.recorded.add((1, number))
+    course.link.fresh = True
+    course.flush()
+    course.link.end()
+    (position, _), *_ = course.marks
+    fewest = 2_000 * 100 // carries[1]
+    while not course.link.fate.has_ended(position):
+        course.step()
+        assert course.link.connections < 10 + 4 * 2_000 * 100 // carries[0], "it is stuck"
+    assert course.link.connections > fewest
+    assert course.world.collector.stored >= course.recorded
+
+
 def test_where_no_answers_are_wanted_a_goodbye_that_is_sent_is_the_end():
     calm = Calm(Connections, asks=False)
     calm.connect()

@@ -4,9 +4,11 @@ import random
 from collections import Counter
 from math import inf
 
+import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tailrace_client import _wire
 from tailrace_client._chunk import UNNUMBERED, Chunk
 from tailrace_client._queue import Queue
 from tailrace_client._session import Answer, Range
@@ -453,3 +455,42 @@ def test_what_of_holes_cannot_be_sent_again_is_what_no_chunk_has(chunks, holes, 
     assert all(r.stream == 1 and r.first < r.next for r in gone)
     numbers = [n for r in gone for n in range(r.first, r.next)]
     assert numbers == [n for missing in expected for n in sorted(missing)]
+
+
+def events(first, count):
+    """Events as they are sent, of one length."""
+    data = b"".join(_wire.event(1, n % 2**32, 0, n, n, b"") for n in range(first, first + count))
+    return Chunk(data, 1, first, first + count), len(data) // count
+
+
+@pytest.mark.parametrize("first", [0, 2**32 - 3], ids=["low", "wrap"])
+@pytest.mark.parametrize(("holes", "durable"), [((), 6), ((2,), 2), ((0,), 0)])
+def test_the_durable_beginning_of_a_chunk_is_not_sent_again(first, holes, durable):
+    released = []
+    queue = Queue(10**6, released.append)
+    chunk, size = events(first, 10)
+    queue.put([chunk])
+    queue.through(len(b"".join(queue.pieces(10**6))), 0, 0.0)
+    queue.broken()
+    missing = [Range(1, first + n, first + n + 1) for n in holes]
+    queue.settle(Answer(1, {1: first + 6}, {1: missing}))
+    assert b"".join(queue.pieces(10**6)) == chunk.data[durable * size :]
+    assert sum(released) == queue.settled() == durable * size
+    queue.through((10 - durable) * size, 1, 0.0)
+    queue.settle(Answer(1, {1: first + 10}))
+    assert (sum(released), queue.kept_bytes) == (len(chunk.data), 0)
+
+
+def test_a_chunk_of_which_the_kernel_had_a_part_goes_on_behind_what_arrived():
+    released = []
+    queue = Queue(10**6, released.append)
+    chunk, size = events(0, 10)
+    queue.put([chunk])
+    queue.pieces(10**6)
+    queue.through(3 * size + 5, 0, 0.0)
+    queue.broken()
+    assert queue.sent == {1: 3}
+    queue.settle(Answer(1, {1: 3}))
+    assert b"".join(queue.pieces(10**6)) == chunk.data[3 * size :]
+    assert sum(released) == queue.settled() == 3 * size
+    assert queue.kept_bytes == 0

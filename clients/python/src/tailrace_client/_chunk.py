@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
+
+from tailrace_client._wire import EVENT_MAGIC
 
 UNNUMBERED = -1
 """The stream of packets or lines without numbers."""
+
+
+_EVENT = EVENT_MAGIC.to_bytes(4, "big")
+_MASK = 2**32 - 1
 
 
 class Chunk(NamedTuple):
@@ -18,6 +24,24 @@ class Chunk(NamedTuple):
     """The number of the first event."""
     next: int
     """One more than the number of the last event."""
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """Yield each event's number and the place of its first byte."""
+        at, data = 0, self.data
+        while at + 16 <= len(data):
+            if data[at : at + 4] == _EVENT:
+                count = int.from_bytes(data[at + 12 : at + 16], "big")
+                yield self.first + ((count - self.first) & _MASK), at
+            at += int.from_bytes(data[at + 4 : at + 8], "big")
+
+    def behind(self, number: int) -> Chunk:
+        """Return the chunk without the events below a number, which one of its events reaches."""
+        at = next((at for each, at in self.places() if each >= number), 0)
+        return Chunk(self.data[at:], self.stream, number, self.next) if at else self
+
+    def whole(self, size: int) -> int:
+        """Return the number below which all events are in the first `size` bytes."""
+        return max((each for each, at in self.places() if at <= size), default=self.first)
 
 
 class Recorder(Protocol):

@@ -1,8 +1,9 @@
 """Decide what is sent next, and what follows from an answer or from silence. One caller at a time.
 
-The client announces its session on each new connection. After a reconnect, new chunks wait for the
-answer for at most `ANSWER_SECONDS`, if this collector has ever answered. Then the link sends what
-is not durable, then what is new. Datagrams do not wait for the answer: the link sends again what
+The client announces its session on each new connection. After a reconnect, chunks wait for the answer, or
+a connection that breaks again and again before an answer comes would bring the same chunks each time. They
+wait for at most `ANSWER_SECONDS`, and for twice as long after each connection that broke unanswered, since
+a busy collector answers late. Then the link sends what is not durable, then what is new. Datagrams do not wait for the answer: the link sends again what
 the answer does not cover. A window (`_window`) limits the datagrams in flight. If the kernel says
 that nobody listens, everything but announcements waits.
 
@@ -46,6 +47,8 @@ connecting, and once more after the first flush began."""
 _ENDS_PER_PACKET = 32
 """With the ends of so many streams a packet fits into any datagram, behind an announcement."""
 
+_PATIENCE_SECONDS = (ANSWER_SECONDS, 32.0)
+"""For the answer to an announcement on a new connection."""
 _RETRY_SECONDS = (0.1, 5.0)
 """Between attempts to connect: the first pause, which doubles up to the second number."""
 _LISTEN_SECONDS = (0.1, 5.0)
@@ -93,8 +96,10 @@ class Link:
         """Whether the session was announced on this connection."""
         self._torn = False
         """Whether an exception of a signal handler interrupted a send: the connection must break."""
+        self._patience = Backoff(*_PATIENCE_SECONDS)
+        """Until when chunks wait for the answer to the announcement."""
         self._awaiting = False
-        """Whether new chunks wait for the answer to the announcement."""
+        """Whether they wait."""
         self._waited = False
         """Whether the program has ever waited for an answer to datagrams."""
         self._nobody = False
@@ -192,7 +197,7 @@ class Link:
         if self.blocked:
             return _ROOM_SECONDS
         if self._awaiting:
-            return max(0.0, self._contact.opened_at + ANSWER_SECONDS - now)
+            return self._patience.left(now)
         if not self.fate.unsettled:
             return None
         return self._listen.left(now)
@@ -231,7 +236,7 @@ class Link:
         """Return whether chunks have to wait for an answer."""
         now = self._now()
         if self._awaiting:
-            if now - self._contact.opened_at < ANSWER_SECONDS:
+            if self._patience.left(now):
                 return True
             self._awaiting = False
             self.queue.repeat(before=self.dialogue.turn)
@@ -286,7 +291,10 @@ class Link:
         queue.first_packet(dialogue.announcement())
         self._say_ends()
         self._introductions.begin()
-        self._awaiting = dialogue.answered >= 0 and not transport.datagrams
+        known = dialogue.answered >= 0 or (self.connections > 1 and dialogue.asks)
+        self._awaiting = known and not transport.datagrams
+        if self._awaiting:
+            self._patience.grow(now)
         if not (self._awaiting or transport.datagrams):
             queue.repeat(before=dialogue.turn)
         self._greeted = True
@@ -392,6 +400,7 @@ class Link:
         self._asking.answered()
         self._listen.shorten()
         self._retry.shorten()
+        self._patience.shorten()
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
         self._nobody = False
         missing = self._losses.settle(answer)

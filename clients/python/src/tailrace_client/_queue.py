@@ -216,6 +216,9 @@ class Queue:
 
     def broken(self) -> None:
         """Put back the whole chunks under way, since the connection is gone, and drop its packets."""
+        if self._part and not self._under_way[0].is_packet:
+            chunk = self._under_way[0].chunk
+            self.sent[chunk.stream] = max(chunk.whole(self._part), self.sent.get(chunk.stream, 0))
         self.back()
         self._packets.clear()
         self._withdraw(_LAST)
@@ -224,7 +227,8 @@ class Queue:
         """Let go of what an answer calls durable, and send again what it shows to be missing.
 
         Missing is what was sent before the announcement that is answered and has not arrived, and
-        what is in a hole, unless it was repeated already and may be on its way. Return whether
+        what is in a hole, unless it was repeated already and may be on its way. The queue lets go of the
+        durable beginning of a chunk, so that each connection goes further than the last. Return whether
         anything was missing, and which events are lost because they are kept no more.
         """
         again: list[_Item] = []
@@ -234,6 +238,7 @@ class Queue:
             else:
                 again.append(item)
         waiting = len(again)
+        self._shorten([*again, *islice(self._new, 1)], answer)
         kept: deque[_Item] = deque()
         for item in self._kept:
             chunk = item.chunk
@@ -242,11 +247,25 @@ class Queue:
             elif item.turn < answer.turn or (answer.lacks(*chunk[1:]) and not item.repeated):
                 item.repeated = True
                 again.append(item)
+                self._shorten([item], answer)
             else:
                 kept.append(item)
         self._wait(again, kept)
         lost = self._lost(self.forgotten.settle(answer))
         return len(again) > waiting or bool(lost), lost
+
+    def _shorten(self, items: Iterable[_Item], answer: Answer) -> None:
+        """Let go of the durable beginning of chunks that are to be sent."""
+        for item in items:
+            chunk = item.chunk
+            holes = (h.first for h in answer.holes.get(chunk.stream, ()) if h.next > chunk.first)
+            durable = min([answer.below.get(chunk.stream, 0), *holes])
+            if item.is_packet or not chunk.first < durable < chunk.next:
+                continue
+            item.chunk = chunk.behind(durable)
+            size = len(chunk.data) - len(item.chunk.data)
+            self.kept_bytes -= size if item.turn >= 0 else 0
+            self._release(size)
 
     def unreachable(self, answer: Answer) -> list[Range]:
         """Return the parts of an answer's holes that can no more be sent and are not on their way, at
