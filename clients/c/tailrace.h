@@ -1152,7 +1152,8 @@ static int tlr_read_token(char *file, size_t room, const char **token, size_t *s
     close(fd);
     errno = got < 0 ? error : EINVAL;
     all_end = file + (got > 0 ? got : 0);
-    for (line = file; line < all_end; line = end + 1) {
+    /* Editors of other systems put a byte order mark before text. */
+    for (line = file + (got > 2 && !memcmp(file, "\xef\xbb\xbf", 3) ? 3 : 0); line < all_end; line = end + 1) {
         end = (char *)memchr(line, '\n', (size_t)(all_end - line));
         if (!end) end = all_end;
         while (line < end && (*line == ' ' || *line == '\t' || *line == '\r')) line++;

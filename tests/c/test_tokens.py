@@ -82,7 +82,7 @@ def guard():
 @pytest.mark.parametrize("way", ["option", "variable", "file", "variable of a file"])
 def test_the_token_comes_before_all_else(program, tmp_path, guard, way, options):
     file = tmp_path / "token"
-    file.write_text(f"# the token\n\n  {TOKEN}\t\r\nanother-one-of-later\n")
+    file.write_text(f"\ufeff# the token\n\n  {TOKEN}\t\r\nanother-one-of-later\n")
     given = {"option": f"token={TOKEN}", "file": f"token_file={file}"}.get(way, "")
     environ = {
         "variable": {"TAILRACE_TOKEN": TOKEN, "TAILRACE_TOKEN_FILE": "/nowhere"},

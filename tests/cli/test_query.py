@@ -56,7 +56,8 @@ def test_csv_and_arrow_hold_the_same(store):
 
 def test_sql_comes_from_standard_input_on_demand(store):
     assert (
-        run("query", "--store", store, "--json", "-", input=b"SELECT\n  1 AS x;\n") == b'{"x":1}\n'
+        run("query", "--store", store, "--json", "-", input=b"\xef\xbb\xbfSELECT\n  1 AS x;\n")
+        == b'{"x":1}\n'
     )
 
 

@@ -135,3 +135,52 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         f"{tmp_path}/no.toml: cannot be read: No such file or directory"
     )
     assert str(read(tmp_path)) == f"{tmp_path}: cannot be read: Is a directory"
+
+
+CONFIG = '[store]\npath = "a"  # größer\n'
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_byte_order_mark_says_nothing(tmp_path, newline):
+    (tmp_path / "a.toml").write_bytes(CONFIG.replace("\n", newline).encode("utf-8-sig"))
+    document = read(tmp_path / "a.toml")
+    assert isinstance(document, Document), str(document)
+    assert document.tree == {"store": {"path": "a"}}
+    assert document.where("store", "path").line == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        (CONFIG.encode("utf-16"), 1, "is UTF-16 (it begins with a byte order mark of UTF-16); save it as UTF-8"),
+        (b"\xfe\xff" + CONFIG.encode("utf-16-be"), 1, "is UTF-16 "),
+        (CONFIG.encode("utf-16-le"), 1, "as UTF-16 without a byte order mark"),
+        (CONFIG.encode("utf-16-be"), 1, "as UTF-16 without a byte order mark"),
+        (CONFIG.encode("utf-32"), 1, "is UTF-32 "),
+        (CONFIG.encode("latin-1"), 2, "is not UTF-8; save it as UTF-8"),
+        (CONFIG.encode("cp1252"), 2, "is not UTF-8; save it"),
+        (bytes(200), 1, "has 200 zero bytes and nothing else, as after a crash"),
+        (CONFIG.encode() + bytes(10), 3, "has a zero byte, as where a crash cut off a write"),
+        (b"[store]\n\xef\xbb\xbfpath = 'a'\n", 2, "U+FEFF (ZERO WIDTH NO-BREAK SPACE)"),
+        ("[store]\npath\u00a0= 'a'\n".encode(), 2, "U+00A0 (NO-BREAK SPACE), which is no plain space"),
+        ("[store]\n\u200bpath = 'a'\n".encode(), 2, "U+200B (ZERO WIDTH SPACE)"),
+        ("[store]\n\u3000path = 'a'\n".encode(), 2, "U+3000 (IDEOGRAPHIC SPACE)"),
+        ("[store]\npath = \u201ca\u201d\n".encode(), 2, "U+201C (LEFT DOUBLE QUOTATION MARK), which is no straight quote"),
+        ("[store]\npath = \u2018a\u2019\n".encode(), 2, "U+2018 "),
+        ("[store]\npath = 'a\u2019\n[spool]\n".encode(), 2, "U+2019 "),
+        ("[store]\n\u201cpath\u201d = 'a'\n".encode(), 2, "U+201C "),
+        ("\u00a0[store]\n".encode(), 1, "U+00A0 "),
+    ],
+)  # fmt: skip
+def test_what_an_editor_or_a_crash_left_is_named(tmp_path, content, line, words):
+    (tmp_path / "a.toml").write_bytes(content)
+    problem = str(read(tmp_path / "a.toml"))
+    assert problem.startswith(f"{tmp_path}/a.toml:{line}: ")
+    assert words in problem
+
+
+def test_odd_characters_in_texts_and_comments_are_allowed(tmp_path):
+    (tmp_path / "a.toml").write_text('[store]\npath = "a\u00a0\u201cb\u201d"  # \u200b\n')
+    document = read(tmp_path / "a.toml")
+    assert isinstance(document, Document)
+    assert document.tree["store"]["path"] == "a\u00a0\u201cb\u201d"

@@ -143,7 +143,12 @@ def test_an_entry_does_not_hide_that_the_table_is_none(problems):
 def test_a_value_may_be_in_a_file(tmp_path):
     secret = tmp_path / "secret"
     environ = {"TAILRACE_STORE_OPTIONS_KEY_FILE": str(secret)}
-    for content, value in [("s3cr3t\n", "s3cr3t"), ("a\r\n", "a"), (" a\n\n", " a\n"), ("", "")]:
+    for content, value in [
+        ("\ufeffs3cr3t\n", "s3cr3t"),
+        ("a\r\n", "a"),
+        (" a\n\n", " a\n"),
+        ("", ""),
+    ]:
         secret.write_bytes(content.encode())
         assert loaded_with(environ).store.options == {"key": value}
 
@@ -155,7 +160,7 @@ def test_a_file_that_cannot_be_read_or_is_not_text_is_a_problem(problems, tmp_pa
         "TAILRACE_SPOOL_PATH_FILE": f"{tmp_path}/latin",
     }
     assert problems("", environ=environ) == [
-        f"environment: TAILRACE_SPOOL_PATH_FILE: '{tmp_path}/latin' is not UTF-8",
+        f"environment: TAILRACE_SPOOL_PATH_FILE: '{tmp_path}/latin' is not UTF-8; save it as UTF-8",
         f"environment: TAILRACE_STORE_PATH_FILE: '{tmp_path}/no' cannot be read: "
         "No such file or directory",
     ]

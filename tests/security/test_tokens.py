@@ -87,3 +87,11 @@ def test_a_file_that_everybody_can_read_is_refused(path, clock):
         UnusableError, match="can be read by every user of this host; run chmod o-r"
     ):
         Tokens(path, clock=clock)
+
+
+def test_a_file_that_an_editor_of_another_system_saved(path, clock):
+    """PowerShell writes a byte order mark, or UTF-16."""
+    replace(path, b"\xef\xbb\xbf" + ONE + b"\r\n# gr\xf6\xdfer\r\n")
+    assert Tokens(path, clock=clock).accepts(ONE)
+    assert "is UTF-16" in refusal(path, clock, ONE.decode().encode("utf-16"))
+    assert "zero bytes" in refusal(path, clock, bytes(40))

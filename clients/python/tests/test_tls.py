@@ -136,7 +136,7 @@ def test_a_token_that_is_replaced_is_shown_by_the_next_connection(
     file.write_text("# of last year\n\n an-older-token-of-it \nsecond\n")
     until(lambda: collector.refused)
     assert says(emitter, "does it know the token?")
-    file.write_text(f"# of this year\n{TOKEN}\n")
+    file.write_text(f"\ufeff# of this year\n{TOKEN}\n")
     assert emitter.close(20)
     assert collector.only.stored[1] == {0}
 

@@ -107,6 +107,6 @@ def command(
 
 def _read_statement() -> str:
     try:
-        return sys.stdin.read()
+        return sys.stdin.read().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise click.UsageError("the statement on standard input is not UTF-8") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.config.problem import Problem, Where, dotted
+from tailrace.config.text import EncodingError, decoded, odd_character
 
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _AT_END = " (at end of document)"
@@ -41,12 +42,11 @@ class Document:
 def read(path: Path) -> Document | Problem:
     """Return the document, or the problem that prevents reading it."""
     try:
-        text = path.read_bytes().decode()
+        text = decoded(path.read_bytes())
     except OSError as error:
         return Problem(Where(str(path), None, ""), f"cannot be read: {error.strerror}")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        return Problem(Where(str(path), line, ""), "is not UTF-8")
+    except EncodingError as error:
+        return Problem(Where(str(path), error.line, ""), str(error))
     try:
         return Document(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -55,6 +55,8 @@ def read(path: Path) -> Document | Problem:
         line, what = _unended(text), "a number is too long"
     except RecursionError:
         line, what = _unended(text), "tables or arrays are nested too deeply"
+    if odd := odd_character(text.split("\n")[line - 1]):
+        what += f"; the line has {odd}"
     return Problem(Where(str(path), line, ""), f"is not TOML: {what}")
 
 

@@ -23,6 +23,7 @@ from typing import NamedTuple, get_origin
 
 from tailrace.config.keys import SECTIONS, SOURCES, keys, keys_of_any, optional, stripped
 from tailrace.config.problem import ENVIRONMENT, Problem, Setting, Where
+from tailrace.config.text import EncodingError, decoded
 
 PREFIX = "TAILRACE_"
 SOURCES_PREFIX = "TAILRACE_SOURCES_"
@@ -133,11 +134,11 @@ def _source_types() -> dict[str, object]:
 
 def _content(path: str) -> str:
     try:
-        return Path(path).read_bytes().decode().removesuffix("\n").removesuffix("\r")
+        return decoded(Path(path).read_bytes()).removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise ValueError(f"{path!r} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path!r} is not UTF-8") from None
+    except EncodingError as error:
+        raise ValueError(f"{path!r} {error}") from None
 
 
 def _value(type_: object, text: str) -> object:

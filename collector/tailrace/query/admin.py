@@ -10,6 +10,7 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from tailrace.config.load import expanded
 from tailrace.config.schema import AdminConfig
+from tailrace.config.text import unmarked
 from tailrace.errors import StoreError
 
 ANSWER_SECONDS = 5.0
@@ -39,10 +40,9 @@ def page(admin: AdminConfig, address: str, path: str) -> bytes:
 
 
 def _token(path: Path) -> str:
-    lines = map(str.strip, path.read_text().splitlines())
-    for line in lines:
-        if line and not line.startswith("#"):
-            return line
+    for line in map(bytes.strip, unmarked(path.read_bytes()).splitlines()):
+        if line and not line.startswith(b"#"):
+            return line.decode("latin-1")
     raise StoreError(f"{path}: contains no token")
 
 

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tailrace.clock import Clock
+from tailrace.config.text import EncodingError, decoded, unmarked
 from tailrace.security.files import Kept, UnusableError, read
 
 SIZE_MIN = 16
@@ -49,7 +50,13 @@ class Tokens:
 
     def _read(self) -> list[bytes]:
         digests = []
-        for number, line in enumerate(read(self._path, secret=True).splitlines(), 1):
+        content = unmarked(read(self._path, secret=True))
+        if b"\0" in content:
+            try:
+                decoded(content)
+            except EncodingError as error:
+                raise UnusableError(self._path, str(error)) from None
+        for number, line in enumerate(content.splitlines(), 1):
             token = line.strip()
             if not token or token.startswith(b"#"):
                 continue

@@ -79,7 +79,8 @@ def _read(path: str) -> bytes:
     # The open does not block, and a pipe without a writer reads as empty.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        lines = os.read(descriptor, _FILE_BYTES_MAX).splitlines()
+        # Editors of other systems put a byte order mark before text.
+        lines = os.read(descriptor, _FILE_BYTES_MAX).removeprefix(b"\xef\xbb\xbf").splitlines()
     finally:
         os.close(descriptor)
     for line in map(bytes.strip, lines):
