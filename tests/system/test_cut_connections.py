@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ingest.log import heph_epoch, heph_event, heph_goodbye
+from tests import program
+from tests.ingest.log import heph_epoch, heph_event, heph_goodbye, heph_session
 from tests.ingest.test_cut_connections import lines
 from tests.system.collector import until
 from tests.system.test_reload import reload, source
@@ -202,3 +203,27 @@ def test_a_producer_that_comes_back_shows_by_its_numbers_what_is_missing(collect
     collector.settle()
     assert gaps(collector, "tcp") == ([("network", None, lost)] if lost else [])
     assert complete(collector, "tcp") == (not lost)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_serve_rest_ends_without_a_followed_file_and_settles_all_sessions(collector, how):
+    """A connection that the collector's end cut has a gap, and so has a client that said no goodbye."""
+    client = socket.create_connection(collector.address("stays"))
+    client.sendall(EPOCH + heph_session(7) + heph_event(1, 0))
+    plain, said = Producer(collector, "tcp"), Producer(collector, "jets")
+    said.sock.sendall(END["jets"](3))
+    until(lambda: end_came(collector, "jets"), "the footer")
+    until(lambda: collector.status()["sources"]["stays"]["seen_events"] == 1, "the event")
+    collector.settle()
+    collector.kill() if how == "kill" else collector.stop()
+    for each in (client, plain.sock, said.sock):
+        each.close()
+    done = program.run(
+        [*collector.command(), "--rest"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert gaps(collector, "tcp") == CUT
+    assert gaps(collector, "stays") == [("truncated", "no_goodbye", None)]
+    assert gaps(collector, "jets") == []
+    sql = "SELECT source FROM sessions WHERE closed IS NULL AND source <> 'tailrace'"
+    assert collector.cli("query", "--json", sql).stdout == ""

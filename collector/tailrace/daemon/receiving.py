@@ -224,7 +224,7 @@ async def receive(
 ) -> None:
     """Take in until cancelled. Raise ConfigError for an address that cannot be had.
 
-    With `once`, sessions that other sources have left open stay open."""
+    With `once`, sessions that other sources have left open stay open, and nothing more comes where there is no source."""
     try:
         async with trio.open_nursery() as nursery:
             receiving = Receiving(
@@ -235,6 +235,8 @@ async def receive(
                 receiving.leave_orphans()
             await receiving.start_all()
             task_status.started(receiving)
+            if once and not configured.sources:
+                ended()
             while True:
                 await pause(LOOK_SECONDS)
                 receiving.cut_slow()
