@@ -44,7 +44,8 @@ class Timekeeping:
         if now != ahead.clock:
             self._say(now)
         if now - ahead.clock <= -LARGE_NS:
-            self._tell(f"the log's last entry is {-now / 1e9:,.0f} s later than the clock")
+            later = (ahead.clock - now) / 1e9
+            self._tell(f"the log's last entry is {later:,.0f} s later than the clock")
 
     def look(self) -> None:
         """Append an entry if the clock was set, and report a large step."""
