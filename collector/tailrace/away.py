@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -18,8 +20,15 @@ def move_away(path: Path) -> Path:
 
 
 def is_obstacle(path: Path) -> bool:
-    """Return whether this name belongs to something other than a file or a link to a file."""
-    return os.path.lexists(path) and not path.is_file()
+    """Return whether this name belongs to something other than a file. A link to a file is none."""
+    return os.path.lexists(path) and not is_file(path)
+
+
+def is_file(path: Path) -> bool:
+    """Return whether this name belongs to a file, not to a link."""
+    with suppress(OSError):
+        return stat.S_ISREG(path.lstat().st_mode)
+    return False
 
 
 def make_way(path: Path) -> None:

@@ -5,6 +5,7 @@
     │   └── AddressError an address is not available now: free it, or wait and try again (exit 5)
     ├── LockedError      another daemon owns this directory (exit 1)
     ├── SyncError        the disk did not keep a promise: stop, acknowledge nothing (exit 1)
+    ├── LostError        a name on disk leads to something else: stop, acknowledge nothing (exit 1)
     ├── FullError        no room now: wait, try again
     ├── FencedError      another collector writes under our name: stop (exit 1)
     ├── StoreError       the table cannot be used as it is; the text says what was found
@@ -49,6 +50,10 @@ class LockedError(TailraceError):
 
 class SyncError(TailraceError):
     """A sync failed. Data that was not acknowledged yet is not on disk; the process must end."""
+
+
+class LostError(TailraceError):
+    """A name no longer leads to the file or directory that this process holds; the process must end."""
 
 
 class FullError(TailraceError):

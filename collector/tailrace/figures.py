@@ -41,6 +41,10 @@ class Condition(StrEnum):
     """Sessions evict state to keep within their limits."""
     CLOCK = "clock"
     """The wall clock was set by a large amount, lately or while no collector ran."""
+    NAMES = "names"
+    """A name on disk no longer leads to what the collector holds."""
+    SOCKET = "socket"
+    """The file of a unix socket is gone and cannot be made again, so nobody can connect there."""
     CREDENTIALS = "credentials"
     """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
 

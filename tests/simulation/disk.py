@@ -8,6 +8,7 @@ without a sync of its directory is as before or as now. Sizes are known by names
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,10 @@ class Crash(BaseException):
 class Inode:
     """A file's bytes, and what of them a power cut may take."""
 
+    _numbers = itertools.count(1)
+
     def __init__(self) -> None:
+        self.number = next(self._numbers)
         self.data = bytearray()
         self.before: dict[int, bytes] = {}
         """By number, the sectors that were changed since the last sync, as they were then."""
@@ -167,7 +171,7 @@ class Disk:
         """After so many changes the process ends in the middle of one."""
         self._random = random
         self._names = Names()
-        self._directories: set[Path] = {Path("/")}
+        self._directories: dict[Path, Inode] = {Path("/"): Inode()}
         self._open: dict[int, tuple[Inode, Path]] = {}
         self._locked: dict[int, Inode] = {}
         self._last = 100
@@ -233,7 +237,7 @@ class Disk:
     def open_directory(self, path: Path) -> int:
         if path not in self._directories:
             raise _error(errno.ENOENT)
-        return self._opened(Inode(), path)
+        return self._opened(self._directories[path], path)
 
     def close(self, fd: int) -> None:
         if self._open.pop(fd, None) is None:
@@ -291,6 +295,13 @@ class Disk:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         self._locked[fd] = inode
 
+    def identity(self, fd: int) -> tuple[int, int]:
+        return 0, self._inode(fd).number
+
+    def found(self, path: Path) -> tuple[int, int] | None:
+        inode = self._names.now.get(path) or self._directories.get(path)
+        return None if inode is None else (0, inode.number)
+
     def rename(self, old: Path, new: Path) -> None:
         inode = self._names.now.get(old)
         if inode is None:
@@ -316,7 +327,8 @@ class Disk:
         return path in self._names.now
 
     def make_directory(self, path: Path) -> None:
-        self._directories |= {path, *path.parents}
+        for each in (path, *path.parents):
+            self._directories.setdefault(each, Inode())
 
     def make_way(self, path: Path) -> None:
         """Nothing but files has a file's name here."""

@@ -15,7 +15,7 @@ from tailrace.daemon.current import Current
 from tailrace.daemon.file_sessions import FileSessions
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops.loops import Chance, Loops, Opened
-from tailrace.daemon.loops.steps import Steps, Wait, Work
+from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.daemon.replay import restored
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
@@ -318,7 +318,7 @@ class Life:
         ahead = yield from loops.begin()
         for steps in (
             loops.syncing.run(), loops.decoding.run(), loops.commit(), loops.committing.land(),
-            loops.tick(),
+            loops.tick(), loops.names.watch(),
         ):  # fmt: skip
             self._driver.drive(steps)
         earlier = ahead.sessions.items()
@@ -478,6 +478,6 @@ class Life:
         self._deafen()
         complete = yield from self.loops.finish(last=True)
         assert complete, "a stop left something in the spool"
-        yield Work(self.loops.spool.close)
+        self.loops.spool.close()  # no loop runs beside it
         self._driver.dead = True
         self._ended(None)

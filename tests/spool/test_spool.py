@@ -453,7 +453,7 @@ def test_a_directory_in_use_is_refused_with_the_pid(open_spool):
 
 def test_a_directory_that_cannot_be_made_is_refused(open_spool, tmp_path):
     (tmp_path / "spool").write_text("a file")
-    with pytest.raises(StoreError, match=r"spool/lock: "):
+    with pytest.raises(StoreError, match=r"spool: "):
         open_spool()
 
 

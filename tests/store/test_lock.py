@@ -97,3 +97,27 @@ from tailrace.store.lock import is_held
 while True:
     is_held(Path(sys.argv[1]))
 """
+
+
+def test_a_removed_file_is_made_again_by_its_holder(tmp_path):
+    with DirectoryLock(tmp_path) as held:
+        (tmp_path / "lock").unlink()
+        held.check()
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+        with pytest.raises(LockedError), DirectoryLock(tmp_path):
+            pass
+
+
+def test_a_locked_directory_keeps_others_out_without_the_file(tmp_path):
+    with DirectoryLock(tmp_path, whole=tmp_path):
+        (tmp_path / "lock").unlink()
+        with pytest.raises(LockedError), DirectoryLock(tmp_path, whole=tmp_path):
+            pass
+
+
+def test_no_lock_is_taken_through_a_link(tmp_path):
+    (tmp_path / "target").write_text("kept")
+    (tmp_path / "lock").symlink_to(tmp_path / "target")
+    with pytest.raises(StoreError, match="it is not a file"), DirectoryLock(tmp_path):
+        pass
+    assert (tmp_path / "target").read_text() == "kept"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.store import running
+from tailrace.store.running import RunningMarks
 
 
 def test_main_has_the_whole_and_each_other_one_a_part(tmp_path):
@@ -25,8 +26,9 @@ def test_a_store_whose_place_for_collectors_is_a_file_has_none(tmp_path):
 def test_each_collector_finishes_for_itself(tmp_path):
     part = tmp_path / "collectors" / "a"
     part.mkdir(parents=True)
-    for directory in (tmp_path, part):
-        running.begin(directory)
-    running.finish(tmp_path)
+    marks = [RunningMarks(directory) for directory in (tmp_path, part)]
+    for each in marks:
+        each.begin()
+    marks[0].finish()
     assert running.is_finished(tmp_path)
     assert not running.is_finished(part)

@@ -208,9 +208,26 @@ def test_only_one_upkeep_at_a_time(fill, keep_up, store):
         keep_up()
 
 
+def test_a_second_upkeep_is_kept_out_after_the_lock_was_removed(fill, keep_up, root, store, clock):
+    fill(1)
+    with turn(str(root), {}, clock) as mine:
+        (store / LOCK_NAME).unlink()
+        with pytest.raises(LockedError):
+            keep_up()
+        mine.check(None)
+        (store / LOCK_NAME).unlink()
+        with (
+            DirectoryLock(store, name=LOCK_NAME),
+            pytest.raises(LockedError, match="another process"),
+        ):
+            mine.check(None)
+    assert not keep_up().busy
+
+
 def test_a_merge_that_met_another_writer_is_left_to_the_next_run(fill, root, clock, seqs):
     fill(5)
-    work = upkeep._Upkeep(str(root), {}, clock, turn(str(root), {}, clock))
+    mine = turn(str(root), {}, clock)
+    work = upkeep._Upkeep(str(root), {}, clock, mine)
 
     def merge_too_late(table):
         other = DeltaTable(str(root))
@@ -218,7 +235,8 @@ def test_a_merge_that_met_another_writer_is_left_to_the_next_run(fill, root, clo
         fill(2)
         table.optimize.compact(post_commithook_properties=durable.NO_HOOKS)
 
-    assert not work._step("merge", merge_too_late)
+    with mine:
+        assert not work._step("merge", merge_too_late)
     assert work.report.skipped[0].startswith("merge: Failed to commit transaction")
     assert seqs() == list(range(70, 90))
 

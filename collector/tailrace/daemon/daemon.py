@@ -8,7 +8,6 @@ before it is durable, and nothing is released before it is committed.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from typing import NamedTuple
 
 import trio
 
-from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path
 from tailrace.config.schema import Config
@@ -29,13 +27,13 @@ from tailrace.daemon.current import Current
 from tailrace.daemon.ending import Failed
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops import upkeep
-from tailrace.daemon.loops.driving import drive
+from tailrace.daemon.loops.driving import drive, flagged
 from tailrace.daemon.loops.loops import Loops, Opened
 from tailrace.daemon.memory_limit import ProcessMemory
 from tailrace.daemon.opening import OpenedDisk, opened
 from tailrace.daemon.receiving import Receiving, receive
 from tailrace.daemon.starts import Starts
-from tailrace.errors import causes
+from tailrace.errors import LostError, StoreError, SyncError, causes
 from tailrace.figures import Figures
 from tailrace.ingest.machine import Rejected
 from tailrace.service_manager.descriptors import Descriptors
@@ -43,7 +41,6 @@ from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place
 from tailrace.sources.tail import Chosen
-from tailrace.store import running
 
 
 class DaemonProgress(NamedTuple):
@@ -108,7 +105,8 @@ class Daemon:
         """Set once there are figures to tell: when `replayed` is set, or if nothing is decoded for now."""
         self.loops = Loops(
             Opened(
-                disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed
+                disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed,
+                disk.check_store,
             ),
             configured.sources, current, clock, health=health, figures=self.figures, cut=self._cut,
             at_table=self._at_table, watchdog_seconds=mode.watchdog_seconds, beats=not mode.once,
@@ -132,7 +130,7 @@ class Daemon:
     ) -> None:
         """Collect until `stop` is set, then end in order; `beside` runs while sources take in. A failure is
         given to `failed` as it occurs; the function raises it once all tasks have ended.
-        Raise SyncError or FencedError when going on would break a promise."""
+        Raise SyncError, LostError or FencedError when going on would break a promise."""
         loops = self.loops
         ahead = await drive(loops.begin())
         telling = partial(ending.telling, failed)
@@ -143,6 +141,7 @@ class Daemon:
             nursery.start_soon(telling(drive), loops.commit())
             nursery.start_soon(telling(drive), loops.committing.land())
             nursery.start_soon(telling(drive), loops.tick())
+            nursery.start_soon(telling(drive), loops.names.watch())
             nursery.start_soon(telling(self._keep_up))
             nursery.start_soon(telling(strain.run), self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
@@ -159,12 +158,15 @@ class Daemon:
                     receiving.start_soon(telling(drive), loops.heartbeats.run())
                 started()
                 receiving.start_soon(telling(beside), sources)
+                receiving.start_soon(self._end_with_names, stop)
                 await stop.wait()
                 self.health.stopping()
                 await drive(loops.say_last())
                 receiving.cancel_scope.cancel()
             await telling(self._finish)()
             nursery.cancel_scope.cancel()
+        if loops.names.loss is not None:
+            raise LostError(self._lost(loops.names.loss))
 
     @property
     def progress(self) -> DaemonProgress:
@@ -180,16 +182,10 @@ class Daemon:
             return str(self.starts.out_of_memory())
         return str(failures[0]) or type(failures[0]).__name__
 
-    def write_ports(self, admin: str) -> Path:
-        """Write the file that says where we listen, for people who configured port 0. Return its path."""
-        path = self.disk.directory / "ports.json"
+    def write_ports(self, admin: str) -> None:
+        """Write the file that says where we listen. Raise OSError."""
         sources = {name: source.address for name, source in self.sources.items()}
-        temporary = path.with_suffix(".tmp")
-        for place in (path, temporary):
-            make_way(place)
-        temporary.write_text(json.dumps({"sources": sources, "admin": admin, "pid": os.getpid()}))
-        temporary.replace(path)
-        return path
+        self.disk.marks.write_ports({"sources": sources, "admin": admin, "pid": os.getpid()})
 
     async def _decode(self) -> None:
         """Decode until cancelled, as soon as this start may."""
@@ -210,7 +206,24 @@ class Daemon:
         """Commit all that was received, as far as there is time."""
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
-            running.finish(self.disk.directory)
+            self.disk.marks.finish()
+
+    async def _end_with_names(self, stop: trio.Event) -> None:
+        """Stop once a name on disk is lost."""
+        await flagged(self.loops.names.lost)
+        stop.set()
+
+    def _lost(self, loss: LostError) -> str:
+        """Return the sentence that says which name was lost, and what is stored of what came."""
+        rest = self.spool.end - self.loops.committing.committed
+        if not rest:
+            return f"{loss}; all that came is in the table"
+        try:
+            self.spool.check()
+            where = f"{self.spool.directory} has them"
+        except (LostError, SyncError, StoreError):
+            where = f"no start finds them in {self.spool.directory}"
+        return f"{loss}; {rest} bytes that came last are not in the table, and {where}"
 
     def _cut(self, rejected: Rejected) -> None:
         """Cut a session's peer."""

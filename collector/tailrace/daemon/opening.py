@@ -6,7 +6,7 @@ Files of another version are upgraded here, before any source takes in.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,16 @@ from tailrace.errors import MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
 from tailrace.filesystem import refusal_text
 from tailrace.ingest.machine import Ingest
+from tailrace.owned import HeldDirectories
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.spool import Spool
-from tailrace.store import layout, running
+from tailrace.store import layout
 from tailrace.store.entrance import Entrance
 from tailrace.store.introduction import Introduction, introduce
 from tailrace.store.lock import DirectoryLock
+from tailrace.store.log import DeltaLog
 from tailrace.store.quarantine import Quarantine
+from tailrace.store.running import RunningMarks
 from tailrace.store.table import Table
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,10 @@ class OpenedDisk(NamedTuple):
     quarantine: Quarantine
     checkpoints: Checkpoints
     committed: int
+    marks: RunningMarks
+    check_store: Callable[[], None]
+    """Raises LostError if a name of the store no longer leads to it, StoreError if the file of a lock was removed and cannot be
+    made again."""
 
 
 @contextmanager
@@ -68,10 +75,9 @@ def opened(
         if starts:
             stack.push(partial(_came_through, starts))
         directory, entrance = collector_path(config), None
+        held: list[_Held] = []
         if layout.is_local(store):
-            _make(directory)
-            stack.enter_context(DirectoryLock(directory))
-            entrance = stack.enter_context(Entrance(Path(store)))
+            entrance = _entered(Path(store), directory, stack, held)
         checkpoints = Checkpoints(spool_directory)
         if starts:
             checkpoints.size_max = starts.readable
@@ -82,7 +88,8 @@ def opened(
             starts.begin(checkpoints)
         table = _open_table(config, clock, spool, checkpoints, entrance)
         _tell_recovery(table, health)
-        running.begin(directory)
+        marks = RunningMarks(directory)
+        marks.begin()
         committed = table.position() or 0
         checkpoint = checkpoints.newest(committed)
         if starts:
@@ -99,7 +106,13 @@ def opened(
         if starts:
             starts.decoding()
         quarantine = Quarantine(quarantine_path(config), config.quarantine)
-        yield OpenedDisk(store, directory, spool, ingest, table, quarantine, checkpoints, committed)
+        held.insert(0, marks)
+        if layout.is_local(store):
+            held.append(stack.enter_context(HeldDirectories(_directories(store, directory))))
+        yield OpenedDisk(
+            store, directory, spool, ingest, table, quarantine, checkpoints, committed,
+            marks, partial(_check, held),
+        )  # fmt: skip
 
 
 def _open_table(
@@ -121,6 +134,31 @@ def _open_table(
     table = open_table(others=others, alone=entrance.alone)
     entrance.admit()
     return table
+
+
+_Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks
+
+
+def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) -> Entrance:
+    """Enter a local store with the collector's directory in it, until the stack is left; add the locks to `held`."""
+    _make(directory)
+    own = DirectoryLock(directory, whole=None if directory == store else directory)
+    held.append(stack.enter_context(own))
+    entrance = stack.enter_context(Entrance(store))
+    held.append(entrance)
+    return entrance
+
+
+def _check(held: Iterable[_Held]) -> None:
+    """Check all of these, the last one first: nothing is made again in a directory that was removed or renamed."""
+    for each in reversed(list(held)):
+        each.check()
+
+
+def _directories(store: str, directory: Path) -> list[Path]:
+    """Return the directories of a local store whose names must go on leading to them."""
+    root = Path(layout.table_root(store))
+    return [Path(store), directory, root, DeltaLog(root).directory]
 
 
 def _make(directory: Path) -> None:

@@ -69,9 +69,15 @@ class Listener(Protocol):
     """Seconds."""
     enough: int
     """Bytes that one look should find at a socket, well below what a socket holds before its writer waits."""
+    look_seconds: float
+    """Seconds between two calls of `renewed` while nobody connects."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
         """Yield a socket that listens, and its address for people. Raise OSError."""
+        ...
+
+    def renewed(self) -> socket.socket:
+        """Return the socket that listens: another one if nobody could find the former any more. Raise OSError."""
         ...
 
     def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
@@ -113,16 +119,20 @@ class ConnectionSource:
     ) -> None:
         self.begin(intake)
         with (
-            self._listener.listening() as (sock, self.address),
+            self._listener.listening() as (first, self.address),
             closing(Readiness[Connection]()) as readiness,
         ):
+            sock = first
             self._readiness, self._intake = readiness, intake
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._receive, readiness, intake)
                 task_status.started()
                 while True:
-                    await trio.lowlevel.wait_readable(sock)
-                    await self._accept(sock, nursery, intake)
+                    with trio.move_on_after(self._listener.look_seconds):
+                        await trio.lowlevel.wait_readable(sock)
+                        await self._accept(sock, nursery, intake)
+                        continue
+                    sock = self._renewed(sock)
 
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
@@ -149,6 +159,16 @@ class ConnectionSource:
         return self._figures
 
     # Connections that come
+
+    def _renewed(self, sock: socket.socket) -> socket.socket:
+        """Return the socket to listen at from now on: the same one if another cannot be had."""
+        try:
+            sock = self._listener.renewed()
+        except OSError as error:
+            self._figures.unreachable = f"{self.address} is gone and cannot be made again: {error}"
+        else:
+            self._figures.unreachable = ""
+        return sock
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
         """Accept one connection. The task that receives has its turn before the next: of connections that come and

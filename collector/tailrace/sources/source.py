@@ -167,6 +167,8 @@ class SourceFigures(msgspec.Struct):
     """Connections that ended without a byte, and datagrams without one."""
     problems: list[str] = []
     """Problems with its files of certificates and tokens now, a sentence each."""
+    unreachable: str = ""
+    """Why nobody can connect now, although it listens; empty if all is well."""
     certificate_expires: float | None = msgspec.field(
         default=None, name="certificate_expiry_timestamp_seconds"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ class TcpListener:
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
     enough = 32 * 1024
     """Half of the 64 KiB that Linux lets a new connection send before we read."""
+    look_seconds = math.inf
 
     def __init__(
         self, config: TcpConfig, guard: Guard = OPEN, listening: Listening | None = None
@@ -33,6 +35,9 @@ class TcpListener:
     def listening(self) -> Iterator[tuple[socket.socket, str]]:
         with self._listening.reading() as sock:
             yield sock, join(sock.getsockname())
+
+    def renewed(self) -> socket.socket:
+        return self._listening.open()
 
     def greet(
         self, sock: socket.socket, address: tuple[str, int] | tuple[str, int, int, int]

@@ -1,12 +1,14 @@
 """Connections over a unix socket; a peer is a user, whom the kernel names.
 
 The file of a socket stays when its process is killed, and the next start replaces it. A start
-replaces no socket that somebody listens on, and no file of any other kind.
+replaces no socket that somebody listens on, and no file of any other kind. A file that somebody removes meanwhile is
+made again with a new socket, by the same rules, since no client finds the former.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import os
 import socket
@@ -24,6 +26,8 @@ from tailrace.sources.connections import ConnectedPeer
 from tailrace.sources.listening import BACKLOG, Listening, accepts
 from tailrace.sources.refusal import Refusal
 
+logger = logging.getLogger(__name__)
+
 _CREDENTIALS = struct.Struct("=iII")
 """Process, user and group."""
 
@@ -36,10 +40,12 @@ class UnixListening(Listening):
         self._path = path
         self._mode = mode
         self._made: os.stat_result | None = None
+        self._former: socket.socket | None = None
+        """A socket without a file, at which a reader may still wait."""
 
     def open(self) -> socket.socket:
-        if self._made is not None and not _is(self._path, self._made):
-            self.close()  # its file was removed, so no client could find it
+        if self._sock is not None and self._made and not _is(self._path, self._made):
+            self._replace(_accepting(self._path, self._mode))
         sock = super().open()
         self._made = self._made or self._path.lstat()
         return sock
@@ -48,7 +54,17 @@ class UnixListening(Listening):
         if self._made is not None and not self._slot.kept:
             _remove(self._path, self._made)
         self._made = None
+        if self._former is not None:
+            self._former.close()
+            self._former = None
         super().close()
+
+    def _replace(self, sock: socket.socket) -> None:
+        if self._former is not None:
+            self._former.close()
+        self._former, self._sock, self._made = self._sock, sock, self._path.lstat()
+        self._slot.keep(sock)
+        logger.warning("%s was removed or replaced; it is made again", self._path)
 
     def _is_there(self, sock: socket.socket) -> bool:
         """Return whether clients still reach a kept socket by the file that was made with it."""
@@ -72,6 +88,7 @@ class UnixListener:
     greeting_timeout = math.inf
     enough = 8 * 1024
     """A third of the 24 KB that Linux holds in writes of 86 bytes, before the writer waits."""
+    look_seconds = 1.0
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
         self._path = path
@@ -83,6 +100,9 @@ class UnixListener:
         with self._listening.reading() as sock:
             self._path.chmod(self._mode)
             yield sock, url(self._path)
+
+    def renewed(self) -> socket.socket:
+        return self._listening.open()
 
     def greet(self, sock: socket.socket, address: str) -> ConnectedPeer:  # noqa: ARG002 - a client's socket has none
         pid, uid, _ = _CREDENTIALS.unpack(

@@ -3,40 +3,49 @@
 "No room" (also a quota, a limit, or a file system that became read-only) before the data is complete is a
 `FullError`: nothing was promised yet, so the caller may write all of it again. Every other error, and
 every error of a sync, is a `SyncError`: after a failed fsync the kernel may drop the pages and report
-success the next time, so a sync must not be repeated.
+success the next time, so a sync must not be repeated. Where a name that was there is gone, the error is a `LostError`:
+somebody removed or renamed what the process writes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tailrace.errors import FullError, LockedError, StoreError, SyncError
+from tailrace import owned
+from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncError
 from tailrace.filesystem import NO_ROOM, refusal_text
 from tailrace.spool.files import FileSystem, SystemFiles
 
+logger = logging.getLogger(__name__)
+
 _WAITS = NO_ROOM | {errno.EROFS}
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+_TAKEN = frozenset({errno.EAGAIN, errno.EACCES})
 _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError while `path` is changed into FullError or SyncError."""
+    """Turn an OSError while `path` is changed into FullError, LostError or SyncError."""
     try:
         yield
     except OSError as error:
         text = f"{path}: {refusal_text(error.errno, path)}"
         if error.errno in _WAITS:
             raise FullError(text) from error
+        if error.errno in owned.GONE:
+            raise LostError(f"{text}: it was removed or renamed while in use") from error
         raise SyncError(text) from error
 
 
 class Disk:
-    """A file system. Operations that write raise FullError or SyncError.
+    """A file system. Operations that write raise FullError, LostError or SyncError.
 
     Operations that only read, and direct calls of `files`, raise OSError."""
 
@@ -166,32 +175,106 @@ class Disk:
         self.rename(new, path)
         self.sync_directory(path.parent)
 
-    def lock(self, directory: Path) -> int:
-        """Lock the directory for this process, until the returned descriptor is closed.
+    def lock(self, directory: Path) -> LockedDirectory:
+        """Lock the directory for this process, until the lock is closed.
 
         Raise LockedError when another process has it, StoreError when this process may not write there.
         """
         path, files = directory / "lock", self.files
         try:
             self.make_directory(directory)
-            fd = files.open(path, write=True, create=True)
+            fd = files.open_directory(directory)
         except OSError as error:
+            kind = FullError if error.errno in _WAITS else StoreError
+            raise kind(f"{directory}: {refusal_text(error.errno, directory)}") from error
+        locked = LockedDirectory(directory, fd, self)
+        try:
+            locked.take()
+        except OSError as error:
+            locked.close()
             kind = FullError if error.errno in _WAITS else StoreError
             obstacle = files.exists(path) and not files.is_file(path)
             advice = ": it is not a file; remove it" if obstacle else ""
             raise kind(f"{path}: {refusal_text(error.errno, path)}{advice}") from error
+        except BaseException:
+            locked.close()
+            raise
+        return locked
+
+
+class LockedDirectory:
+    """A directory that this process has locked, and the file `lock` in it, which says who has it.
+
+    Both are locked: the file can be removed, and some file systems lock no directory."""
+
+    def __init__(self, path: Path, fd: int, disk: Disk) -> None:
+        self.path = path
+        self._fd = fd
+        self._disk = disk
+        self._identity = disk.files.identity(fd)
+        self._lock = path / "lock"
+        self._mutex = threading.Lock()  # guards the two below
+        self._lock_fd: int | None = None
+        self._lock_identity: owned.Identity | None = None
+
+    def take(self) -> None:
+        """Raise LockedError when another process has the directory, OSError when a lock cannot be had."""
+        files = self._disk.files
+        try:
+            files.lock(self._fd)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise self._taken() from None
+        self._take_file()
+
+    def check(self) -> None:
+        """Raise LostError unless the directory's name leads to it. Make the file again if it was removed or replaced; raise
+        LostError if another process has taken it meanwhile, StoreError if it cannot be made. Any thread may call this."""
+        if self._disk.files.found(self.path) != self._identity:
+            raise owned.lost(self.path)
+        with self._mutex:
+            if self._disk.files.found(self._lock) != self._lock_identity:
+                self._make_again()
+
+    def _make_again(self) -> None:
+        before = self._lock_fd
+        try:
+            self._disk.files.make_way(self._lock)
+            self._take_file()
+        except LockedError as error:
+            raise LostError(f"{error}, since {self._lock} was removed") from error
+        except OSError as error:
+            reason = refusal_text(error.errno, self._lock)
+            text = f"{self._lock} was removed and cannot be made again: {reason}"
+            raise (LostError if error.errno in owned.GONE else StoreError)(text) from error
+        if before is not None:
+            self._disk.files.close(before)
+        logger.warning("%s was removed or replaced; it is made again", self._lock)
+
+    def close(self) -> None:
+        for fd in (self._lock_fd, self._fd):
+            if fd is not None:
+                self._disk.files.close(fd)
+
+    def _take_file(self) -> None:
+        files = self._disk.files
+        fd = files.open(self._lock, write=True, create=True)
         try:
             files.lock(fd)
             with contextlib.suppress(FullError):  # the lock holds without the pid in it
-                self.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, path)
-        except BlockingIOError:
-            owner = files.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+                self._disk.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, self._lock)
+        except BaseException as error:
             files.close(fd)
-            raise LockedError(f"{directory} is in use by the process with pid {owner}") from None
-        except BaseException:
-            files.close(fd)
+            if isinstance(error, OSError) and error.errno in _TAKEN:
+                raise self._taken() from None
             raise
-        return fd
+        self._lock_fd, self._lock_identity = fd, files.identity(fd)
+
+    def _taken(self) -> LockedError:
+        owner = ""
+        with contextlib.suppress(OSError):
+            owner = self._disk.read(self._lock, 20).decode(errors="replace").strip()
+        return LockedError(f"{self.path} is in use by the process with pid {owner or 'unknown'}")
 
 
 def _synced(call: Callable[[int], None], fd: int, path: Path) -> None:

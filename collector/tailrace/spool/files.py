@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from tailrace.away import make_way
+from tailrace import owned
+from tailrace.away import is_file, make_way
 from tailrace.filesystem import free_room
 
 _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
@@ -63,7 +64,15 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, fd: int) -> None:
-        """Lock the file until it is closed. Raise BlockingIOError if another process holds the lock."""
+        """Lock the file or directory until it is closed. Raise BlockingIOError if another process holds the lock."""
+        ...
+
+    def identity(self, fd: int) -> owned.Identity:
+        """Return what tells the open file or directory from all others."""
+        ...
+
+    def found(self, path: Path) -> owned.Identity | None:
+        """Return the identity of what a name leads to; None if it leads nowhere."""
         ...
 
     def rename(self, old: Path, new: Path) -> None:
@@ -103,10 +112,10 @@ class SystemFiles:
     ) -> int:
         flags = os.O_RDWR if write else os.O_RDONLY
         flags |= (os.O_CREAT if create else 0) | (os.O_TRUNC if truncate else 0)
-        return os.open(path, flags, _FILE_MODE)
+        return owned.open_file(path, flags, _FILE_MODE)
 
     def open_directory(self, path: Path) -> int:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        return owned.open_directory(path)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -147,7 +156,13 @@ class SystemFiles:
         os.fdatasync(fd)
 
     def lock(self, fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        owned.lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def identity(self, fd: int) -> owned.Identity:
+        return owned.identity(fd)
+
+    def found(self, path: Path) -> owned.Identity | None:
+        return owned.found(path)
 
     def rename(self, old: Path, new: Path) -> None:
         old.replace(new)
@@ -162,7 +177,7 @@ class SystemFiles:
         return os.path.lexists(path)
 
     def is_file(self, path: Path) -> bool:
-        return path.is_file()
+        return is_file(path)
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)

@@ -15,9 +15,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
-from tailrace.errors import FullError, StoreError, SyncError
+from tailrace import owned
+from tailrace.errors import FullError, LostError, StoreError, SyncError
 from tailrace.spool.directory import load
-from tailrace.spool.disk import Disk
+from tailrace.spool.disk import Disk, LockedDirectory
 from tailrace.spool.entry import Entry
 from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import HEADER_SIZE, Header, Segment, released_name
@@ -43,7 +44,7 @@ class Log:
         segments: list[Segment],
         recovery: SpoolRecovery,
         writer: SegmentWriter,
-        lock_fd: int,
+        locked: LockedDirectory,
         disk: Disk,
     ) -> None:
         self.directory = directory
@@ -58,7 +59,7 @@ class Log:
         self._writer = writer
         self._spare: Spare | None = None
         self._released: list[Segment] = []
-        self._lock_fd = lock_fd
+        self._locked = locked
         self._disk = disk
 
     @classmethod
@@ -68,8 +69,8 @@ class Log:
         Raise LockedError, StoreError when the log cannot be used, FullError when it cannot be made.
         """
         with contextlib.ExitStack() as undo:
-            lock_fd = disk.lock(directory)
-            undo.callback(disk.files.close, lock_fd)
+            locked = disk.lock(directory)
+            undo.callback(locked.close)
             try:
                 segments = load(directory, min(ROOM_MIN, segment_size), disk)
                 recovery = survey(segments[-1])
@@ -84,7 +85,7 @@ class Log:
                 segments=segments,
                 recovery=recovery,
                 writer=writer,
-                lock_fd=lock_fd,
+                locked=locked,
                 disk=disk,
             )
             log.prepare()
@@ -94,12 +95,25 @@ class Log:
     def close(self, *, failed: bool = False) -> None:
         """Close the files. Unless the disk `failed`, give back the room that was preallocated."""
         if not failed:
-            with contextlib.suppress(FullError, SyncError):  # the next close gives it back
+            # A lost name may lead to files of others. Otherwise the next close gives back what this one does not.
+            with contextlib.suppress(LostError, FullError, SyncError, StoreError):
+                self.check()
                 self._give_back()
         self._writer.close()
         if self._spare is not None:
             self._spare.close()
-        self._disk.files.close(self._lock_fd)
+        self._locked.close()
+
+    def check(self) -> None:
+        """Raise LostError unless the names of the directory and of all segments lead to what this log holds.
+
+        Any thread may call this."""
+        self._locked.check()
+        self._writer.check()
+        for segment in self._segments[:-1]:
+            gone = self._disk.files.found(segment.path) is None
+            if gone and segment in self._segments:  # it was not released meanwhile
+                raise owned.lost(segment.path)
 
     def _give_back(self) -> None:
         """Leave nothing but the log: what a power cut undoes of that, is given back after the next start."""
@@ -139,7 +153,8 @@ class Log:
     def write(self, entries: list[Entry]) -> None:
         """Make durable the entries that follow `durable`.
 
-        After a FullError the entries below `durable` are on disk; call again with the rest, or with more.
+        After a FullError the entries below `durable` are on disk; call again with the rest, or with more. Raise LostError
+        where nothing would lead to the entries.
         """
         done = 0
         try:
@@ -161,6 +176,9 @@ class Log:
         shortage = None
         try:
             self._writer.extend(self._wanted())
+            if self._spare is not None and not self._spare.is_there:
+                self._spare.close()  # somebody removed it, and it holds nothing
+                self._spare = None
             if self._spare is None and self._writer.segment.size >= self.segment_size:
                 self._spare = self._next(self.segment_size)
         except FullError as error:
@@ -183,7 +201,8 @@ class Log:
             self._disk.unlink(self._released_path(self._released.pop(0)))
         while self.releasable and self._segments[0].end <= position:
             released, *self._segments = self._segments
-            if len(self._released) < kept and released.size <= self.segment_size:
+            there = self._disk.files.exists(released.path)
+            if there and len(self._released) < kept and released.size <= self.segment_size:
                 self._disk.rename(released.path, self._released_path(released))
                 self._released.append(released)
             else:

@@ -173,7 +173,8 @@ class Spool:
         """Bring to disk all entries appended before this call; return how far `durable` is then.
 
         Raise FullError when there is no room: entries below `durable` are on disk, none is lost, and the
-        call may be repeated. Raise SyncError when the disk failed: entries beyond `durable` are lost.
+        call may be repeated. Raise SyncError when the disk failed: entries beyond `durable` are lost. Raise LostError
+        when no name leads to them (see `check`).
         """
         with self._disk_lock, self._refusing_after_sync_error():
             with self._lock:
@@ -192,6 +193,12 @@ class Spool:
         """Let the next entry begin a segment, so that all before it can be released. Raise FullError or SyncError."""
         with self._disk_lock, self._refusing_after_sync_error():
             self._log.seal(self.timeline.now())
+
+    def check(self) -> None:
+        """Raise LostError if somebody removed, renamed or replaced the directory or a segment: no later start would find
+        what is in it. Raise StoreError if the lock's file was removed and cannot be made again. Any thread may call this."""
+        self._check()
+        self._log.check()
 
     def release(self, position: int) -> None:
         """Take the segments that lie wholly below `position` out of the log, but never the newest one."""

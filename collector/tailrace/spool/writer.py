@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from tailrace import owned
 from tailrace.spool.disk import Disk, writing
 from tailrace.spool.entry import Entry, encode
 from tailrace.spool.recovery import SpoolRecovery
@@ -60,6 +61,12 @@ class Spare(NamedTuple):
             Segment(path, header, end=header.first, size=self.size, disk=disk), self.fd
         )
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the file still has its name."""
+        files = self.disk.files
+        return files.found(self.path) == files.identity(self.fd)
+
     def close(self) -> None:
         self.disk.files.close(self.fd)
 
@@ -71,6 +78,7 @@ class SegmentWriter:
         self.segment = segment
         self._fd = fd
         self._disk = segment.disk
+        self._identity = self._disk.files.identity(fd)
 
     @classmethod
     def resume(cls, segment: Segment, found: SpoolRecovery) -> Self:
@@ -102,6 +110,11 @@ class SegmentWriter:
             self._disk.sync_file(self._fd, self.segment.path)
             self.segment.size = size
 
+    def check(self) -> None:
+        """Raise LostError unless the segment's name leads to the file that is written."""
+        if self._disk.files.found(self.segment.path) != self._identity:
+            raise owned.lost(self.segment.path)
+
     def write(self, entries: list[Entry]) -> None:
         """Write entries that follow what is on disk."""
         segment = self.segment
@@ -110,9 +123,10 @@ class SegmentWriter:
             self._disk.write_at(self._fd, frames, segment.offset(run[0].position), segment.path)
 
     def sync(self, end: int) -> None:
-        """Return once everything written, up to the position `end`, is on disk."""
+        """Return once everything written, up to the position `end`, is on disk. Raise LostError if no name leads there."""
         segment = self.segment
         self._disk.sync_data(self._fd, segment.path)
+        self.check()
         segment.end = end
         segment.size = max(segment.size, segment.offset(end))
 

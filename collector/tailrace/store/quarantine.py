@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from hashlib import blake2s
 from pathlib import Path
 
+from tailrace import owned
 from tailrace.away import make_way, move_away
 from tailrace.config.schema import QuarantineConfig
 from tailrace.errors import SyncError
@@ -41,9 +43,7 @@ class Quarantine:
         self._sizes: dict[str, int] = {}  # by file name; the file written longest ago is first
         self._unsynced: set[str] = set()
         try:
-            if os.path.lexists(directory) and not directory.is_dir():
-                move_away(directory)
-            directory.mkdir(0o700, parents=True, exist_ok=True)
+            _make(directory)
             found = []
             for path in sorted(directory.glob(f"*{SUFFIX}")):
                 make_way(path)
@@ -86,7 +86,8 @@ class Quarantine:
         try:
             for name in self._unsynced:
                 if name in self._sizes:
-                    fsync(self.directory / name)
+                    with suppress(FileNotFoundError):  # somebody removed it
+                        fsync(self.directory / name)
             fsync(self.directory)
         except OSError as error:
             raise SyncError(f"{self.directory}: cannot be brought to disk: {error}") from error
@@ -111,7 +112,12 @@ class Quarantine:
             self._total -= _charge(self._sizes.pop(oldest))
 
     def _write(self, path: Path, at: int, data: bytes) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        make_way(path)
+        try:
+            fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
+        except FileNotFoundError:
+            _make(self.directory)  # somebody removed it
+            fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         try:
             end = os.fstat(fd).st_size
             hole = at - end
@@ -126,6 +132,12 @@ class Quarantine:
                 raise
         finally:
             os.close(fd)
+
+
+def _make(directory: Path) -> None:
+    if os.path.lexists(directory) and not directory.is_dir():
+        move_away(directory)
+    directory.mkdir(0o700, parents=True, exist_ok=True)
 
 
 def file_name(session: str) -> str:

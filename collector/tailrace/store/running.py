@@ -8,13 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.away import make_way
+from tailrace import owned
+from tailrace.away import is_file
 from tailrace.config.load import COLLECTORS
 from tailrace.config.schema import MAIN
 from tailrace.store.lock import NAME
 
 UNFINISHED = "unfinished"
 """Name of a file that exists while a collector may have received something that the table lacks."""
+
+
+PORTS = "ports.json"
+"""Name of a file that says where a collector listens, for people who configured port 0."""
 
 
 class RunningCollector(NamedTuple):
@@ -51,22 +56,47 @@ def find(
     container or on another host is not seen; `is_finished` tells whether it finished."""
     held = (_holder(directory / NAME, root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
-    return (
-        None if pid is None else RunningCollector(pid, _addresses(data / "ports.json", pid), name)
-    )
+    return None if pid is None else RunningCollector(pid, _addresses(data / PORTS, pid), name)
 
 
 def begin(data: Path) -> None:
     """Note in a collector's directory that the collector has begun. A full disk must not stop it."""
     with suppress(OSError):
-        make_way(data / UNFINISHED)
-        (data / UNFINISHED).touch()
+        owned.write_file(data / UNFINISHED, b"")
 
 
-def finish(data: Path) -> None:
-    """Note that everything received is in the table."""
-    with suppress(OSError):
-        (data / UNFINISHED).unlink(missing_ok=True)
+class RunningMarks:
+    """The files by which others find a collector that runs, and learn that its table lacks something: `ports.json` and
+    `unfinished`, in the collector's directory."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._ports = b""
+        self._begun = False
+
+    def begin(self) -> None:
+        """Note that the collector has begun."""
+        begin(self._data)
+        self._begun = True
+
+    def finish(self) -> None:
+        """Note that everything received is in the table."""
+        self._begun = False
+        with suppress(OSError):
+            (self._data / UNFINISHED).unlink(missing_ok=True)
+
+    def write_ports(self, ports: dict[str, object]) -> None:
+        """Write where the collector listens. Raise OSError."""
+        self._ports = json.dumps(ports).encode()
+        owned.write_file(self._data / PORTS, self._ports)
+
+    def check(self) -> None:
+        """Make the files again if somebody removed them. A full disk must not stop the collector."""
+        if self._begun and not is_file(self._data / UNFINISHED):
+            begin(self._data)
+        if self._ports and not is_file(self._data / PORTS):
+            with suppress(OSError):
+                owned.write_file(self._data / PORTS, self._ports)
 
 
 def is_finished(data: Path) -> bool:

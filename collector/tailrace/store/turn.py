@@ -26,7 +26,7 @@ from deltalake.exceptions import DeltaError
 
 from tailrace.away import make_way
 from tailrace.clock import Clock
-from tailrace.errors import FullError, LockedError, StoreError
+from tailrace.errors import FullError, LockedError, LostError, StoreError
 from tailrace.store import layout
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.lock import DirectoryLock, is_held
@@ -99,7 +99,8 @@ class LocalTurn:
     def __init__(self, store: Path) -> None:
         self._store = store
         self._file = store / STATE_NAME
-        self._lock = DirectoryLock(store, name=LOCK_NAME)
+        root = Path(layout.table_root(str(store)))
+        self._lock = DirectoryLock(store, name=LOCK_NAME, whole=root if root.is_dir() else None)
 
     def __enter__(self) -> Self:
         self._lock.__enter__()
@@ -112,7 +113,10 @@ class LocalTurn:
         return is_held(self._store, LOCK_NAME)
 
     def check(self, _: DeltaTable) -> None:
-        """Do nothing: the kernel keeps the lock until the process ends."""
+        try:
+            self._lock.check()
+        except (LostError, StoreError) as error:
+            raise LockedError(str(error)) from error
 
     def give_back(self) -> None:
         """Do nothing: the kernel has ended the lock."""

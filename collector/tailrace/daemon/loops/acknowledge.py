@@ -1,6 +1,7 @@
 """The loop that answers clients: it tells those that asked which of their events are on disk.
 
-Decoded events are durable, so the ingest's answers may be sent at once. The loop waits for no
+Decoded events are durable, so the ingest's answers may be sent at once, while the names on disk lead to them
+(see `names`). The loop waits for no
 client: it answers a slow one when that one reads again. A lost datagram is not repeated; the client
 asks again with another announcement. While there is nothing to tell, the loop sleeps until an entry comes.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
 from tailrace.ingest.machine import Ingest
 from tailrace.spool.spool import Spool
@@ -37,11 +39,17 @@ class Acknowledging:
     """The loop that answers. `came` is set when an entry was appended to the spool."""
 
     def __init__(
-        self, spool: Spool, ingest: Ingest, sources: Mapping[str, Voice], came: Flag
+        self,
+        spool: Spool,
+        ingest: Ingest,
+        sources: Mapping[str, Voice],
+        names: HeldNames,
+        came: Flag,
     ) -> None:
         self._spool = spool
         self._ingest = ingest
         self._sources = sources
+        self._names = names
         self._came = came
 
     def run(self, before: Steps[None]) -> Steps[None]:
@@ -64,6 +72,8 @@ class Acknowledging:
         """Answer all peers that hear. Return the number of answers."""
         count = 0
         for answer in self._ingest.acknowledgements(self._hears):
+            if count == 0 and not (yield from self._names.lead_there()):
+                return count
             source = self._sources.get(self._ingest.source_of(answer.number))
             answer.taken = source is not None and source.reply(answer.number, answer.data)
             count += 1

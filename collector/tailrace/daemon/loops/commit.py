@@ -20,9 +20,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
+from tailrace.daemon.loops.names import LOOK_SECONDS, HeldNames
 from tailrace.daemon.loops.save import Saving
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
-from tailrace.errors import DescriptorsError, FullError, StoreError
+from tailrace.errors import DescriptorsError, FullError, LostError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.unfinished import UnfinishedSnapshot
@@ -91,6 +92,7 @@ class Committing:
         table: Rows,
         quarantine: Frames,
         saving: Saving,
+        names: HeldNames,
         current: Current,
         health: Health,
         clock: Clock,
@@ -113,6 +115,7 @@ class Committing:
         self._table = table
         self._quarantine = quarantine
         self._saving = saving
+        self._names = names
         self._current = current
         self._health = health
         self._taken = taken
@@ -187,11 +190,11 @@ class Committing:
 
     def settled(self, *, last: bool = False) -> Steps[None]:
         """Return once `run` and `land`, which must be running, have committed what is left, or the position alone, and saved
-        a checkpoint. After the `last` call, no relief is taken."""
+        a checkpoint, or once the store is lost. After the `last` call, no relief is taken."""
         self.relieve()
         self._ending = last
-        while self._relief or not self.idle.is_set:
-            yield Wait(flag=self._relieved if self._relief else self.idle)
+        while (self._relief or not self.idle.is_set) and not self._names.store_is_lost:
+            yield Wait(LOOK_SECONDS, self._relieved if self._relief else self.idle)
 
     def _patience(self) -> float:
         """Return how many seconds the loop waits for more rows: less than the interval, since rows waited for the spool's sync."""
@@ -244,7 +247,10 @@ class Committing:
         return self._table.prepare(taken.batch)
 
     def _land(self, prepared: PreparedCommit) -> Steps[None]:
+        # The table that the store's names lead to, before and after.
+        yield from self._insist(self._names.check_store)
         yield from self._insist(partial(self._table.land, prepared.rows, prepared.position))
+        yield from self._insist(self._names.check_store)
         if not self._refused:
             self._health.clear(Condition.STORE)
         self._committed = prepared.position
@@ -261,11 +267,15 @@ class Committing:
             self._due.set()
 
     def _insist(self, call: Callable[[], T]) -> Steps[T]:
-        """Repeat a call until disk and table accept it, and return its result."""
+        """Repeat a call until disk and table accept it, and return its result. Once the store is lost, wait for the end."""
         delay, refused = RETRY_FIRST, False
         while True:
             try:
                 result: T = yield Work(call)
+            except LostError as error:
+                self._names.lose(error)
+                yield Wait()
+                continue
             except (FullError, StoreError) as error:
                 self._refused += not refused
                 refused = True

@@ -25,12 +25,13 @@ from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
 from tailrace.daemon.loops.commit import Committing, Frames, Rows
 from tailrace.daemon.loops.decode import Decoding
 from tailrace.daemon.loops.heartbeat import Heartbeats
+from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.save import Saving
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Syncing
 from tailrace.daemon.replay import look_ahead
 from tailrace.daemon.timekeeping import Timekeeping
-from tailrace.errors import FullError
+from tailrace.errors import FullError, LostError
 from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest, Rejected
@@ -60,6 +61,8 @@ class Opened(NamedTuple):
     quarantine: Frames
     checkpoints: Checkpoints
     committed: int
+    check_store: Callable[[], None] = lambda: None
+    """Raises LostError if a name of the store no longer leads to it (see `names`)."""
 
 
 class Chance(NamedTuple):
@@ -71,7 +74,7 @@ class Chance(NamedTuple):
 
 class Loops:
     """The loops of one life of a collector. To be driven beside each other, after `begin`: `syncing.run`,
-    `decoding.run`, `commit`, `committing.land` and `tick`; and, while sources receive, `answer` and, if there are `heartbeats`,
+    `decoding.run`, `commit`, `committing.land`, `tick` and `names.watch`; and, while sources receive, `answer` and, if there are `heartbeats`,
     their `run`. At the end `say_last`, and once the sources have ended, `finish`.
 
     `at_table` is called when the ingest is where the table stood, `cut` to be rid of a session's peer.
@@ -100,12 +103,13 @@ class Loops:
         """Position up to which earlier lives left the log."""
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
         decodable = Flag()
+        self.names = names = HeldNames(self.spool.check, opened.check_store, health)
         self.syncing = Syncing(
-            self.spool, self.gate, current, health, clock, decodable, self._synced
+            self.spool, self.gate, names, current, health, clock, decodable, self._synced
         )
-        saving = Saving(self.spool, self.ingest, opened.checkpoints, current, health, clock)
+        saving = Saving(self.spool, self.ingest, opened.checkpoints, names, current, health, clock)
         self.committing = Committing(
-            self.ingest, opened.table, opened.quarantine, saving, current,
+            self.ingest, opened.table, opened.quarantine, saving, names, current,
             health, clock, committed=opened.committed, watchdog_seconds=watchdog_seconds,
             taken=decodable.set, done=self._committed, starved=self._starved,
             chance=chance.share,
@@ -114,7 +118,7 @@ class Loops:
             self.spool, self.ingest, current, health, decodable, committed=opened.committed,
             replayed=self._replayed, ready=self.committing.ready, reject=cut, turned=self.gate.decoded,
         )  # fmt: skip
-        self.acknowledging = Acknowledging(self.spool, self.ingest, voices, self.gate.dirty)
+        self.acknowledging = Acknowledging(self.spool, self.ingest, voices, names, self.gate.dirty)
         self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, figures)
         self.heartbeats: Heartbeats | None = None
         interval = current.config.heartbeat.interval
@@ -169,12 +173,15 @@ class Loops:
         yield from within(self._clock, LAST_ANSWERS_SECONDS, self.acknowledging.last())
 
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
-        """Commit everything received, within STOP_SECONDS. Return whether all of it is in the table.
+        """Commit everything received, within STOP_SECONDS; after a loss of names as much as the store still takes. Return
+        whether all of it is in the table.
 
         With `last`, no producer outlives the collector."""
         stop = partial(self.spool.append, EntryKind.STOP, 0, LAST if last else b"")
         steps = self._finish(stop) if decodes else self._synced_stop(stop)
         in_time = yield from within(self._clock, STOP_SECONDS, steps)
+        if self.names.loss is not None:
+            return False
         if not in_time:
             logger.error("the table did not take all in time: the rest stays in the spool")
         elif not decodes:
@@ -186,7 +193,7 @@ class Loops:
         nothing before them is needed then."""
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
-            with suppress(FullError):  # the log stays as long as it is
+            with suppress(FullError, LostError):  # the log stays as long as it is
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
             yield from self.decoding.caught_up()

@@ -7,8 +7,9 @@ from functools import partial
 from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
+from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.steps import Steps, Work
-from tailrace.errors import FullError
+from tailrace.errors import FullError, LostError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.unfinished import NAMED_WITHIN, UnfinishedSnapshot
@@ -30,6 +31,7 @@ class Saving:
         spool: Spool,
         ingest: Ingest,
         checkpoints: Checkpoints,
+        names: HeldNames,
         current: Current,
         health: Health,
         clock: Clock,
@@ -39,6 +41,7 @@ class Saving:
         self._spool = spool
         self._ingest = ingest
         self._checkpoints = checkpoints
+        self._names = names
         self._current = current
         self._health = health
         self._clock = clock
@@ -69,13 +72,19 @@ class Saving:
         except FullError as error:
             self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
             return
+        except LostError as error:
+            self._names.lose(error)
+            return
         finally:
             self.under_way = False
         self._health.clear(Condition.CHECKPOINT)
         self._saved_at, self._saved_position = self._clock.monotonic(), position
         needed = self._checkpoints.needed_from
         if needed is not None:
-            yield Work(partial(self._spool.release, needed))
+            try:
+                yield Work(partial(self._spool.release, needed))
+            except LostError as error:
+                self._names.lose(error)
 
     def _named_from(self) -> int:
         """Return the position from which on a checkpoint may leave unfinished records in the spool.

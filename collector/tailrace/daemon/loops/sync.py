@@ -9,8 +9,9 @@ from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.gate import Gate
 from tailrace.daemon.health import Health
+from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
-from tailrace.errors import FullError
+from tailrace.errors import FullError, LostError
 from tailrace.figures import Condition
 from tailrace.spool.spool import Spool
 
@@ -25,6 +26,7 @@ class Syncing:
         self,
         spool: Spool,
         gate: Gate,
+        names: HeldNames,
         current: Current,
         health: Health,
         clock: Clock,
@@ -33,6 +35,7 @@ class Syncing:
     ) -> None:
         self._spool = spool
         self._gate = gate
+        self._names = names
         self._current = current
         self._health = health
         self._clock = clock
@@ -51,7 +54,8 @@ class Syncing:
             yield from self.once()
 
     def once(self) -> Steps[None]:
-        """Sync what is buffered. Wait until the disk has room, however long that takes."""
+        """Sync what is buffered. Wait until the disk has room, however long that takes. Once a name of the spool is lost,
+        nothing becomes durable."""
         while True:
             begun = self._clock.monotonic()
             try:
@@ -63,6 +67,9 @@ class Syncing:
                 )
                 yield Wait(RETRY_AFTER)
                 continue
+            except LostError as error:
+                self._names.lose(error)
+                return
             self._done(self._clock.monotonic() - begun)
             self._synced.set()
             self.admit()

@@ -1,0 +1,171 @@
+"""The collector's own files and directories, by name: a name is not a lock.
+
+Whoever may write to a directory can remove, rename and replace what is in it, while a process goes on with what it
+opened. So a process that holds a name remembers the device and inode that it opened, and compares (`found`) before it
+promises anything. Locks are on directories as well as on files in them: systemd-tmpfiles spares a locked directory
+with all that is in it, and a lock on a directory outlives the removal of the file.
+
+No file is opened for writing through a link (`open_file`): a link that somebody planted would lead to a file that
+is not the collector's.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from tailrace.away import make_way
+from tailrace.errors import LostError
+
+PATIENCE_SECONDS = 0.2
+"""How long to retry a taken lock: other processes take it for a moment, to see whether it is held."""
+
+GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+"""Errors of a call by name whose directory was removed or renamed."""
+
+Identity = tuple[int, int]
+"""Device and inode."""
+
+
+def identity(fd: int) -> Identity:
+    """Return what tells an open file or directory from all others, for as long as it is open."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def found(path: Path) -> Identity | None:
+    """Return the identity of what a name leads to; None if it leads nowhere."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno in GONE:
+            return None
+        raise
+    return status.st_dev, status.st_ino
+
+
+def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a file, through no link. Raise OSError."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a link, which is not followed", str(path)) from error
+        raise
+
+
+def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Give a file this content, in one step: nobody sees a part of it. Move away what stands in its place without being
+    a file. Raise OSError, and leave nothing behind."""
+    new = path.with_name(f"{path.name}.new")
+    for place in (path, new):
+        make_way(place)
+    try:
+        new.unlink(missing_ok=True)  # of a process that was killed
+        with os.fdopen(open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+    if durable:
+        fd = open_directory(path.parent)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def open_directory(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def lock(fd: int, operation: int) -> None:
+    """Lock an open file or directory. With LOCK_NB, raise BlockingIOError if another process keeps the lock."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, operation)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(PATIENCE_SECONDS / 20)
+        else:
+            return
+
+
+def lock_file(path: Path, operation: int) -> int:
+    """Return a descriptor of the locked file, which is made if it is missing, once its name leads to it. Raise OSError."""
+    while True:
+        fd = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            lock(fd, operation)
+            if found(path) == identity(fd):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # it was removed or replaced meanwhile
+
+
+def lock_directory(path: Path, operation: int) -> int:
+    """Return a descriptor of the locked directory. Raise OSError, and BlockingIOError as `lock` does.
+
+    Some file systems lock no directory. There the descriptor holds no lock."""
+    fd = open_directory(path)
+    try:
+        lock(fd, operation)
+    except BlockingIOError:
+        os.close(fd)
+        raise
+    except OSError:
+        pass
+    return fd
+
+
+class HeldDirectories:
+    """Directories whose names must go on leading to what they led to at first. A context manager."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        """Raise OSError."""
+        self._fds: dict[Path, int] = {}
+        try:
+            for path in paths:
+                if path not in self._fds:
+                    self._fds[path] = open_directory(path)
+        except OSError:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for fd in self._fds.values():
+            with suppress(OSError):
+                os.close(fd)
+        self._fds.clear()
+
+    def check(self) -> None:
+        """Raise LostError if a name leads to something else, or nowhere."""
+        for path, fd in self._fds.items():
+            if found(path) != identity(fd):
+                raise lost(path)
+
+
+def lost(path: Path) -> LostError:
+    """Return the error of a name that leads to something else, or nowhere."""
+    what = "leads to something else" if os.path.lexists(path) else "is gone"
+    return LostError(
+        f"{path} {what}: it was removed, renamed, replaced or mounted over while in use"
+    )
