@@ -1,5 +1,5 @@
 """Draws courses in which defects hid that were mended once: ends that break, lives that follow each other at
-one address, and copies that come late.
+one address, copies that come late, and connections that the collector cuts with bytes in its kernel.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from random import Random
 
 from tests.simulation import facts
 from tests.simulation.facts import Scenario
+from tests.simulation.generate_wire import PROGRAMS
 from tests.simulation.world import MS, SECOND
 
 LIFE, QUIET = 500 * MS, 5 * MS
@@ -136,16 +137,62 @@ def starts_between(random: Random) -> Drawn:
     return made, fates
 
 
+def cut_connections(random: Random) -> Drawn:
+    """Return programs without a client on connections, and a collector that is killed, or loses a source, while
+    their bytes wait in its kernel."""
+    made: list[facts.Fact] = []
+    for program in range(PROGRAMS, PROGRAMS + random.randint(1, 4)):
+        transport = random.choice(["heph-tcp", "heph-tcp", "jets-tcp"])
+        at = random.randrange(2 * SECOND)
+        begin = facts.Begin(
+            at=at,
+            program=program,
+            transport=transport,
+            address=f"{transport}-{program}:1",
+            buffer=0,
+        )
+        made.append(begin)
+        streams = random.sample(range(1, 8), random.randint(1, 3))
+        for _ in range(random.randint(2, 12)):
+            stream, count = random.choice(streams), random.choice([1, 3, 10, 60])
+            over = random.choice([0, MS, 300 * MS])
+            made.append(facts.Emit(at=at, program=program, stream=stream, count=count, over=over))
+            at += over + random.choice([MS, 50 * MS, SECOND])
+        end = random.random()
+        if end < 0.4:
+            made.append(facts.Close(at=at, program=program, seconds=0.0))
+        elif end < 0.7:
+            made.append(facts.Kill(at=at, program=program))
+    latest = max(fact.at for fact in made) + SECOND
+    for _ in range(random.randint(1, 3)):
+        at, still = random.randrange(latest), random.choice([20 * MS, 500 * MS, 3 * SECOND])
+        made.append(facts.Suspend(at=at, duration=still))
+        end = at + random.randrange(1, still)
+        if random.random() < 0.75:
+            made.append(facts.KillCollector(at=end))
+            made.append(facts.StartCollector(at=end + random.choice([10 * MS, 500 * MS, SECOND])))
+        else:
+            made.append(
+                facts.Reload(
+                    at=end, reorder_events=512, reorder_seconds=2.0,
+                    without=random.choice(["tcp", "jets-tcp"]), duration=SECOND,
+                )
+            )  # fmt: skip
+    return made, {}
+
+
 KINDS = (quick_ends, speechless, late_copies, unheard)
 
 
 def draw(seed: int) -> Scenario | None:
     """Return a scenario of one of these courses for a share of the seeds."""
-    random, between = Random(f"restarts/{seed}"), Random(f"between/{seed}")
+    random, between, cuts = (Random(f"{kind}/{seed}") for kind in ("restarts", "between", "cuts"))
     if random.random() < 0.15:
         made, fates = random.choice(KINDS)(random)
     elif between.random() < 0.04:
         made, fates = starts_between(between)
+    elif cuts.random() < 0.04:
+        made, fates = cut_connections(cuts)
     else:
         return None
     made.append(facts.StartCollector(at=max(fact.at for fact in made) + 30 * SECOND))
