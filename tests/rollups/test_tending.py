@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tailrace.query.engine import Engine
 from tailrace.rollups import building
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.held import Held
-from tailrace.rollups.sidecar import Sidecars
+from tailrace.rollups.sidecar import DRAFT_NS, Sidecars
 from tailrace.rollups.snapshot import Snapshot
 from tailrace.rollups.tending import tend
 from tests.export.traces import EPOCH
@@ -68,6 +69,21 @@ def test_a_sidecar_goes_when_its_file_is_vacuumed(store, sidecars, tmp_path):
     tended(store, sidecars)
     assert len(list(sidecars.directories[0].iterdir())) == 2
     assert drawn(store, sidecars) == (90, 1)
+
+
+def test_a_draft_that_a_kill_left_goes_once_it_is_old(store, sidecars):
+    tended(store, sidecars)
+    directory = sidecars.directories[0]
+    whole = sorted(directory.iterdir())
+    for name, age in (("young", DRAFT_NS // 2), ("old", 2 * DRAFT_NS)):
+        draft = directory / f"{whole[0].name}.{name}"
+        draft.write_bytes(b"PAR1")
+        written = draft.stat().st_mtime_ns - age
+        os.utime(draft, ns=(written, written))
+    for sidecar in whole:
+        os.utime(sidecar, ns=(0, 0))
+    assert tended(store, sidecars) == []
+    assert sorted(directory.iterdir()) == sorted([*whole, directory / f"{whole[0].name}.young"])
 
 
 def test_sidecars_may_be_deleted_at_any_time(store, sidecars):

@@ -20,11 +20,15 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyarrow import parquet
 
+from tailrace.clock import SystemClock
 from tailrace.rollups.extents import LaneExtent
 from tailrace.store.layout import is_local, table_root
 
 VERSION = 2
 """Stands in the directory's name. It rises whenever a sidecar comes to hold something else."""
+
+DRAFT_NS = 3600 * 10**9
+"""A draft of this age is of a process that was killed: to write a sidecar takes seconds."""
 
 LEAST_ROWS = 20_000
 """A data file with fewer rows is as quickly read as its sidecar."""
@@ -117,12 +121,12 @@ class Sidecars:
         _write(directory / (name + _CELLS), cells, header)
 
     def sweep(self, paths: Iterable[str]) -> int:
-        """Remove the sidecars of all but these data files; return how many."""
+        """Remove the sidecars of all but these data files, and old drafts, which a kill left; return how many sidecars."""
         kept = {_name(path) for path in paths}
         removed = 0
         for directory in self.directories:
             for file in _files(directory):
-                if file.name.split(".", 1)[0] not in kept:
+                if file.name.split(".", 1)[0] not in kept or _is_left(file):
                     remove(file)
                     removed += file.name.endswith(_CELLS)
         return removed
@@ -162,6 +166,14 @@ def remove(*files: Path) -> None:
 
 def _name(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()[:32]
+
+
+def _is_left(file: Path) -> bool:
+    """Return whether a file is a draft that nobody writes any more."""
+    with suppress(OSError):
+        age = SystemClock().wall_ns() - file.stat().st_mtime_ns
+        return file.suffix != ".parquet" and age > DRAFT_NS
+    return False
 
 
 def _passing(error: Exception) -> bool:
