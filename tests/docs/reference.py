@@ -25,6 +25,7 @@ REASONS = {
     Reason.NETWORK: "a hole in the producer's counters or totals that nothing else explains",
     Reason.KERNEL: "the socket's receive buffer overflowed; the kernel counted it",
     Reason.SENDER: "the client says that it discarded them",
+    Reason.ELSEWHERE: "the client says that another collector has acknowledged them; they count where the table lacks them",
     Reason.SHED: "we chose to, under a configured limit",
     Reason.MALFORMED: "the bytes are here but cannot be read; they are in the quarantine",
     Reason.TRUNCATED: "the tail is missing: of a record, or of a file",

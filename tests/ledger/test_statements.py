@@ -15,6 +15,7 @@ from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import DISCARDED_MAX, RANGES_MAX, TAILS_MAX, Statements
 from tailrace.ledger.stream import CountersState
 from tailrace.ledger.unfollowed import UNFOLLOWED_MAX
+from tailrace.model.gap import Reason
 from tailrace.units import Duration
 from tests.forms import examples
 from tests.ledger.test_counters import events, feed
@@ -348,3 +349,13 @@ def test_no_range_reaches_further_than_the_counter():
     feed(counters, events([0, 1]))
     statements.discarded([("1", 5, 10**6)], 0)
     assert [(d.first, d.last) for d in counters.state.streams["1"].discarded] == [(5, 2 + 255)]
+
+
+def test_what_another_collector_has_acknowledged_has_a_reason_of_its_own_and_is_not_asked_for():
+    counters, statements = ledger()
+    feed(counters, events([0, 9]))
+    statements.discarded([("1", 1, 3), ("1", 20, 5)], 0, Reason.ELSEWHERE)
+    counters.windows.close()
+    found = reasons(counters.findings)
+    assert found == dict.fromkeys(range(1, 4), "elsewhere") | dict.fromkeys(range(4, 9), "network")
+    assert counters.state.streams["1"].discarded == [], "numbers ahead are to come"

@@ -78,6 +78,11 @@ class Facts:
         reported = self.watch.reported
         return all(event.number in reported[event[:2]] for event in gap.events)
 
+    def elsewhere(self, gap: Gap) -> bool:
+        """The client had an acknowledgement for them."""
+        durable = self.watch.durable.of
+        return all(event.number in durable[event[:2]] for event in gap.events)
+
     def network(self, gap: Gap) -> bool:
         """They did not come, and no word of the client came that it had discarded them. A gap that is
         forgotten keeps its reason."""
@@ -179,7 +184,7 @@ class Facts:
 
 TRUE = {
     name: getattr(Facts, name)
-    for name in ("kernel", "sender", "network", "late_join", "truncated", "uncounted")
+    for name in ("kernel", "sender", "elsewhere", "network", "late_join", "truncated", "uncounted")
 }
 
 

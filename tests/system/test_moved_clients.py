@@ -45,6 +45,13 @@ class Program:
         self.emit()
 
 
+def lacks(collector, transport):
+    """The reasons why events are missing here, by the collector's own figures."""
+    figures = collector.status()["sources"][transport]
+    gaps, heals = figures["gap_events"], figures["heal_events"]
+    return {reason for reason, events in gaps.items() if events > heals.get(reason, 0)}
+
+
 def check(pair, emitted):
     """Hold the views, of which all readers, exports and certificates are made, against what the client emitted."""
     with tailrace.open(pair["main"].store) as store:
@@ -68,6 +75,9 @@ def test_what_went_to_either_of_them_is_there_once(pair, transport):
         program.emit()
         for name in ("a", "main", "a"):
             program.move(transport, pair[name])
+        assert program.emitter.flush(60)
+        for collector in pair.values():  # nobody is alarmed by what the other one has
+            until(lambda each=collector: lacks(each, transport) == {"elsewhere"}, "the report")
         assert program.emitter.close(60)
     for collector in pair.values():
         collector.settle()

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tailrace_client import _wire
 from tailrace_client._chunk import UNNUMBERED, Chunk
-from tailrace_client._queue import Queue
+from tailrace_client._queue import _SPANS_MAX, Queue
 from tailrace_client._session import Answer, Range
 
 
@@ -267,9 +267,29 @@ def test_what_cannot_be_sent_again_is_known():
     queue.put([chunk(3, 2), chunk(8, 2)])
     sent(queue)
     holes = {1: [Range(1, 0, 4), Range(1, 6, 7), Range(1, 9, 12)], 2: [Range(2, 0, 1)]}
-    assert queue.unreachable(Answer(0, {1: 12, 2: 1}, holes)) == [
-        Range(1, 0, 3), Range(1, 6, 7), Range(1, 10, 12), Range(2, 0, 1),
-    ]  # fmt: skip
+    discarded = [Range(1, 0, 3), Range(1, 6, 7), Range(1, 10, 12), Range(2, 0, 1)]
+    assert queue.unreachable(Answer(0, {1: 12, 2: 1}, holes)) == (discarded, [])
+
+
+def test_what_another_collector_has_acknowledged_is_not_called_discarded():
+    """The first one has acknowledged 0 to 4 and 6; the second one lacks all that is not sent to it."""
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 2), chunk(2, 3), chunk(6, 2), chunk(8, 2)])
+    sent(queue)
+    queue.settle(Answer(0, {1: 5}))
+    queue.settle(Answer(0, {1: 10}, {1: [Range(1, 8, 10)]}))
+    lacking = Answer(0, {1: 10}, {1: [Range(1, 0, 10)]})
+    assert queue.unreachable(lacking) == ([Range(1, 5, 6)], [Range(1, 0, 5), Range(1, 6, 8)])
+
+
+def test_only_so_many_spans_of_what_was_acknowledged_are_remembered():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(2 * n, 1) for n in range(_SPANS_MAX + 2)])
+    sent(queue)
+    end = 2 * _SPANS_MAX + 4
+    queue.settle(Answer(0, {1: end}))
+    discarded, durable = queue.unreachable(Answer(0, {1: end}, {1: [Range(1, 0, 5)]}))
+    assert (discarded, durable) == ([Range(1, 0, 4)], [Range(1, 4, 5)])
 
 
 def test_a_hole_is_repeated_once_and_again_when_a_later_turn_shows_that_that_was_lost_too():
@@ -449,7 +469,8 @@ def test_what_of_holes_cannot_be_sent_again_is_what_no_chunk_has(chunks, holes, 
     sent(queue)
     queue.put([chunk(0, 40, stream=2)])
     named = {3: [Range(3, 0, 9)], 1: [Range(1, f, f + count) for f, count in holes]}
-    gone = queue.unreachable(Answer(0, {1: 40, 2: 40}, named))
+    gone, durable = queue.unreachable(Answer(0, {1: 40, 2: 40}, named))
+    assert durable == []
     have = {n for first, count in chunks for n in range(first, first + count)}
     expected = [{*range(f, f + count)} - have for f, count in holes]
     assert all(r.stream == 1 and r.first < r.next for r in gone)

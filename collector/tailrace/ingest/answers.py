@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tailrace.decoding.contract import Acknowledgement
 from tailrace.ingest.announced import Announced
 from tailrace.ledger.stream import SeqRange, StreamCounter
-from tailrace.model.gap import Reason
+from tailrace.model.gap import OF_CLIENTS
 
 HOLES_MAX = 64
 STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
@@ -130,13 +130,13 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 def _given_up(stream: StreamCounter, oldest: int) -> int:
     """Return how many missing events are no longer asked for: they are forgotten, or were noticed up to
     `oldest`."""
-    old = (gap for gap in stream.gaps if gap.reason != Reason.SENDER and gap.since <= oldest)
+    old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
     """Return the holes that are worth asking for, in order of number: the client has not discarded their
     events, and they were noticed after `oldest`. Later their events are given up."""
-    holes = [hole for hole in stream.holes if hole.reason != Reason.SENDER]
-    holes += [gap for gap in stream.gaps if gap.reason != Reason.SENDER and gap.since > oldest]
+    holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
+    holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)

@@ -204,7 +204,8 @@ class Incarnation:
         if facts.totals:
             self._references.total(facts.totals)
         if self._statements:
-            self._statements.discarded(facts.discarded, now)
+            reason = Reason.ELSEWHERE if facts.elsewhere else Reason.SENDER
+            self._statements.discarded(facts.discarded, now, reason)
             if facts.goodbye:
                 self._statements.goodbye(facts.goodbye.streams, now)
         if self._siblings:

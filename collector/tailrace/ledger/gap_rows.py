@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.findings import Finding
-from tailrace.model.gap import Reason
+from tailrace.model.gap import OF_CLIENTS
 from tailrace.model.record import Kind
 
 
@@ -82,7 +82,7 @@ class GapRows:
         if rows is None:
             rows = self.state[gap.stream] = StreamRows(now)
         last = first + gap.events - 1
-        if rows.written < self._most or gap.reason == Reason.SENDER:
+        if rows.written < self._most or gap.reason in OF_CLIENTS:
             rows.written += 1
             yield gap
             return

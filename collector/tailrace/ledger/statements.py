@@ -2,7 +2,7 @@
 
 The statements are described in clients/PROTOCOL.md.
 
-- *Discarded* numbers get the reason `sender`: in a hole, when it opens or while it is open; in a gap, which is
+- *Discarded* numbers get the reason `sender`, and those that another collector has acknowledged `elsewhere`: in a hole, when it opens or while it is open; in a gap, which is
   repaid and named anew. A report makes no number missing that no event and no goodbye shows, so a
   wrong report costs nothing. Numbers ahead of the stream are remembered, up to `DISCARDED_MAX` ranges
   a stream. If such an event comes after all, it fills the hole or repays the gap.
@@ -48,8 +48,15 @@ class Statements:
         self._range = 1 << bits
         self._half = 1 << (bits - 1)
 
-    def discarded(self, ranges: Iterable[tuple[str, int, int]], now: int) -> None:
-        """Apply a report of discarded ranges: stream, first number on the wire, and length."""
+    def discarded(
+        self,
+        ranges: Iterable[tuple[str, int, int]],
+        now: int,
+        reason: Reason = Reason.SENDER,
+    ) -> None:
+        """Apply a report of ranges that the client has no more: stream, first number on the wire, and length.
+
+        Another collector's are asked for before they are reported, so none of them lies ahead."""
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
             if stream is None or not stream.counted:
@@ -59,8 +66,8 @@ class Statements:
             before = stream.ranges
             low = self._unwrapped(stream, first)
             high = min(low + count - 1, stream.next + self._range - 1)
-            self._name_anew(name, stream, SeqRange(low, high, now, now, Reason.SENDER))
-            if high >= stream.next:
+            self._name_anew(name, stream, SeqRange(low, high, now, now, reason))
+            if high >= stream.next and reason is Reason.SENDER:
                 said = SeqRange(max(low, stream.next), high, now, now, Reason.SENDER)
                 ahead = [d for d in stream.discarded if d.last >= stream.next]
                 stream.discarded = _with(ahead, said)[:DISCARDED_MAX]

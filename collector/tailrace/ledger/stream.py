@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from tailrace.model.gap import Reason
+from tailrace.model.gap import OF_CLIENTS
 
 if TYPE_CHECKING:
     Numbers = array[int]
@@ -172,7 +172,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Forget the gap with the lowest numbers, which then cannot heal any more."""
         gap = self.gaps.pop(0)
         self.floor = max(self.floor, gap.last + 1)
-        if gap.reason != Reason.SENDER:
+        if gap.reason not in OF_CLIENTS:
             self.given_up += gap.last - gap.first + 1
 
 

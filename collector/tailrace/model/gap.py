@@ -12,6 +12,8 @@ class Reason(StrEnum):
     """The socket's receive buffer overflowed; the kernel counted the drops."""
     SENDER = "sender"
     """The client reports that it discarded the events."""
+    ELSEWHERE = "elsewhere"
+    """The client reports that another collector has acknowledged the events."""
     SHED = "shed"
     """The collector dropped them because of a configured limit."""
     MALFORMED = "malformed"
@@ -31,6 +33,9 @@ class Reason(StrEnum):
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
 """The reasons that the ingest finds and counts. Damage is found in the table, at a start and by upkeep:
 the condition `damage` reports it, not the ingest's counters."""
+
+OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
+"""The reasons that clients report. A client has no such events any more, so they are not asked for."""
 
 DAMAGED_SESSION = "damaged"
 """The session of a gap whose events may belong to any session of its source: the damaged file did not say which."""

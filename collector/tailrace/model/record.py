@@ -78,7 +78,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `starts`: a new incarnation of the producer begins with this record if records came before it.
     `totals`: how many records of each kind (begin, end, annotation, instant) the producer wrote in this
     session. `ends`: the producer has written its last record. `announces` is the client's session, `goodbye` its
-    end, `discarded` the ranges that the client has thrown away (stream, first wire number, how many).
+    end, `discarded` the ranges that the client has no more (stream, first wire number, how many): it threw them
+    away or, with `elsewhere`, another collector has acknowledged them.
     """
 
     clock: str | None = None
@@ -89,6 +90,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     ends: bool = False
     announces: Announcement | None = None
     discarded: tuple[tuple[str, int, int], ...] = ()
+    elsewhere: bool = False
     goodbye: Goodbye | None = None
 
 

@@ -112,7 +112,7 @@ wide AS (
 spans AS MATERIALIZED (
   SELECT number, client, stream, "first"::HUGEINT AS first, "last"::HUGEINT + 1 AS next, {
     'least': part.member(attributes, '$.of_range') IS NOT NULL,
-    'reason': CASE reason WHEN 'sender' THEN 0 WHEN 'kernel' THEN 1 WHEN 'network' THEN 3 WHEN 'late_join' THEN 4 ELSE 2 END,
+    'reason': CASE reason WHEN 'sender' THEN 0 WHEN 'kernel' THEN 1 WHEN 'network' THEN 3 WHEN 'late_join' THEN 4 WHEN 'elsewhere' THEN 5 ELSE 2 END,
     'place': "offset" * -1, 'number': number
   } AS turn
   FROM known ANTI JOIN wide USING (client, stream)

@@ -27,11 +27,11 @@ class Discards:
         """Count a chunk's events as discarded."""
         self._count(self._dialogue.count(chunk.data), reason)
 
-    def name(self, ranges: Sequence[Range]) -> Iterator[bytes]:
-        """Yield reports that these events were discarded."""
+    def name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> Iterator[bytes]:
+        """Yield reports that these events were discarded, or are durable `elsewhere`."""
         for at in range(0, len(ranges), _RANGES_PER_REPORT):
             some = ranges[at : at + _RANGES_PER_REPORT]
-            yield self._dialogue.report(self._recorder.discarded, some)
+            yield self._dialogue.report(self._recorder.discarded, some, elsewhere=elsewhere)
 
     def lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
         """Count events that were lost after they were sent."""

@@ -95,7 +95,7 @@ class _Header:
     def announcement(self) -> bytes:
         return self.line
 
-    def report(self, *_: object) -> bytes:
+    def report(self, *_: object, elsewhere: bool = False) -> bytes:  # noqa: ARG002 - the protocol's
         return b""
 
     def reached(self, *_: object) -> bytes:

@@ -28,7 +28,9 @@ class Losses:
         # The collector still asks for discarded events: the report of them may have been lost.
         again = answer.holes and answer.turn == self._dialogue.turn
         if again and queue.waiting_packets < WAITING_PACKETS_MAX:
-            self._name(queue.unreachable(answer))
+            discarded, durable = queue.unreachable(answer)
+            self._name(discarded)
+            self._name(durable, elsewhere=True)
         return missing
 
     def refuse(self) -> None:
@@ -73,7 +75,7 @@ class Losses:
             self._discards.count(chunk, "uncounted")
         self._discards.lose(ranges, "uncounted")
 
-    def _name(self, ranges: Sequence[Range]) -> None:
-        """Queue reports that these events were discarded."""
-        for packet in self._discards.name(ranges):
+    def _name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> None:
+        """Queue reports that these events were discarded, or are durable `elsewhere`."""
+        for packet in self._discards.name(ranges, elsewhere=elsewhere):
             self._queue.packet(packet)

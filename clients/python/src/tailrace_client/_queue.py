@@ -15,6 +15,7 @@ A position in the order of recording is a number of bytes: all bytes put before.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -32,6 +33,9 @@ _OVERHEAD_BYTES = 256
 
 _UNREACHABLE_MAX = 64
 """Ranges at a time. A collector asks again for what it still lacks."""
+
+_SPANS_MAX = 64
+"""Spans of numbers that are remembered of a stream as acknowledged."""
 
 _PIECES_MAX = 512
 """Buffers in one system call. Linux takes 1024."""
@@ -83,6 +87,8 @@ class Queue:
         self.sent: dict[int, int] = {}
         """By stream, one more than the highest number that the kernel has."""
         self.forgotten = Forgotten()
+        self._durable: dict[int, list[tuple[int, int]]] = {}
+        """By stream, what was acknowledged, in order: the first number, and one more than the last."""
         self.lost_at = inf
         """The position of the first event that is lost for good; infinity if there is none."""
         self._room = room
@@ -234,7 +240,7 @@ class Queue:
         again: list[_Item] = []
         for item in self._again:
             if answer.has(*item.chunk[1:]):
-                self._let_go(item)
+                self._settle(item, item.chunk.next)
             else:
                 again.append(item)
         waiting = len(again)
@@ -243,7 +249,7 @@ class Queue:
         for item in self._kept:
             chunk = item.chunk
             if answer.has(*chunk[1:]):
-                self._let_go(item)
+                self._settle(item, chunk.next)
             elif item.turn < answer.turn or (answer.lacks(*chunk[1:]) and not item.repeated):
                 item.repeated = True
                 again.append(item)
@@ -262,15 +268,37 @@ class Queue:
             durable = min([answer.below.get(chunk.stream, 0), *holes])
             if item.is_packet or not chunk.first < durable < chunk.next:
                 continue
+            self._note_durable(chunk.stream, chunk.first, durable)
             item.chunk = chunk.behind(durable)
             size = len(chunk.data) - len(item.chunk.data)
             self.kept_bytes -= size if item.turn >= 0 else 0
             self._release(size)
 
-    def unreachable(self, answer: Answer) -> list[Range]:
+    def _settle(self, item: _Item, durable: int) -> None:
+        self._note_durable(item.chunk.stream, item.chunk.first, durable)
+        self._let_go(item)
+
+    def _note_durable(self, stream: int, first: int, next_: int) -> None:
+        """Note what was acknowledged, in at most `_SPANS_MAX` spans: those with the lowest numbers are forgotten."""
+        spans = self._durable.setdefault(stream, [])
+        while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
+            first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
+            del spans[-1]
+        insort(spans, (first, next_))
+        del spans[:-_SPANS_MAX]
+
+    def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
         """Return the parts of an answer's holes that can no more be sent and are not on their way, at
-        most the first `_UNREACHABLE_MAX`: discarded events that the collector does not know of."""
-        return list(islice(self._unreachable(answer), _UNREACHABLE_MAX))
+        most the first `_UNREACHABLE_MAX`: discarded events that the collector does not know of, and events that
+        another collector has acknowledged."""
+        discarded: list[Range] = []
+        durable: list[Range] = []
+        for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
+            spans = self._durable.get(gone.stream, ())
+            lost = list(_without(gone, spans))
+            discarded += lost
+            durable += _without(gone, [(each.first, each.next) for each in lost])
+        return discarded, durable
 
     def _unreachable(self, answer: Answer) -> Iterator[Range]:
         for stream, holes in answer.holes.items():

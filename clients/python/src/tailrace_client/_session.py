@@ -79,8 +79,11 @@ class Dialogue(Protocol):
         """Return what comes first on a connection."""
         ...
 
-    def report(self, discarded: Mapping[str, int], ranges: Sequence[Range] = ()) -> bytes:
-        """Return a report of discarded events; empty if the format has none."""
+    def report(
+        self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
+    ) -> bytes:
+        """Return a report of discarded events or, with `elsewhere`, of events that another collector has acknowledged;
+        empty if the format has none."""
         ...
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
@@ -148,10 +151,13 @@ class Session:
         epoch = b"" if self._epoch is None else _wire.epoch(self._epoch)
         return epoch + _option("tailrace.session", fields)
 
-    def report(self, discarded: Mapping[str, int], ranges: Sequence[Range] = ()) -> bytes:
-        """Return a report of how many events were discarded, by reason, and which."""
+    def report(
+        self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
+    ) -> bytes:
+        """Return a report of how many events were discarded, by reason, and which, or which ones are `elsewhere`."""
         spans = [[r.stream, r.first & _MASK, r.next - r.first] for r in ranges]
-        return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans})
+        where = {"elsewhere": True} if elsewhere else {}
+        return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans, **where})
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
         """Return a goodbye of some streams, behind which the session goes on."""

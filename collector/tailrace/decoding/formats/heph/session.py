@@ -5,7 +5,7 @@ passed over:
 
     tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,"now":number,
                         "clock":"logical","ticks_per_second":number}
-    tailrace.report    {"ranges":[[u32, u32, u32],…],"discarded":{"reason":number}}
+    tailrace.report    {"ranges":[[u32, u32, u32],…],"discarded":{"reason":number},"elsewhere":bool}
     tailrace.goodbye   {"streams":{"u32":u32,…},"more":bool,"part":number,"discarded":{"reason":number}}
     tailrace.ack       {"session":…,"turn":u32,"streams":{"u32":u32,…},
                         "holes":[[u32, u32, u32],…],"goodbye":bool,
@@ -61,11 +61,12 @@ class _Session(msgspec.Struct):
 class _Report(msgspec.Struct):
     ranges: list[tuple[_U32, _U32, _Count]] = []
     discarded: _Discarded = {}
+    elsewhere: bool = False
 
     @property
     def facts(self) -> SessionFacts:
         ranges = tuple((str(stream), first, count) for stream, first, count in self.ranges)
-        return SessionFacts(discarded=ranges)
+        return SessionFacts(discarded=ranges, elsewhere=self.elsewhere)
 
 
 class _Goodbye(msgspec.Struct):
