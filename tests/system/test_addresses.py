@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import urllib.request
 
 import pytest
 
+from tailrace_client import Emitter
 from tests.system.collector import Collector
 
 SOURCE = '[sources.a]\ntype = "{}"\nformat = "heph"\nlisten = "{}"\n'
@@ -74,3 +76,29 @@ def test_a_file_in_the_place_of_a_socket(refused, tmp_path):
     assert (code, len(lines)) == (5, 1)
     assert lines[0].startswith(f"sources.a.listen: cannot listen on {path}: there is something")
     assert path.read_text() == "kept"
+
+
+def test_localhost_takes_in_events_and_questions_of_both_families(tmp_path):
+    sources = "".join(
+        f'[sources.{kind}]\ntype = "{kind}"\nformat = "heph"\nlisten = "localhost:0"\nallow = ["127.0.0.0/8", "::1/128"]\n'
+        for kind in ("udp", "tcp")
+    )
+    environ = {"TAILRACE_ADMIN_LISTEN": "localhost:0"}
+    collector = Collector(tmp_path, sources=sources, environ=environ).start()
+    try:
+        ports = {**collector.ports["sources"], "admin": collector.ports["admin"]}
+        assert {place.rpartition(":")[0] for place in ports.values()} == {"localhost"}
+        numbers = {name: place.rpartition(":")[2] for name, place in ports.items()}
+        for host in ("127.0.0.1", "[::1]", "localhost"):
+            for kind in ("udp", "tcp"):
+                emitter = Emitter(f"{kind}://{host}:{numbers[kind]}")
+                emitter.event(f"{kind} {host}")
+                assert emitter.close(30), emitter.last_error
+            with urllib.request.urlopen(f"http://{host}:{numbers['admin']}/healthz") as answer:
+                assert answer.status == 200
+        collector.stop()
+        names = {row["name"] for row in collector.rows(["name"]) if row["name"]}
+        hosts = ("127.0.0.1", "[::1]", "localhost")
+        assert {f"{kind} {host}" for kind in ("udp", "tcp") for host in hosts} <= names
+    finally:
+        collector.end()

@@ -32,7 +32,7 @@ def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach a host that `parse` returned.
 
     A name counts only if it is loopback by definition (RFC 6761): other names' addresses may change."""
-    if host == "localhost" or host.endswith(".localhost"):
+    if is_localhost(host):
         return True
     try:
         address = ip_address(host)
@@ -40,6 +40,12 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def is_localhost(host: str) -> bool:
+    """Return whether a name means this machine by definition (RFC 6761), in both families."""
+    name = host.lower()
+    return name == "localhost" or name.endswith(".localhost")
 
 
 def _v6(text: str) -> str:

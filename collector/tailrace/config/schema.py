@@ -104,7 +104,7 @@ class LedgerConfig(Section, frozen=True):
 
 class AdminConfig(Section, frozen=True):
     listen: str = "127.0.0.1:9464"
-    """host:port of /status, /metrics, /healthz and /readyz, and of / which lists them; port 0 lets the system choose."""
+    """host:port of /status, /metrics, /healthz and /readyz, and of / which lists them; port 0 lets the system choose. localhost is 127.0.0.1 and ::1."""
     tls_certificate: str = ""
     """PEM file of a certificate and its chain up to the authority: connections use TLS. Without it, connections are plain. The files are read again when they change."""
     tls_key: str = ""
@@ -149,7 +149,7 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     format: str
     """Name of the format: heph, jets."""
     listen: str
-    """host:port to receive on; port 0 lets the system choose."""
+    """host:port to receive on; port 0 lets the system choose. localhost is 127.0.0.1 and ::1."""
     allow: list[str] = []
     """Networks that peers may be in, as in "192.0.2.0/24"; an empty list allows all."""
     open_to_all: bool = False
@@ -172,7 +172,7 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     format: str
     """Name of the format: heph, jets."""
     listen: str
-    """host:port to accept on; port 0 lets the system choose."""
+    """host:port to accept on; port 0 lets the system choose. localhost is 127.0.0.1 and ::1."""
     tls_certificate: str = ""
     """PEM file of a certificate and its chain up to the authority: connections use TLS. Without it, connections are plain. The files are read again when they change."""
     tls_key: str = ""

@@ -42,7 +42,7 @@ from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.serving.pages import HealthAnswer, Pages, Probe
 from tailrace.serving.server import BACKLOG, Server
-from tailrace.sources.address import bound, join, refusal
+from tailrace.sources.address import bound, named, refusal
 from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place
 
@@ -162,7 +162,7 @@ class _Service:
         except OSError as error:
             self.failure = refusal("admin.listen", listen, error)
             return
-        self._admin = join(listener.getsockname())
+        self._admin = named(listener)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
             nursery.start_soon(listeners.run, self._daemon, self._guard)

@@ -22,7 +22,7 @@ from tailrace.serving.exposing import exposed
 from tailrace.serving.http import Request, Response, plain
 from tailrace.serving.pages import SECURITY_HEADERS, has_token
 from tailrace.serving.server import Server
-from tailrace.sources.address import bound, join, refusal
+from tailrace.sources.address import bound, named, refusal
 from tailrace.terminal import printable
 
 Look = Callable[[], Iterable[Metric]]
@@ -76,7 +76,7 @@ async def _serve(server: Server, listener: socket.socket, ready: Callable[[str],
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             await nursery.start(server.serve, trio.socket.from_stdlib_socket(listener))
-            ready(join(listener.getsockname()))
+            ready(named(listener))
             async for _ in signals:
                 break
             nursery.cancel_scope.cancel()

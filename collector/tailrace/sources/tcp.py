@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tailrace.config.schema import TcpConfig
 from tailrace.security.guard import OPEN, Guard
-from tailrace.sources.address import join
+from tailrace.sources.address import join, named
 from tailrace.sources.connections import ConnectedPeer
 from tailrace.sources.listening import Listening, of_connections
 from tailrace.sources.refusal import Refusal
@@ -34,7 +34,7 @@ class TcpListener:
     @contextmanager
     def listening(self) -> Iterator[tuple[socket.socket, str]]:
         with self._listening.reading() as sock:
-            yield sock, join(sock.getsockname())
+            yield sock, named(sock)
 
     def renewed(self) -> socket.socket:
         return self._listening.open()

@@ -35,7 +35,7 @@ from tailrace.ingest.datagram_records import readable
 from tailrace.ingest.payloads import FileLoss
 from tailrace.rhythm import pause
 from tailrace.security.networks import Networks
-from tailrace.sources.address import join
+from tailrace.sources.address import join, named
 from tailrace.sources.datagrams import DatagramSocket, chunks, system_socket
 from tailrace.sources.listening import Listening, of_datagrams, size_buffer
 from tailrace.sources.peers import Address, Newcomers, Peer, Peers
@@ -89,7 +89,7 @@ class UdpSource:
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         with self._listening.reading() as sock:
-            self.address = join(sock.getsockname())
+            self.address = named(sock)
             self._size_buffer(sock)
             datagrams = system_socket(sock)
             self.begin(datagrams, intake)
