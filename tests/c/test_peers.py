@@ -548,14 +548,38 @@ def test_the_environment_says_where_to(program, tmp_path):
     assert hear((tmp_path / "t").read_bytes()).final == {"1": 3}
 
 
-def test_names_of_hosts_are_tried_in_turn(program):
-    """localhost may be ::1 first, where nobody listens."""
-    for peer in (Stream(), Udp()):
-        said = play(
-            program, f"connect {peer.address.replace('127.0.0.1', 'localhost')}", "many 10", "flush 10000",
-        )  # fmt: skip
-        assert said[1] == "flush 0"
-        assert heard_by(peer).final == {"1": 10}
+TWO_FAMILIES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+
+typedef int resolver(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
+    resolver *resolve = (resolver *)dlsym(RTLD_NEXT, "getaddrinfo");
+    int failed = resolve("::1", service, hints, found);
+    (void)node;
+    return failed ? failed : resolve("127.0.0.1", service, hints, &(*found)->ai_next);
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+@THREAD
+def test_the_addresses_of_a_host_are_tried_in_turn(program, tmp_path, kind, options):
+    """Every host has ::1, where nobody listens, and then 127.0.0.1, as `localhost` where IPv6 comes first."""
+    source = tmp_path / "families.c"
+    source.write_text(TWO_FAMILIES)
+    families = build(source, "-std=gnu99", "-shared", "-fPIC", "-Wno-pedantic")
+    peer = listen(kind, tmp_path)
+    address = peer.address.replace("127.0.0.1", "localhost")
+    said = play(
+        program, f"connect {address} {options}", "many 1000", "flush 10000", "many 10", LD_PRELOAD=str(families)
+    )  # fmt: skip
+    assert said == ["connect 0 0", "flush 0"]
+    heard = heard_by(peer)
+    assert heard.final == {"1": 1010}
+    assert len(heard.numbers()["1"]) == 1010
 
 
 def test_a_port_that_nobody_listens_on_is_not_ourselves(clients):
