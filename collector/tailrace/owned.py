@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from tailrace.away import make_way
-from tailrace.errors import LostError
+from tailrace.errors import LostError, StoreError
 
 PATIENCE_SECONDS = 0.2
 """How long to retry a taken lock: other processes take it for a moment, to see whether it is held."""
@@ -67,12 +68,7 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
     for place in (path, new):
         make_way(place)
     try:
-        new.unlink(missing_ok=True)  # of a process that was killed
-        with os.fdopen(open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+        write_new(new, data, durable=durable)
         new.replace(path)
     except OSError:
         with suppress(OSError):
@@ -84,6 +80,38 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Make a file with this content, in place of one that a killed process left. Raise OSError."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def refuse_foreign(directory: Path) -> None:
+    """Raise StoreError for a directory in which another user could have put links or files, or could remove ours: one that
+    belongs to another user than root, or that all users may write without the sticky bit. Its absence is no error."""
+    try:
+        status = directory.stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"{directory}: {error.strerror}") from error
+    user = os.geteuid()
+    if status.st_uid not in {user, 0}:
+        raise StoreError(
+            f"{directory}: belongs to user {status.st_uid}, who could replace what is in it, and this process runs as"
+            f" user {user}: run it as that user, choose another directory, or `chown {user} {directory}`"
+        )
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        raise StoreError(
+            f"{directory}: every user may remove and replace what is in it: `chmod o-w {directory}`, or"
+            f" `chmod +t {directory}` if others are to write there, which keeps them from the collector's files"
+        )
 
 
 def open_directory(path: Path) -> int:

@@ -30,7 +30,7 @@ from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.driving import drive, flagged
 from tailrace.daemon.loops.loops import Loops, Opened
 from tailrace.daemon.memory_limit import ProcessMemory
-from tailrace.daemon.opening import OpenedDisk, opened
+from tailrace.daemon.opening import OpenedDisk, opened, refuse_foreign
 from tailrace.daemon.receiving import Receiving, receive
 from tailrace.daemon.starts import Starts
 from tailrace.errors import LostError, StoreError, SyncError, causes
@@ -284,6 +284,7 @@ def collecting(
         config, clock, once=mode.once, chosen=chosen,
         descriptors=descriptors or Descriptors(Notifier()), held=held or {},
     )  # fmt: skip
+    refuse_foreign(config)
     starts = Starts(Path(spool_path(config)), memory, clock) if memory else None
     with opened(config, clock, health, starts, working) as disk:
         yield Daemon(

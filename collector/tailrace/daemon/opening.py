@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tailrace import owned
 from tailrace.clock import Clock
 from tailrace.config.load import collector_path, quarantine_path, spool_path, store_path
 from tailrace.config.schema import Config
@@ -134,6 +135,14 @@ def _open_table(
     table = open_table(others=others, alone=entrance.alone)
     entrance.admit()
     return table
+
+
+def refuse_foreign(config: Config) -> None:
+    """Raise StoreError if a directory of the collector or of a local store is one in which others could replace files."""
+    store, directory = store_path(config), collector_path(config)
+    shared = _directories(store, directory) if layout.is_local(store) else [directory]
+    for each in (*shared, Path(spool_path(config)), quarantine_path(config)):
+        owned.refuse_foreign(each)
 
 
 _Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks

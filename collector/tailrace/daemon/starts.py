@@ -14,7 +14,6 @@ Nothing is lost by either: the spool keeps what is not in the table.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from pathlib import Path
 from typing import Literal
@@ -22,6 +21,7 @@ from typing import Literal
 import msgspec
 import trio
 
+from tailrace import owned
 from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.daemon.health import Health
@@ -177,9 +177,7 @@ class Starts:
 
     def _write(self) -> None:
         """Write the note, without a sync: a kill of this process does not stop the machine."""
-        new = self._path.with_suffix(".new")
         try:
-            new.write_bytes(msgspec.json.encode(self._start))
-            os.replace(new, self._path)  # noqa: PTH105 - as short
+            owned.write_file(self._path, msgspec.json.encode(self._start))
         except OSError as error:
             logger.debug("cannot note the start: %s", error)

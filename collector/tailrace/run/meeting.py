@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from tailrace import owned
 from tailrace.errors import TailraceError
 from tailrace.run.launcher import LaunchedRank
 
@@ -45,9 +46,7 @@ class Meeting:
         if rank.alone:
             words.append(f"process {os.getpid()}")
         key = hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]
-        root = Path(tempfile.gettempdir())
-        if len(str(root)) > _SOCKET_MAX - 60:
-            root = Path("/tmp")  # noqa: S108 - a directory below it is ours alone
+        root = _root()
         ours = root / f"tailrace-{os.getuid()}"
         for directory in (ours, ours / key):
             with suppress(FileExistsError):
@@ -70,7 +69,7 @@ class Meeting:
     def lock(self) -> int | None:
         """Return a descriptor that holds the lock, or None if a collector or another rank holds it."""
         self.directory.mkdir(mode=0o700, exist_ok=True)  # the last collector removes it
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = owned.open_file(self._lock, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_ino == self._lock.stat().st_ino:
@@ -105,6 +104,20 @@ class Meeting:
     def remove(self) -> None:
         """Remove the place; whoever holds the lock may do so."""
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _root() -> Path:
+    """Return the directory for this user's meeting places: that of the user's session, or one for all users."""
+    session = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    with suppress(OSError):
+        if session.is_absolute() and session.stat().st_uid == os.getuid() and _fits(session):
+            return session
+    shared = Path(tempfile.gettempdir())
+    return shared if _fits(shared) else Path("/tmp")  # noqa: S108 - a directory below it is ours alone
+
+
+def _fits(root: Path) -> bool:
+    return len(str(root)) <= _SOCKET_MAX - 60
 
 
 def _launch() -> str:

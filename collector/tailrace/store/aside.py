@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 from deltalake.exceptions import DeltaError
 
+from tailrace import owned
 from tailrace.clock import Clock
 from tailrace.store import durable, layout
 from tailrace.store.arrow import to_arrow
@@ -109,8 +110,7 @@ def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool
     """Write a whole log entry unless that version exists; return whether it was written."""
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
-        new.write_bytes(b"\n".join(map(msgspec.json.encode, actions)))
-        durable.fsync(new)
+        owned.write_new(new, b"\n".join(map(msgspec.json.encode, actions)))
         os.link(new, log.path(version))
     except FileExistsError:
         return False

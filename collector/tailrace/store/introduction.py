@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tailrace.away import make_way
-from tailrace.store.durable import fsync
+from tailrace import owned
 from tailrace.store.refusal import refusal
 
 NAME = "collector.json"
@@ -31,13 +30,8 @@ def introduce(directory: Path, who: Introduction) -> None:
     path = directory / NAME
     if read(directory) == who:
         return
-    temporary = path.with_suffix(".tmp")
     try:
-        make_way(path)
-        temporary.write_bytes(msgspec.json.encode(who))
-        fsync(temporary)
-        temporary.replace(path)
-        fsync(directory)
+        owned.write_file(path, msgspec.json.encode(who), durable=True)
     except OSError as error:
         raise refusal(error, str(path), "write who this collector is") from error
 

@@ -27,6 +27,7 @@ import msgspec
 from msgspec import structs
 from zlib_ng.zlib_ng import crc32
 
+from tailrace import owned
 from tailrace.away import make_way
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import DeltaLog, decode
@@ -188,7 +189,7 @@ class Journal:
 
     def _append_locked(self, lines: list[JournalLine]) -> None:
         make_way(self.path)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = owned.open_file(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             end = os.fstat(fd).st_size
             torn = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
@@ -207,7 +208,8 @@ class Journal:
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
             new = self.path.with_name(f"{NAME}.new")
-            with new.open("wb") as file:
+            new.unlink(missing_ok=True)  # of a process that was killed
+            with new.open("xb") as file:
                 for line in changed:
                     if line.entry is not None or line.files or line.rows:
                         file.write(_format(line))

@@ -87,6 +87,7 @@ class DirectoryLock:
         self._fd = -1
 
     def __enter__(self) -> Self:
+        owned.refuse_foreign(self.path.parent)
         try:
             if self._whole is not None:
                 self._whole_fd = owned.lock_directory(self._whole, self._operation)

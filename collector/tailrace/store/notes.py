@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from tailrace import owned
 from tailrace.errors import FullError, StoreError
 from tailrace.store.durable import fsync
 from tailrace.store.layout import is_local
@@ -150,7 +151,8 @@ class _Directory:
         part = self._path / f".{name}.part"
         try:
             self._path.mkdir(exist_ok=True)
-            part.write_bytes(data)
+            owned.refuse_foreign(self._path)
+            owned.write_new(part, data, durable=False)
             fsync(part)
             part.replace(self._path / name)
             fsync(self._path)

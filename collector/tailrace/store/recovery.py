@@ -25,6 +25,7 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
 
+from tailrace import owned
 from tailrace.away import is_obstacle, move_away
 from tailrace.clock import Clock
 from tailrace.errors import StoreError, SyncError
@@ -213,8 +214,7 @@ class _Repair:
 def _replace(path: Path, data: bytes) -> None:
     """Replace a log entry; what stood in its place stays as `N.json.bad`."""
     new = path.with_name(f"{path.name}#{os.getpid()}")
-    new.write_bytes(data)
-    fsync(new)
+    owned.write_new(new, data)
     if os.path.lexists(path):
         move_away(path)
     new.replace(path)

@@ -24,7 +24,7 @@ import msgspec
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
-from tailrace.away import make_way
+from tailrace import owned
 from tailrace.clock import Clock
 from tailrace.errors import FullError, LockedError, LostError, StoreError
 from tailrace.store import layout
@@ -129,11 +129,8 @@ class LocalTurn:
             return UpkeepState()
 
     def write(self, state: UpkeepState) -> None:
-        temporary = self._file.with_suffix(".tmp")
         try:
-            make_way(self._file)
-            temporary.write_bytes(msgspec.json.encode(state))
-            temporary.replace(self._file)
+            owned.write_file(self._file, msgspec.json.encode(state))
         except OSError as error:
             raise refusal(error, str(self._file), "note what was done") from error
 
