@@ -5,7 +5,7 @@
 Every worker is a producer under its process's name. A worker says goodbye when it ends, so that the
 collector knows how much it emitted. The parent waits for all goodbyes. Then it asks the table which
 worker did what, and whether anything is missing. You may give an address (or set `TAILRACE_ADDRESS`)
-and a store: `multiprocessing_job.py tcp://127.0.0.1:7701 /tmp/tailrace`. Needs `pip install tailrace`.
+and a store: `multiprocessing_job.py tcp://127.0.0.1:7701 ~/.local/share/tailrace`. Needs `pip install tailrace`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import re
 from tests.docs.pages import ROOT, Block, Shell, blocks, environment
 
 README = ROOT / "README.md"
-STORE = "/tmp/tailrace"  # noqa: S108 - in the README; replaced here
+STORE, LOG = "$HOME/.local/share/tailrace", "$HOME/tailrace.log"
+"""The store and the log of the README; replaced here."""
 DEMO = "make demo\n"  # it has tests of its own, and CI runs it as it stands
 
 
@@ -26,6 +27,7 @@ def test_every_command_of_the_readme_does_what_it_says(tmp_path):
         for block in blocks(README):
             if block.text != DEMO:
                 text = block.text.replace(STORE, str(tmp_path / "store"))
+                text = text.replace(LOG, str(tmp_path / "serve.log"))
                 printed.append(shell.read(block._replace(text=text)))
         assert shell.run(Block("sh", "jobs\n", 0, None)) == (0, ""), "all that it starts it ends"
     assert len(printed) >= 7
