@@ -64,11 +64,16 @@ def main() -> None:
 def _expect_signals(command: str) -> None:
     """Let no signal end this process with a traceback, or without need, while it imports what handles signals."""
     # Whoever starts us may block what ends us, or ignore what a process must not ignore that waits for its children.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD])
+    held = {
+        signal.SIGINT,
+        *HELD.get(command, ()),
+    }  # SIGINT, too: a new interpreter (`isolate`) would have a handler again
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD} - held
+    )
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # A new interpreter (`interpreter.isolate`) would have its own handler for SIGINT again.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *HELD.get(command, ())])
+    signal.pthread_sigmask(signal.SIG_BLOCK, held)
     for number in IGNORED.get(command, ()):
         signal.signal(number, signal.SIG_IGN)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -87,6 +92,7 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
     if exact and (child := reaper.fork()):
         return reaper.attend(child) or LOSS
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
     try:
         os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
     except OSError as error:

@@ -286,8 +286,21 @@ def collecting(
     )  # fmt: skip
     refuse_foreign(config)
     starts = Starts(Path(spool_path(config)), memory, clock) if memory else None
-    with opened(config, clock, health, starts, working) as disk:
+    with _panics_told(), opened(config, clock, health, starts, working) as disk:
         yield Daemon(
             disk, configured, current, clock,
             mode=mode, health=health, starts=starts, replayed=replayed,
         )  # fmt: skip
+
+
+@contextmanager
+def _panics_told() -> Iterator[None]:
+    """Turn a panic of the library that writes the table into a StoreError. It panics when a start gets no thread."""
+    try:
+        yield
+    except BaseException as error:
+        if panics := [each for each in causes(error) if type(each).__module__ == "pyo3_runtime"]:
+            raise StoreError(
+                f"{panics[0]}: raise the limit of processes (ulimit -u, TasksMax=)"
+            ) from None
+        raise

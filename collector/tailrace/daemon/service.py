@@ -17,11 +17,12 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 
 import trio
 from prometheus_client.core import Metric
 
-from tailrace import __version__, kernels
+from tailrace import __version__, kernels, threads
 from tailrace.clock import SystemClock
 from tailrace.config.environment import service_links
 from tailrace.config.load import Loaded
@@ -45,6 +46,7 @@ from tailrace.serving.server import BACKLOG, Server
 from tailrace.sources.address import bound, named, refusal
 from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place
+from tailrace.store.local_versions import occupy_thread
 
 LINGER_SECONDS = 3.0
 
@@ -153,10 +155,11 @@ class _Service:
     async def main(self, failed: Failed) -> None:
         listen = self._daemon.config.admin.listen
         try:
+            await threads.hold()
             server = self._server()
             listener = bound(listen, socket.SOCK_STREAM)
             listener.listen(BACKLOG)
-        except ConfigError as error:
+        except TailraceError as error:
             self.failure = error
             return
         except OSError as error:
@@ -166,6 +169,7 @@ class _Service:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
             nursery.start_soon(listeners.run, self._daemon, self._guard)
+            nursery.start_soon(threads.occupy, partial(occupy_thread, self._daemon.disk.directory))
             nursery.start_soon(open_files.run, self._daemon)
             nursery.start_soon(self._supervision.run, self._daemon)
             nursery.start_soon(self._serve, server, listener)

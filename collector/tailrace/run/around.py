@@ -7,15 +7,18 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import trio
 
+from tailrace import threads
 from tailrace.daemon.daemon import Daemon
 from tailrace.daemon.receiving import Receiving
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.run import program
 from tailrace.run.surroundings import made, variables
+from tailrace.store.local_versions import occupy_thread
 
 SETTLE_SECONDS = 0.5
 SETTLE_MOST = 60.0
@@ -32,12 +35,20 @@ class Collecting(ABC):
 
     async def main(self, daemon: Daemon) -> None:
         """Return when both have ended. Wait for what runs beside it even if the collector fails."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._collect, daemon)
-            await self._ready.wait()
-            if self.failure is None:
-                await self._run(daemon)
-            self._stop.set()
+        try:
+            await threads.hold()
+        except TailraceError as error:
+            self.failure = error
+            return
+        async with trio.open_nursery() as beside:
+            beside.start_soon(threads.occupy, partial(occupy_thread, daemon.disk.directory))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._collect, daemon)
+                await self._ready.wait()
+                if self.failure is None:
+                    await self._run(daemon)
+                self._stop.set()
+            beside.cancel_scope.cancel()
 
     async def _collect(self, daemon: Daemon) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import trio
 from tailrace.errors import ConfigError
 from tailrace.interpreter import environment_of_user
 from tailrace.run.outcome import RunDone
+from tailrace.standard import last_words
 
 FORWARDED = (
     signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
@@ -20,6 +22,10 @@ FORWARDED = (
 LATE_SIGNAL = 0.05
 """Seconds after the program's end in which a signal still counts as meant for it. Ctrl-C may end the
 program before we receive the signal ourselves."""
+
+
+TRIES, RETRY_SECONDS = 20, 0.1
+"""How often a program is started for which there is no process, and seconds between two tries."""
 
 
 def untraced(arguments: Sequence[str]) -> RunDone:
@@ -37,10 +43,7 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     with trio.open_signal_receiver(*forwarded) as signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)  # earlier ones arrive now
         try:
-            # In this thread, whose mask of signals the program inherits; and there may be no other.
-            process = subprocess.Popen(  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
-                arguments, env={**environment_of_user(), **variables}
-            )
+            process = await _start(arguments, {**environment_of_user(), **variables})
         except OSError as error:
             raise ConfigError([f"{arguments[0]}: {error.strerror}"]) from error
         async with trio.open_nursery() as nursery:
@@ -51,6 +54,26 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
             async for _ in signals:
                 pass  # otherwise it would be raised here, and there would be no certificate
     return status if status >= 0 else 128 - status
+
+
+async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the program. Where no process can be had for a while, become the program, untraced. Raise OSError."""
+    tries = 0
+    while True:
+        try:
+            # In this thread, whose mask of signals the program inherits; and there may be no other.
+            return subprocess.Popen(arguments, env=environ)  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
+        except OSError as error:
+            if error.errno not in {errno.EAGAIN, errno.ENOMEM}:
+                raise
+            tries += 1
+            if tries == TRIES:
+                last_words(
+                    f"tailrace: the program is not traced: no process beside ours: {error.strerror}\n"
+                )
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
+                os.execvpe(arguments[0], [*arguments], environment_of_user())  # noqa: S606 - what the user asked for
+        await trio.sleep(RETRY_SECONDS)
 
 
 async def _end(process: subprocess.Popen[bytes]) -> int:

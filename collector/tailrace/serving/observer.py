@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 import trio
 from prometheus_client.core import Metric
 
+from tailrace import threads
 from tailrace.clock import SystemClock
 from tailrace.config.schema import AdminConfig
 from tailrace.errors import TailraceError
@@ -75,6 +76,7 @@ def serve(config: AdminConfig, look: Look, ready: Callable[[str], None]) -> None
 async def _serve(server: Server, listener: socket.socket, ready: Callable[[str], None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
+            await threads.hold()
             await nursery.start(server.serve, trio.socket.from_stdlib_socket(listener))
             ready(named(listener))
             async for _ in signals:

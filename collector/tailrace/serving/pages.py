@@ -19,6 +19,7 @@ from tailrace import __version__
 from tailrace.serving import html
 from tailrace.serving.exposing import exposed
 from tailrace.serving.http import Request, Response, plain
+from tailrace.threads import WRITERS
 
 SECURITY_HEADERS = (
     ("Cache-Control", "no-store"),
@@ -67,6 +68,7 @@ class Pages:
         self._status = status
         self._accepts = accepts
         self._families = families
+        self._writing = trio.CapacityLimiter(WRITERS)
 
     async def answer(self, request: Request) -> Response:
         response = await self._page(request)
@@ -108,7 +110,9 @@ class Pages:
 
     async def _metrics(self, accept: str) -> Response:
         # Make all families at one moment. Writing them takes much longer, so a thread does that while we receive.
-        return await trio.to_thread.run_sync(exposed, list(self._families()), accept)
+        return await trio.to_thread.run_sync(
+            exposed, list(self._families()), accept, limiter=self._writing
+        )
 
 
 def has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:

@@ -7,6 +7,7 @@ its own.
 from __future__ import annotations
 
 import errno
+import logging
 import select
 import socket
 import struct
@@ -22,6 +23,8 @@ from tailrace.spool.entry import Datagrams
 
 if TYPE_CHECKING or active():
     from tailrace.sources._pump import Pump
+
+logger = logging.getLogger(__name__)
 
 ROOM = 4 * 2**20
 """Bytes of datagrams that a socket's thread keeps, twice, while Python does not take them."""
@@ -221,5 +224,10 @@ class PumpedSocket(SystemSocket):
 
 
 def system_socket(sock: socket.socket) -> SystemSocket:
-    """Return a socket of the kernel, with a thread that reads it where there are kernels."""
-    return PumpedSocket(sock) if active() else SystemSocket(sock)
+    """Return a socket of the kernel, with a thread that reads it where there are kernels and a thread can be had."""
+    if active():
+        try:
+            return PumpedSocket(sock)
+        except (OSError, MemoryError) as error:
+            logger.warning("datagrams are read without a thread of their own: %s", error)
+    return SystemSocket(sock)

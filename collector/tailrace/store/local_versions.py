@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
 from tailrace.errors import StoreError
 from tailrace.store import durable
 from tailrace.store.journal import Journal
@@ -16,6 +19,14 @@ above the newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13 to 33 ms
 
 CHECKPOINT_DUE = 100
 """A checkpoint is due, whoever makes it, when the last one is this many versions back."""
+
+
+def occupy_thread(directory: Path) -> None:
+    """Let the library look for a table where none is, on the local disk. For that it needs a thread of each of its two
+    runtimes, the one that computes and the one that reads and writes (see `threads`)."""
+    with suppress(DeltaError, OSError):
+        DeltaTable.is_deltatable(str(directory))
+        DeltaTable(str(directory))
 
 
 class LocalVersions:

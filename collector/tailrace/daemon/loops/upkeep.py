@@ -33,6 +33,8 @@ LOOK_COMMITS = 30
 """Commits between two looks at the table: half of the files that make it crowded."""
 LOOK_SECONDS = 3600.0
 """Seconds between two looks at a table that gets fewer commits, but any."""
+RETRY_SECONDS = 60.0
+"""Seconds until an upkeep is started again for which there was no process or no descriptor."""
 WAKE_SECONDS = 5.0
 GIVE_BACK_SECONDS = 5.0
 """How long a stop waits at most for a store that does not answer."""
@@ -47,7 +49,8 @@ async def run(daemon: Daemon) -> None:
     while True:
         # A stop does not wait for a table whose answers are slow.
         if await trio.to_thread.run_sync(_is_due, daemon, abandon_on_cancel=True):
-            await once(daemon)
+            while not await once(daemon):
+                await pause(RETRY_SECONDS)
         commits, looked = daemon.loops.committing.commits, trio.current_time()
         new = 0
         while new < LOOK_COMMITS and not (new and trio.current_time() - looked >= LOOK_SECONDS):
@@ -69,8 +72,8 @@ def _is_due(daemon: Daemon) -> bool:
     return due
 
 
-async def once(daemon: Daemon) -> None:
-    """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds.
+async def once(daemon: Daemon) -> bool:
+    """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds. Return whether it could be started.
 
     Its turn does not outlive it, however it ends."""
     number, ended_well = draw(daemon.clock), False
@@ -88,7 +91,7 @@ async def once(daemon: Daemon) -> None:
         daemon.figures.upkeeps["failed"] += 1
         daemon.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
         daemon.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
-        return
+        return False
     finally:
         if not ended_well:
             await _give_back(daemon, number)
@@ -98,13 +101,14 @@ async def once(daemon: Daemon) -> None:
         daemon.health.degrade(
             Condition.UPKEEP, output[-1] if output else f"exit {result.returncode}"
         )
-        return
+        return True
     report = _report(result.stdout)
     if not report.busy:
         daemon.figures.upkeeps["done"] += 1
         daemon.health.clear(Condition.UPKEEP)
     if report.damaged:
         daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
+    return True
 
 
 async def _give_back(daemon: Daemon, number: int) -> None:

@@ -1,0 +1,59 @@
+"""The worker threads of a process that runs for long: all of them are there from the start.
+
+trio starts a thread when a blocking call finds none idle, and ends a thread that was idle for 10 s. A daemon that rests would so
+need a new thread for its next commit, and may get none by then: a limit of the user or of the control group
+(`ulimit -u`, pids.max) counts the threads of others, too. So `hold` starts as many threads as ever work at once, and
+keeps them.
+
+The library that writes the table has threads of its own for blocking calls, and ends them after 10 s as well. If it then
+gets none, its call never returns, even when there are threads again. One thread is enough for it, so `occupy` keeps that one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import trio
+from trio._core import _thread_cache
+
+from tailrace.errors import TailraceError
+from tailrace.rhythm import pause
+
+WORKERS = 6
+"""Blocking calls at once: a sync, two commits, an upkeep that may take long, a reload, and one to spare."""
+WRITERS = 1
+"""Blocking calls at once that write metrics, for which the process has a limiter: many scrapes together delay no sync."""
+
+OCCUPY_SECONDS = 4.0
+"""Seconds between two calls, less than half of the time after which the library ends an idle thread."""
+
+
+async def hold() -> None:
+    """Start the threads, and keep them for the process. Raise TailraceError if they cannot be started."""
+    trio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
+    _thread_cache.IDLE_TIMEOUT = threading.TIMEOUT_MAX  # type: ignore[assignment]  # seconds, of either type
+    ready = threading.Barrier(WORKERS + WRITERS)
+    every = trio.CapacityLimiter(WORKERS + WRITERS)
+
+    async def start() -> None:
+        try:
+            await trio.to_thread.run_sync(ready.wait, limiter=every)
+        except threading.BrokenBarrierError:  # another one could not be started
+            pass
+        except RuntimeError as error:
+            ready.abort()
+            raise TailraceError(
+                f"{error}: raise the limit of processes (ulimit -u, TasksMax=)"
+            ) from error
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(ready.parties):
+            nursery.start_soon(start)
+
+
+async def occupy(call: Callable[[], object]) -> None:
+    """Call a library time and again, so that it keeps the thread that the call needs."""
+    while True:
+        await trio.to_thread.run_sync(call, abandon_on_cancel=True)
+        await pause(OCCUPY_SECONDS)
