@@ -143,3 +143,12 @@ def test_a_store_that_may_not_be_read_is_not_called_empty(store):
             os._exit(7 if "Permission denied" in str(error) else 1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+@pytest.mark.parametrize("command", ["query", "streams", "gaps", "stats"])
+def test_without_a_directory_for_temporary_files_it_is_said_what_to_set(command, store):
+    """As in a container whose root may not be written; here no file may have a byte."""
+    statement = ["SELECT 1"] if command == "query" else []
+    done = ask(command, "--store", store, *statement, before=("prlimit", "--fsize=0"))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "set TMPDIR to a writable directory" in done.stderr

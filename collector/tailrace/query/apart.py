@@ -49,10 +49,10 @@ def go_apart(limits: Limits) -> str:
     sys.exit(status)
 
 
-def make_room() -> str:
-    """Make a private, empty directory for a statement's process. Raise QueryError."""
+def make_room(what: str = "query") -> str:
+    """Make a private, empty directory for temporary files. Raise QueryError."""
     try:
-        return tempfile.mkdtemp(prefix="tailrace-query-")
+        return tempfile.mkdtemp(prefix=f"tailrace-{what}-")
     except OSError as error:
         raise QueryError(
             f"cannot make a temporary directory: {error}; set TMPDIR to a writable directory"

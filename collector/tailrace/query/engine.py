@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ import duckdb
 from tailrace.errors import QueryError, StoreError
 from tailrace.model.columns import COLUMNS
 from tailrace.query.answer import Answer, ArrowAnswer, Rows, Shape, count
+from tailrace.query.apart import make_room
 from tailrace.query.catalog import Catalog, nothing, null
 from tailrace.query.filters import quote
 from tailrace.query.guard import Parameters, Statement, examine
@@ -236,7 +236,7 @@ def connect(
     """Return a locked connection with the views over the table's snapshot.
 
     It spills to `room`, the working directory, or otherwise to a directory that is removed with it."""
-    spill = tempfile.mkdtemp(prefix="tailrace-query-") if room is None else SPILL_DIRECTORY
+    spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
         finalize(connection, shutil.rmtree, spill, True)  # noqa: FBT003 - ignore errors

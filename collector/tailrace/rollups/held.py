@@ -6,7 +6,6 @@ Files of a newer version replace those that it no longer has, and what is held o
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 from collections.abc import Collection, Iterable, Sequence
 
@@ -14,6 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
+from tailrace.query.apart import make_room
 from tailrace.query.catalog import Catalog, nothing
 from tailrace.query.owned import finalize
 from tailrace.rollups.extents import LaneExtent, least, most
@@ -83,7 +83,7 @@ class Held:
         self.lock = threading.RLock()
         self._plain: dict[str, FileLanes] = {}
         self._ids: dict[LaneId, int] = {}
-        spill = tempfile.mkdtemp(prefix="tailrace-rollups-")
+        spill = make_room("rollups")
         finalize(self, shutil.rmtree, spill, True)  # noqa: FBT003 - ignore errors
         self.database = duckdb.connect(
             config={

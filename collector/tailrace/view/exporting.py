@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import tempfile
 import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from tailrace.export.formats import WRITERS
 from tailrace.export.output import Output
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Selected
+from tailrace.query.apart import make_room
 from tailrace.query.limits import Limits
 from tailrace.query.patience import Patience
 from tailrace.view.desk import DeskTurn
@@ -57,7 +57,7 @@ class Written(NamedTuple):
 
 def write(turn: DeskTurn, asked: OfExport) -> Written:
     """Write an export. Raise the errors of `export`."""
-    directory = Path(tempfile.mkdtemp(prefix="tailrace-view-"))
+    directory = Path(make_room("view"))
     try:
         return _write(turn, asked, directory)
     except BaseException:
