@@ -46,6 +46,8 @@ class Rows:
     """Return what rows say of events, without views."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
+        self._clients = _clients(rows)
+        rows = self._once(rows)
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
         """By session, the programs whose events it has."""
         self.stored: defaultdict[tuple[int, int], Spans] = defaultdict(Spans)
@@ -88,6 +90,31 @@ class Rows:
             elif (row["kind"], row["name"]) == ("session", "tailrace.session"):
                 announced.add(row["session"])
 
+    def together(self, session: str) -> tuple[str, ...]:
+        """Return the sessions of the same client, which readers count as one."""
+        client = self._clients.get(session)
+        others = (each for each, its in self._clients.items() if its == client)
+        return tuple(others) if client else (session,)
+
+    def _once(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows without events that an earlier session of their client has."""
+        first: dict[tuple[object, ...], str] = {}
+        keys = []
+        for row in rows:
+            client = self._clients.get(row["session"]) if row["kind"] == "span" else None
+            key = (
+                (client, *(row[name] for name in _SAME))
+                if client and row["seq"] is not None
+                else ()
+            )
+            first[key] = min(first.get(key, row["session"]), row["session"])
+            keys.append(key)
+        return [
+            row
+            for row, key in zip(rows, keys, strict=True)
+            if not key or first[key] == row["session"]
+        ]
+
     def stored_in_gaps(self, session: str, stream: str) -> int:
         """Return how many events of a stream are stored although a gap may name them: they came from a
         forgotten gap, before the session was announced (ARCHITECTURE.md, "Blind spots")."""
@@ -99,6 +126,18 @@ class Rows:
             following - first - sum(end - begin for begin, end in stored.missing(first, following))
             for first, following in gaps.ranges()
         )
+
+
+_SAME = ("stream", "seq", "substream", "name", "start", "end", "attributes")
+
+
+def _clients(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the names of the clients that announced themselves, by session."""
+    said: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if (row["kind"], row["name"]) == ("session", "tailrace.session"):
+            said[row["session"]].add(json.loads(row["attributes"])["session"])
+    return {session: name for session, names in said.items() if len(names) == 1 for name in names}
 
 
 class Stream(NamedTuple):
@@ -212,17 +251,19 @@ class Reader:
         for session, owners in known.owners.items():
             (owner,) = owners
             lacks, end_known = self._truth(owner, known)
-            missing, unknown = sessions[session]
-            scope = Scope.of(Selection(sessions=(session,)))
+            together = [each for each in known.together(session) if each in sessions]
+            missing = sum(sessions[each][0] for each in together)
+            unknown = any(sessions[each][1] for each in together)
+            scope = Scope.of(Selection(sessions=tuple(together)))
             whole = completeness(self._engine, scope)
             about = (session, owner, whole, lacks, end_known, sessions[session])
             demand(not (whole.complete and (lacks or end_known is False)), "called complete", about)
             if sum(other.startswith(session) for other in sessions) > 1:
                 continue  # a selection is by the beginning of a name, so there are others in it
             demand(whole.complete == (not missing and not unknown), "views that disagree", about)
-            alone = sum(owners == other for other in known.owners.values()) == 1
+            alone = all(each in together for each, other in known.owners.items() if owners == other)
             if alone and end_known and not lacks:
-                short = whole.unknown - known.unknown[session]
+                short = whole.unknown - sum(known.unknown[each] for each in together)
                 demand(not (whole.missing or short), "complete and not called so", about)
         self._check_evidence(known)
 
@@ -266,11 +307,13 @@ class Reader:
             demand(lacks <= missing[owner] <= most, "another sum of the missing", about)
 
     def _lives(self, owner: int, known: Rows) -> int:
-        """Return how many sessions of a program each miss what the others have."""
-        sessions = {session for session, owners in known.owners.items() if owner in owners}
+        """Return how many sessions of a program each miss what the others have. Those that its client announced are one."""
+        sessions = {
+            known.together(session) for session, owners in known.owners.items() if owner in owners
+        }
         begin, limits = self._play.programs[owner].begin, self._play.scenario.limits
         silently = begin.transport == "heph-tcp" and forgets_connections(limits)
-        ends = [known.ended.get(session, "") for session in sessions]
+        ends = [known.ended.get(session, "") for together in sessions for session in together]
         forgotten = any(may_be_forgotten(ended, limits) for ended in ends)
         return len(sessions) if silently or forgotten else 1
 
