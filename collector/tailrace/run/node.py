@@ -107,7 +107,8 @@ class NodeCollecting(Collecting):
                 sys.stdout.flush()
             while not self._is_over():  # noqa: ASYNC110 - time ends it, too
                 await trio.sleep(LOOK_SECONDS)
-            os.unlink(self._listener.getsockname())  # noqa: PTH108 - in a directory of memory or the local disk
+            with suppress(OSError):  # somebody may have removed it
+                os.unlink(self._listener.getsockname())  # noqa: PTH108 - in a directory of memory or the local disk
             nursery.cancel_scope.cancel()
         if self._waiting is not None:
             self.last = socket.socket(fileno=os.dup(self._waiting[0].socket.fileno()))
