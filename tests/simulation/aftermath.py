@@ -14,6 +14,7 @@ from typing import Any
 from tailrace.ingest.machine import Ingest
 from tests.ingest.log import as_seen, rows
 from tests.simulation.play import Play
+from tests.simulation.tail import format_of
 from tests.simulation.violation import demand
 
 REPLAY_EVERY = 10
@@ -45,7 +46,7 @@ def _check_nothing_left(play: Play) -> None:
     life = play.collector.life
     assert life is not None
     state, left, files = life.ingest.state, {}, set(play.yard.formats)
-    for source in sorted(state.commons.keys() - files):
+    for source in sorted(name for name in state.commons if format_of(name) not in files):
         commons = state.commons[source]
         left |= {
             f"{source} streams": commons.streams,
@@ -55,8 +56,12 @@ def _check_nothing_left(play: Play) -> None:
             f"{source} pending": life.ingest.pending(source),
         }
     left |= {
-        "sessions": sum(session.info.source not in files for session in state.sessions.values()),
-        "held": sum(n for who, n in life.ingest.budget._held.items() if who.source not in files),
+        "sessions": sum(
+            format_of(session.info.source) not in files for session in state.sessions.values()
+        ),
+        "held": sum(
+            n for who, n in life.ingest.budget._held.items() if format_of(who.source) not in files
+        ),
         "waiting": life.ingest.waiting,
     }
     demand(not any(left.values()), "something is left", {what: n for what, n in left.items() if n})

@@ -24,7 +24,7 @@ from tests.simulation.disk import Crash, Disk
 from tests.simulation.life import DIRECTORY, Life, Machine
 from tests.simulation.network import Network
 from tests.simulation.table import Table
-from tests.simulation.tail import FilesAround, configured
+from tests.simulation.tail import FilesAround, configured, format_of
 from tests.simulation.violation import Violation, demand
 from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, World
@@ -32,6 +32,8 @@ from tests.simulation.world import MS, SECOND, World
 RESTART = 500 * MS
 """How long a service manager waits before it starts a process again that has failed."""
 STOP_MOST = 100 * SECOND
+NEVER = 2**62
+"""Later than any world gets (ns)."""
 MOVE_AWAY = "or move it away to begin a new one"
 """The message of a start that is refused for good."""
 
@@ -80,6 +82,8 @@ class Collector:
         self._down_since = 0
         self.outages: list[tuple[int, int]] = []
         """When there was no process: from, to (ages, ns)."""
+        self.unfollowed: list[tuple[int, int]] = []
+        """When no source led to the files of some format: from, to (ages, ns)."""
 
     @property
     def disk(self) -> Disk:
@@ -154,11 +158,24 @@ class Collector:
         if without:
             self._without[without] += 1
             self._world.after(duration, lambda: self._add(without))
+        self._note_unfollowed()
         if self.life is not None:
             self.life.reload(self._configured)
 
+    def _note_unfollowed(self) -> None:
+        """Note when no source leads to the files of some format."""
+        present = {format_of(name) for name in self._configured.sources}
+        now, files = self._world.age, self.machine.files
+        open_ = self.unfollowed and self.unfollowed[-1][1] == NEVER
+        lacks = files is not None and not present.issuperset(files.formats)
+        if lacks and not open_:
+            self.unfollowed.append((now, NEVER))
+        elif open_ and not lacks:
+            self.unfollowed[-1] = self.unfollowed[-1][0], now
+
     def _add(self, source: str) -> None:
         self._without[source] -= 1
+        self._note_unfollowed()
         if self.life is not None:
             self.life.reload(self._configured)
 

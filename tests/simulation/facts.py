@@ -278,6 +278,8 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     descriptors: int = 4096
     places: int = 8192
     """Files followed at a time."""
+    sources: int = 1
+    """How many sources lead to the files of each format."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

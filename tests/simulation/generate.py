@@ -149,24 +149,31 @@ def _with_files(scenario: Scenario, random: Random) -> Scenario:
     """Return a scenario in which programs write files, too. No damaged log may lack their records."""
     end = max(fact.at for fact in scenario.facts)
     made = [fact for fact in scenario.facts if not isinstance(fact, facts.Rot)]
-    made += generate_files.traces(random, random.choice([0, random.randrange(end + 1)]))
+    traces = generate_files.traces(random, random.choice([0, random.randrange(end + 1)]))
+    coming, files = generate_files.sources(
+        Random(f"sources/{scenario.seed}"), traces, generate_files.files(random)
+    )
+    made += traces + coming
     made.sort(key=lambda fact: fact.at)
-    return replace(scenario, facts=made, files=generate_files.files(random))
+    return replace(scenario, facts=made, files=files)
 
 
 def generate_of_files(seed: int) -> Scenario:
     """Return the scenario of a seed in which programs write files only."""
     random = Random(f"files/{seed}")
     made = generate_files.traces(random)
-    end = max(fact.at for fact in made)
+    coming = Random(f"sources/{seed}")
+    traces, end = list(made), max(fact.at for fact in made)
     made += [f for f in _troubles(random, end, None) if not isinstance(f, _OF_THE_NETWORK)]
     made += generate_wire.clocks(Random(f"wire/{seed}"), end)
+    reloads, files = generate_files.sources(coming, traces, generate_files.files(random))
+    made += reloads
     made.sort(key=lambda fact: fact.at)
     return Scenario(
         seed=seed,
         facts=made,
         fates={},
-        files=generate_files.files(random),
+        files=files,
         batch=_batch(seed),
         stalls=_stalls(seed),
     )

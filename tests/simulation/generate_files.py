@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tests.simulation import facts
 from tests.simulation.facts import Files
+from tests.simulation.tail import sources_of
 from tests.simulation.world import MS, SECOND
 
 TRACES_MAX = 6
@@ -37,6 +38,29 @@ def files(random: Random) -> Files:
         descriptors=random.choice([4096, 4096, 4, 2, 1]),
         places=random.choice([8192, 8192, 8192, 2, 1]),
     )
+
+
+def sources(random: Random, made: list[facts.Fact], files: Files) -> tuple[list[facts.Fact], Files]:
+    """Return reloads that take sources of files away for a while, and how the collector follows files then: in half of
+    all scenarios nobody takes one away."""
+    formats = sorted({f.format for f in made if isinstance(f, facts.BeginTrace)})
+    # Where two sources lead to a file, one may read its copy (ARCHITECTURE.md, "Blind spots").
+    files = replace(files, sources=1)
+    end = max(fact.at for fact in made)
+    found: list[facts.Fact] = []
+    for _ in range(random.choice([0, 0, 0, 1, 2, 4])):
+        format_ = random.choice(formats)
+        name = random.choice(sources_of(format_, files))
+        pause = random.choice([0, MS, 50 * MS, SECOND, 8 * SECOND, 40 * SECOND])
+        at, both = random.randrange(end + 8 * SECOND), random.random() < 0.3
+        for each in sources_of(format_, files) if both else [name]:
+            found.append(
+                facts.Reload(
+                    at=at, reorder_events=512, reorder_seconds=2.0, without=each, duration=pause
+                )
+            )
+            at += random.choice([0, pause // 2, pause])
+    return found, files
 
 
 def traces(random: Random, at: int = 0) -> list[facts.Fact]:

@@ -38,7 +38,7 @@ from tests.simulation.intakes import Intake
 from tests.simulation.network import COLLECTOR, JETS, Connection, Network
 from tests.simulation.sockets import Datagrams, Stream
 from tests.simulation.table import Quarantine, Table
-from tests.simulation.tail import FilesAround, Host, Intake as FilesIntake, Tail
+from tests.simulation.tail import FilesAround, Host, Intake as FilesIntake, Tail, format_of
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 
@@ -169,6 +169,8 @@ class Life:
         self._sockets: dict[str, Datagrams] = {}
         self._connections: dict[Served, Stream] = {}
         self._intakes: dict[str, Intake] = {}
+        self._left: dict[str, tuple[object, dict[int, OpenInfo]]] = {}
+        """Sources of files that have not begun yet, each with the sessions that it left open."""
         self._receives = self._stopping = False
         self.tail: Tail | None = None
         self.health = Health()
@@ -229,10 +231,16 @@ class Life:
         self._current.put(Loaded(config, None, ""))
         if not self._receives or self._stopping:
             return
-        for name in before.keys() - config.sources.keys():
-            self._remove(name)
+        for name in sorted(before.keys() - config.sources.keys()):
+            if isinstance(before[name], TailConfig):
+                self._leave(name)
+            else:
+                self._remove(name)
         for name in sorted(config.sources.keys() - before.keys()):
-            self._receive_from(name, self._intake(name, {}))
+            if isinstance(config.sources[name], TailConfig):
+                self._driver.drive(self._follow(name, {}))
+            else:
+                self._receive_from(name, self._intake(name, {}))
 
     def _bind(self, name: str) -> None:
         """Make a socket for datagrams."""
@@ -315,7 +323,7 @@ class Life:
 
     def _begin(self) -> Steps[None]:
         loops = self.loops
-        ahead = yield from loops.begin()
+        ahead = self._ahead = yield from loops.begin()
         for steps in (
             loops.syncing.run(), loops.decoding.run(), loops.commit(), loops.committing.land(),
             loops.tick(), loops.names.watch(),
@@ -329,8 +337,11 @@ class Life:
             self._receive_from(name, self._intake(name, mine, ahead))
         for name in self._sockets.keys() - self._sources.keys():
             self._network.attach(DATAGRAM_SOURCES[name], None)
-        self._driver.drive(self._follow(ahead))
         self._end_others({info.source for _, info in earlier}, ahead)
+        for name, config in self._current.config.sources.items():
+            if isinstance(config, TailConfig):
+                mine = {number: info for number, info in earlier if info.source == name}
+                self._driver.drive(self._follow(name, mine))
         self._receives = True
         self._network.listen(self._accept)
         self._driver.drive(loops.answer())
@@ -338,22 +349,38 @@ class Life:
             self._driver.drive(loops.heartbeats.run())
         loops.syncing.admit()
 
-    def _follow(self, ahead: Ahead) -> Steps[None]:
-        """Follow files, once all is decoded that an earlier life left (see `daemon.receiving`)."""
-        files = self._machine.files
-        if files is None:
-            return
-        yield from self.loops.decoding.reached(self.loops.left)
-        intakes = {name: self._intake_of_files(name, files, ahead) for name in files.formats}
+    def _follow(self, name: str, left: dict[int, OpenInfo]) -> Steps[None]:
+        """Follow the files of a source, once all is decoded that came before (see `daemon.receiving`)."""
+        files, begins = self._machine.files, object()
+        assert files is not None
+        self._left[name] = begins, left
+        yield from self.loops.decoding.reached(self.loops.spool.end)
+        if self._left.get(name, (None, {}))[0] is not begins or self._stopping:
+            return  # the source was removed meanwhile
+        del self._left[name]
         driver, gate = self._driver, self.loops.gate
         host = Host(self._clock, lambda: gate.behind, lambda: driver.works_again, driver.attempt)
-        self.tail = Tail(self._world, files, intakes, host)
+        self.tail = self.tail or Tail(self._world, files, host)
+        self.tail.begin(name, self._intake_of_files(name, files, left))
 
-    def _intake_of_files(self, name: str, files: FilesAround, ahead: Ahead) -> FilesIntake:
-        earlier = {n: info for n, info in ahead.sessions.items() if info.source == name}
+    def _leave(self, name: str) -> None:
+        """Remove a source of files: its sessions wait for another one."""
+        if name in self._left:
+            left = self._left.pop(name)[1]
+        else:
+            assert self.tail is not None
+            left = self.tail.stop(name)
+            self._file_sessions.end(name)
+        for number, info in left.items():
+            self._file_sessions.let_go(number, info)
+
+    def _intake_of_files(
+        self, name: str, files: FilesAround, earlier: dict[int, OpenInfo]
+    ) -> FilesIntake:
+        assert self._ahead is not None
         intake = FilesIntake(
-            name, name, self._current, spool=self.loops.spool, gate=self.loops.gate,
-            files=self._file_sessions, ahead=ahead, clock=self._clock, earlier=earlier,
+            name, format_of(name), self._current, spool=self.loops.spool, gate=self.loops.gate,
+            files=self._file_sessions, ahead=self._ahead, clock=self._clock, earlier=earlier,
             entropy=self._random.randbytes,
         )  # fmt: skip
         intake.noted(self._begun)
@@ -365,8 +392,11 @@ class Life:
         for name in sources - self._current.config.sources.keys():
             mine = {number: info for number, info in ahead.sessions.items() if info.source == name}
             intake = self._intake(name, mine, ahead)
-            for number in mine:
-                intake.close(number, REMOVED)
+            for number, info in mine.items():
+                if info.file:
+                    self._file_sessions.let_go(number, info)
+                else:
+                    intake.close(number, REMOVED)
 
     def _intake(
         self, name: str, earlier: dict[int, OpenInfo], ahead: Ahead | None = None

@@ -26,6 +26,7 @@ from tests.simulation.limits import forget_gaps, forgets_connections
 from tests.simulation.play import Play, Program
 from tests.simulation.reasons import may_be_forgotten
 from tests.simulation.table import DOWN
+from tests.simulation.tail import sources_of
 from tests.simulation.traces import TRACES
 from tests.simulation.violation import Violation, demand, none
 from tests.simulation.words import Event, event_of, is_whole
@@ -334,7 +335,7 @@ def _of_collector(play: Play) -> list[tuple[int, int]]:
     """Return when the collector could not work: from, to (ages, ns)."""
     found = list(play.collector.outages)
     found += [(0, at) for at in play.collector.moved_away]
-    found += play.collector.machine.stalled
+    found += play.collector.machine.stalled + play.collector.unfollowed
     if play.scenario.spool < AMPLE:
         found.append((0, play.world.age))  # receiving waits while the spool is full
     pauses = (f for f in play.scenario.facts if isinstance(f, facts.Suspend | facts.FullDisk))
@@ -359,7 +360,8 @@ def _check_balance(play: Play) -> None:
     life = play.collector.life
     assert life is not None
     try:
-        for source in ("udp", "tcp", "jets-udp", "jets-tcp", *TRACES):
+        files = (name for each in TRACES for name in sources_of(each, play.scenario.files))
+        for source in ("udp", "tcp", "jets-udp", "jets-tcp", *files):
             assert_conserved(life.ingest, source)
     except AssertionError as error:
         raise Violation("out of balance", error) from error

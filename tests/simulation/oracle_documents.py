@@ -40,9 +40,9 @@ def _told(play: Play) -> defaultdict[str, set[int]]:
     """Return by session the traces whose last document is told."""
     told = defaultdict[str, set[int]](set)
     for row in play.collector.rows:
-        if row["source"] == "et3" and row["kind"] == "name":
+        if row["format"] == "et3" and row["kind"] == "name":
             told[row["session"]].add(int(row["name"].removeprefix(CLASS)))
-        elif row["source"] == "ovni" and row["name"] == "metadata":
+        elif row["format"] == "ovni" and row["name"] == "metadata":
             about = attributes(row)["producer"]["ovni"]
             if about.get("finished"):
                 told[row["session"]].add(about["app_id"])

@@ -18,6 +18,7 @@ from tailrace.model.quarantine import QuarantineFrame, frames
 from tests.ingest.test_machine import attributes
 from tests.simulation import facts, oracle_documents
 from tests.simulation.play import Play
+from tests.simulation.tail import format_of
 from tests.simulation.traces import TRACES, written
 from tests.simulation.violation import demand, none
 from tests.simulation.world import BEGIN, SECOND
@@ -58,6 +59,11 @@ class Session:
     close: Row | None = None
     quarantined: list[QuarantineFrame] = field(default_factory=list)
 
+    @property
+    def unfollowed(self) -> bool:
+        """Return whether no source follows the file at last, as far as the rows say."""
+        return self.close is None and bool(self.rests) and self.rests[-1][1]["rest"] == "unfollowed"
+
     def sum(self, detail: str, of: str = "count") -> int:
         return sum(gap.get(of, 0) for gap in self.gaps if gap.get("detail") == detail)
 
@@ -87,6 +93,8 @@ def check(play: Play, troubles: list[Range]) -> None:
         lost = _lost(file, mine)
         if lost and not mine.stored and (_looks_grown(file, files) or _may_be_copied(play, file)):
             continue
+        if lost and not mine.name and _was_let_go(play, file):
+            continue
         waits = bool(lost) and file.gone != "emptied" and held[file.trace.format] > 0
         demand(not lost or waits, "lost without a word", (number, lost[:9]))
         held[file.trace.format] -= waits
@@ -110,9 +118,9 @@ def _read(play: Play) -> dict[str, Session]:
     sessions: dict[str, Session] = {}
     twice = Counter[tuple[int, int]]()
     for row in play.collector.rows:
-        if row["source"] not in TRACES:
+        if (format_ := format_of(row["source"])) not in TRACES:
             continue
-        session = sessions.setdefault(row["session"], Session(row["session"], row["source"]))
+        session = sessions.setdefault(row["session"], Session(row["session"], format_))
         if (record := written(row)) is not None:
             twice[record] += 1
             session.owners.add(record[0])
@@ -181,7 +189,9 @@ def _check_stored(play: Play, file: File, session: Session, troubles: list[Range
     if _waits_for_a_place(play, file):
         return
     sure = _sure(play, file, troubles)
-    records = [p for p in file.trace.pieces if p.number is not None and p.end <= sure]
+    # The collector has stopped, so the last line has been read though its newline may be lacking.
+    whole = sure + (file.trace.format == "dftracer" and not file.packed)
+    records = [p for p in file.trace.pieces if p.number is not None and p.end <= whole]
     lacking = [p.number for p in records if p.number not in session.stored]
     none("a record nowhere", [(file.trace.id, number) for number in lacking])
     last = max((p.begin for p in records), default=0)
@@ -192,6 +202,11 @@ def _check_stored(play: Play, file: File, session: Session, troubles: list[Range
                 for q in session.quarantined
             )
             demand(kept, "unreadable bytes that are not kept", (file.trace.id, piece))
+    torn = any(piece.begin < sure and whole < piece.end for piece in file.trace.pieces)
+    open_ = session.owners and session.close is None
+    if torn and open_ and not file.packed and sure == len(file.raw):
+        said = [about.get("pending", 0) for _, about in session.rests]
+        demand(said and said[-1] > 0, "a torn record that nobody names", (file.trace.id, sure))
 
 
 def _waits_for_a_place(play: Play, file: File) -> bool:
@@ -227,6 +242,11 @@ def _looks_grown(file: File, files: dict[int, File]) -> bool:
     return file.gone == "emptied" and any(
         other.begun >= file.gone_at and _most(other) >= file.told for other in same
     )
+
+
+def _was_let_go(play: Play, file: File) -> bool:
+    """Whether a file was lost while no source led to it, before anything of it was read."""
+    return any(since <= file.gone_at <= until for since, until in play.collector.unfollowed)
 
 
 def _may_be_copied(play: Play, file: File) -> bool:
@@ -303,7 +323,7 @@ def _check_course(play: Play, file: File, session: Session) -> None:
     if close is None:
         gone = file.gone and play.world.age - file.gone_at >= STAY
         goes_on = gone and _may_go_on(file, play.yard.files)
-        demand(not gone or goes_on, "open, and the file is gone", id_)
+        demand(not gone or goes_on or session.unfollowed, "open, and the file is gone", id_)
     else:
         there = not file.gone and not file.copied  # a copy of what was read is known for one
         demand(not there, "closed, and the file is there", (id_, close))
@@ -329,9 +349,8 @@ def _check_course(play: Play, file: File, session: Session) -> None:
 def _check_missing(file: File, session: Session) -> None:
     """Things that the formats themselves count are counted; no end is missed that was read."""
     trace = file.trace
-    whole = trace.ended and (
-        session.close is None or session.close["file"]["size"] == len(trace.content)
-    )
+    read = session.close["file"]["size"] if session.close else len(trace.content)
+    whole = trace.ended and not session.unfollowed and read == len(trace.content)
     lacking = session.sum("unfinished") + session.sum("no_end")
     said = any(gap.get("detail") in {"unfinished", "no_end"} for gap in session.gaps)
     demand(not (said and whole), "an end is missed that was read", (trace.id, lacking))

@@ -6,6 +6,7 @@ from collections import Counter
 
 from tests.ingest.test_machine import attributes, of
 from tests.simulation.play import Play
+from tests.simulation.tail import format_of
 from tests.simulation.violation import demand
 
 _RESTARTS = frozenset(f"restart: {why}" for why in ("epoch", "session", "counter", "header"))
@@ -22,7 +23,11 @@ _CLOCK = {"clock", "ticks_per_second", "epoch"}
 
 def check_session_rows(play: Play) -> None:
     """Raise Violation for the first row that is not true."""
-    rows = [r for r in of(play.collector.rows, "session") if r["source"] not in play.yard.formats]
+    rows = [
+        r
+        for r in of(play.collector.rows, "session")
+        if format_of(r["source"]) not in play.yard.formats
+    ]
     peers = {row["session"]: attributes(row)["peer"] for row in rows if row["name"] == "open"}
     lives = Counter(program.begin.address for program in play.programs.values())
     closing = {p.begin.address for p in play.programs.values() if p.closing is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from msgspec import structs
@@ -11,8 +11,9 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import FileFacts
-from tailrace.sources.tail.watch import Watch
+from tailrace.ingest.payloads import FileFacts, OpenInfo
+from tailrace.sources.source import FileFinder
+from tailrace.sources.tail.watch import Wait, Watch
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
 from tests.simulation import facts, intakes
@@ -35,6 +36,19 @@ class FilesAround(NamedTuple):
     config: facts.Files
     digest: hashlib.blake2b
     """The share of all that is handed on."""
+
+
+class Placed(NamedTuple):
+    """A source of files that is asked for paths as they are in the log."""
+
+    finder: FileFinder
+    root: str
+
+    def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
+        return self.finder.claims(path.replace(PLACE, self.root, 1), device, inode, head)
+
+    def awaits(self, path: str, head: bytes) -> bool:
+        return self.finder.awaits(path.replace(PLACE, self.root, 1), head)
 
 
 class Intake(intakes.Intake):
@@ -61,11 +75,16 @@ class Intake(intakes.Intake):
     def file(self, number: int, facts: FileFacts) -> None:
         super().file(number, self._named(facts))
 
-    def files(self, follows: Callable[[int, int], bool]) -> dict[int, FileState]:
-        return self._placed(super().files(follows))
+    def files(self, finder: FileFinder) -> dict[int, FileState]:
+        return self._placed(super().files(Placed(finder, self._root)))
 
-    def take_up(self, path: str, device: int, inode: int) -> dict[int, FileState] | None:
-        found = super().take_up(path.replace(self._root, PLACE, 1), device, inode)
+    def is_awaited(self, path: str, head: bytes) -> bool:
+        return super().is_awaited(path.replace(self._root, PLACE, 1), head)
+
+    def take_up(
+        self, path: str, device: int, inode: int, head: bytes
+    ) -> dict[int, FileState] | None:
+        found = super().take_up(path.replace(self._root, PLACE, 1), device, inode, head)
         return None if found is None else self._placed(found)
 
     def _placed(self, files: dict[int, FileState]) -> dict[int, FileState]:
@@ -102,45 +121,72 @@ def configured(around: FilesAround) -> dict[str, TailConfig]:
     """Return the sources of files, by name."""
     config = around.config
     return {
-        format_: TailConfig(
+        name: TailConfig(
             format=format_, paths=[str(around.tree.files / format_)],
             dialect=TRACES[format_].dialect, files_max=config.places,
             descriptors_max=config.descriptors, rest_time=Duration(REST),
         )
         for format_ in around.formats
+        for name in sources_of(format_, config)
     }  # fmt: skip
 
 
-class Tail:
-    """The sources of files of one life of the collector, one a format."""
+def sources_of(format_: str, config: facts.Files) -> list[str]:
+    """Return the names of the sources that follow a format's files."""
+    return [format_, *(f"{format_}-{number}" for number in range(2, config.sources + 1))]
 
-    def __init__(
-        self, world: World, files: FilesAround, intakes: Mapping[str, Intake], host: Host
-    ) -> None:
+
+def format_of(source: str) -> str:
+    """Return the format of a source of files."""
+    return source.partition("-")[0]
+
+
+class Run(NamedTuple):
+    """A source that runs."""
+
+    watch: Watch
+    steps: Generator[Wait, None, None]
+    intake: Intake
+
+
+class Tail:
+    """The sources of files of one life of the collector."""
+
+    def __init__(self, world: World, files: FilesAround, host: Host) -> None:
         self._world = world
+        self._files = files
         self._host = host
+        self._runs: dict[str, Run] = {}
         self._over = False
-        self._watches: dict[str, Watch] = {}
-        self._steps = []
-        files.tree.forgotten()
-        for format_, keys in configured(files).items():
-            watch = Watch(format_, keys, host.clock, intakes[format_], system=files.tree.system)
-            self._watches[format_] = watch
-            self._steps.append(watch.steps())
-            self._go_on(len(self._steps) - 1)
+
+    def begin(self, name: str, intake: Intake) -> None:
+        """Let a source run."""
+        self._files.tree.forgotten()
+        keys, system = configured(self._files)[name], self._files.tree.system
+        watch = Watch(name, keys, self._host.clock, intake, system=system)
+        run = self._runs[name] = Run(watch, watch.steps(), intake)
+        self._go_on(run)
+
+    def stop(self, name: str) -> dict[int, OpenInfo]:
+        """End a source; return the sessions that it leaves open."""
+        run = self._runs.pop(name)
+        run.steps.close()
+        self._files.tree.forgotten()
+        return run.intake.open_now
 
     def without_place(self, format_: str) -> int:
-        """Return how many files of a source the collector says it does not follow for want of a place."""
-        return self._watches[format_].figures.waiting.get("files_max", 0)
+        """Return how many files of a format the collector says it does not follow for want of a place."""
+        mine = (run.watch for name, run in self._runs.items() if format_of(name) == format_)
+        return sum(watch.figures.waiting.get("files_max", 0) for watch in mine)
 
     def end(self) -> None:
         self._over = True
-        for steps in self._steps:
-            steps.close()
+        for run in self._runs.values():
+            run.steps.close()
 
-    def _go_on(self, which: int) -> None:
+    def _go_on(self, which: Run) -> None:
         """Take the next step of a watch, and come again when it says."""
-        if self._over:
+        if not self._goes_on(which):
             return
         world, works_again = self._world, self._host.works_again()
         if world.age < works_again:
@@ -148,14 +194,17 @@ class Tail:
             return
         self._host.attempt(lambda: self._step(which))
 
-    def _step(self, which: int) -> None:
+    def _goes_on(self, which: Run) -> bool:
+        return not self._over and which in self._runs.values()
+
+    def _step(self, which: Run) -> None:
         world = self._world
-        wait = next(self._steps[which])
+        wait = next(which.steps)
         delay = OTHERS if isinstance(wait, str) else max(1, round(wait * SECOND))
         world.after(delay, lambda: self._when_room(which) if wait == "room" else self._go_on(which))
 
-    def _when_room(self, which: int) -> None:
-        if self._host.is_full() and not self._over:
+    def _when_room(self, which: Run) -> None:
+        if self._host.is_full() and self._goes_on(which):
             self._world.after(FULL, lambda: self._when_room(which))
         else:
             self._go_on(which)

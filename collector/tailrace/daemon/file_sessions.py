@@ -8,21 +8,17 @@ sources lead to one file, one follows it and the others wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tailrace.daemon.gate import Gate
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import OpenInfo
+from tailrace.sources.source import FileFinder
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.spool import Spool
 
 UNFOLLOWED_MAX = 8192
 """Sessions that wait for a source. When there are more, the oldest are ended."""
-
-Follows = Callable[[int, int], bool]
-"""Whether a source follows the file with a device and an inode."""
 
 Former = dict[int, tuple[OpenInfo, FileState]]
 """Sessions to go on with, by number."""
@@ -35,8 +31,8 @@ class FileSessions:
 
     def __init__(self, ingest: Ingest, spool: Spool, gate: Gate) -> None:
         self._ingest, self._spool, self._gate = ingest, spool, gate
-        self._sources: dict[str, tuple[str, Follows]] = {}
-        """The format of each running source, and what it follows."""
+        self._sources: dict[str, tuple[str, FileFinder]] = {}
+        """The running sources, each with its format."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
         """The same by inode, and by what a path has in common with those of its copies; None until it is asked for."""
@@ -44,10 +40,10 @@ class FileSessions:
         """The position in the log at which it is known how far all of them were read."""
 
     def begin(
-        self, source: str, format_: str, earlier: dict[int, OpenInfo], follows: Follows
+        self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
     ) -> dict[int, FileState]:
         """Note that a source runs. Return the files of the sessions that it had before."""
-        self._sources[source] = format_, follows
+        self._sources[source] = format_, finder
         return self._ingest.files(earlier)
 
     def end(self, source: str) -> None:
@@ -63,20 +59,27 @@ class FileSessions:
             self._gate.append(EntryKind.CLOSE, oldest, b"source removed")
         self._by_key, self._known_at = None, self._spool.end
 
-    def take_up(self, source: str, path: str, device: int, inode: int) -> Former | None:
+    def is_awaited(self, source: str, path: str, head: bytes) -> bool:
+        return any(other.awaits(path, head) for other in self._others(source))
+
+    def take_up(
+        self, source: str, path: str, device: int, inode: int, head: bytes
+    ) -> Former | None:
         """Return the sessions that a source goes on with when it finds this file: of the file, of an earlier one at its
-        path, or of one that it may be a copy of. Return None while another source follows the file, or while it is not
+        path, or of one that it may be a copy of. Return None while another source claims the file, or while it is not
         known yet how far it was read."""
         format_ = self._sources[source][0]
-        for name, (other, follows) in self._sources.items():
-            if name != source and other == format_ and follows(device, inode):
-                return None
-        if self._ingest.position < self._known_at:
+        claimed = any(o.claims(path, device, inode, head) for o in self._others(source))
+        if claimed or self._ingest.position < self._known_at:
             return None
         by_key = self._keys()
         found = [by_key.get(key, set()) for key in _keys(format_, path, device, inode)]
         files = self._ingest.files(sorted(set().union(*found) & self._unfollowed.keys()))
         return {number: (self._unfollowed.pop(number), file) for number, file in files.items()}
+
+    def _others(self, source: str) -> list[FileFinder]:
+        format_ = self._sources[source][0]
+        return [f for name, (its, f) in self._sources.items() if name != source and its == format_]
 
     def _keys(self) -> dict[_Key, set[int]]:
         if self._by_key is None:

@@ -12,13 +12,14 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.config.schema import MAIN, TailConfig, UdpConfig
 from tailrace.daemon.current import Current
-from tailrace.daemon.file_sessions import FileSessions, Follows
+from tailrace.daemon.file_sessions import FileSessions
 from tailrace.daemon.gate import Gate
 from tailrace.daemon.room import RoomQueue
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
+from tailrace.sources.source import FileFinder
 from tailrace.spool.entry import Datagrams, EntryKind, pack_document
 from tailrace.spool.spool import Spool
 
@@ -125,11 +126,16 @@ class SourceIntake:
     def sessions(self) -> dict[int, OpenInfo]:
         return self._earlier
 
-    def files(self, follows: Follows) -> dict[int, FileState]:
-        return self._files.begin(self._name, self._format, self._earlier, follows)
+    def files(self, finder: FileFinder) -> dict[int, FileState]:
+        return self._files.begin(self._name, self._format, self._earlier, finder)
 
-    def take_up(self, path: str, device: int, inode: int) -> dict[int, FileState] | None:
-        former = self._files.take_up(self._name, path, device, inode)
+    def is_awaited(self, path: str, head: bytes) -> bool:
+        return self._files.is_awaited(self._name, path, head)
+
+    def take_up(
+        self, path: str, device: int, inode: int, head: bytes
+    ) -> dict[int, FileState] | None:
+        former = self._files.take_up(self._name, path, device, inode, head)
         if former is None:
             return None
         self._open_now.update({number: info for number, (info, _) in former.items()})

@@ -7,7 +7,6 @@ wait in the kernel, which counts those that it drops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Any, Protocol
@@ -79,6 +78,18 @@ class Intake(Protocol):
         ...
 
 
+class FileFinder(Protocol):
+    """A source of files, as other sources see it."""
+
+    def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
+        """Return whether the source follows this file, or one that begins with `head`, too, and that it may be a copy of."""
+        ...
+
+    def awaits(self, path: str, head: bytes) -> bool:
+        """Return whether a file waits for another source, and may be a copy of one that had this path and began with `head`."""
+        ...
+
+
 class FileIntake(Protocol):
     """Where the chunks of files go. As with `Intake`, no call blocks but `room`."""
 
@@ -112,16 +123,21 @@ class FileIntake(Protocol):
 
     def close(self, number: int, reason: str) -> None: ...
 
-    def files(self, follows: Callable[[int, int], bool]) -> dict[int, FileState]:
+    def files(self, finder: FileFinder) -> dict[int, FileState]:
         """Return this source's files that an earlier life of the source left open, and how far they
-        are read, by number. `follows` says from now on whether the source follows the file with a
-        device and an inode."""
+        are read, by number. `finder` is asked from now on which files the source claims."""
         ...
 
-    def take_up(self, path: str, device: int, inode: int) -> dict[int, FileState] | None:
+    def take_up(
+        self, path: str, device: int, inode: int, head: bytes
+    ) -> dict[int, FileState] | None:
         """Return the sessions to go on with for a file that was found, as `files` does: those without a source that
         read this file, an earlier one at its path, or one that it may be a copy of. Return None as long as another
-        source follows the file."""
+        source claims the file."""
+        ...
+
+    def is_awaited(self, path: str, head: bytes) -> bool:
+        """Return whether another source has a possible copy of a file that had this path and began with `head`."""
         ...
 
     def let_go(self, number: int) -> None:

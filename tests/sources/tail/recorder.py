@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 
 import trio
 from msgspec import structs
@@ -12,7 +11,7 @@ from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import without_gz
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
-from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.source import CHUNK_MAX, FileFinder
 from tailrace.sources.tail import TailSource
 from tailrace.sources.tail.system import System
 
@@ -115,7 +114,7 @@ class Recorder:
     def close(self, number: int, reason: str) -> None:
         self._session(number).closed = reason
 
-    def files(self, follows: Callable[[int, int], bool] | None = None) -> dict[int, FileState]:
+    def files(self, finder: FileFinder | None = None) -> dict[int, FileState]:
         """All that are open, whichever source of one test asks."""
         return {
             number: session.state
@@ -123,7 +122,10 @@ class Recorder:
             if session.closed is None and not session.unfollowed
         }
 
-    def take_up(self, path: str, device: int, inode: int) -> dict[int, FileState]:
+    def is_awaited(self, path: str, head: bytes) -> bool:
+        return False
+
+    def take_up(self, path: str, device: int, inode: int, head: bytes) -> dict[int, FileState]:
         found = {}
         for number, session in enumerate(self.sessions):
             facts = session.state.facts

@@ -53,6 +53,14 @@ class Catalog:
     def of_node(self, node: tuple[int, int]) -> Followed | None:
         return self._by_node.get(node)
 
+    def akin(self, path: str) -> list[Followed]:
+        """Return the files that may hold the same stream as the file at a path."""
+        return self._by_key.get(self._key(path), [])
+
+    def ended_akin(self, path: str) -> list[Ended]:
+        """Return the ended files that may have held the same stream."""
+        return self._ended.get(self._key(path), [])
+
     def relatives(self, file: Followed) -> list[Followed]:
         """Return the other files that may hold the same stream."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]

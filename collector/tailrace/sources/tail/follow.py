@@ -342,8 +342,8 @@ class Followed:
 
     def _end(self, reason: str, unread: int) -> None:
         """End its session. If bytes are lost before any was read, open a session that says so. Where
-        the file may be a copy of another one, the bytes are not known to be lost."""
-        waits = self.phase == "waits" and self.reason != "original"
+        the file may be a copy of another one, or another source follows it, the bytes are not known to be lost."""
+        waits = self.phase == "waits" and self.reason == "files_max"
         if unread and (waits or self.phase in {"new", "follows"}):
             self.handoff.open(self.location.path, self.facts)
         self.handoff.end(self.location.path, reason, unread)

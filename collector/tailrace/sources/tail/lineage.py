@@ -101,6 +101,41 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
     return None
 
 
+def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
+    """Return whether a file of another source is followed here, or may be a copy of a followed file or of an ended one
+    and is known here, too."""
+    known = catalog.of_node(node)
+    if known is not None and known.phase in {"follows", "shadow", "left"}:
+        return True
+    for other in list(catalog.akin(path)):
+        if not _is_alike(other, head):
+            continue
+        try:
+            other.look(now)  # it may have grown or changed since the last look
+        except OSError:
+            return True  # its own look reports that it cannot be read
+        behind = other.location.gone is not None or other.behind > 0
+        if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
+            return True
+    return known is not None and any(
+        ended.path != path and relation(ended.content.head, head) != "other"
+        for ended in catalog.ended_akin(path)
+    )
+
+
+def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
+    """Return whether a file waits for the source of a file that had this path and began with `head`, and may be its copy."""
+    for file in catalog.akin(path):
+        if file.phase not in {"new", "waits"} or file.location.path == path:
+            continue
+        try:
+            if relation(file.head(), head) != "other":
+                return True
+        except OSError:
+            continue  # it is gone, and cannot be read
+    return False
+
+
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
     """Return the copy that continues the session of a file that is gone, None if there is none: the one
     that became known first, of which others may be copies. Raise OSError."""

@@ -96,7 +96,7 @@ class Watch:
         self._discovery = Discovery(
             self._desk, self._catalog, self._schedule, roots, self._complaints
         )
-        self._resume(intake.files(self._follows))
+        self._resume(intake.files(self))
 
     def steps(self) -> Generator[Wait, None, None]:
         """Follow all files; yield what to wait for before the next step. Close all files at the end."""
@@ -110,9 +110,14 @@ class Watch:
         self._schedule.config = self._desk.config = config
         self._turns.places = config.files_max
 
-    def _follows(self, device: int, inode: int) -> bool:
-        file = self._catalog.of_node((device, inode))
-        return file is not None and file.phase in {"follows", "shadow", "left"}
+    def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
+        """Return whether this source follows a file that another one has found, or one that it may be a copy of."""
+        now = self._clock.monotonic()
+        return lineage.claims(self._catalog, path, (device, inode), head, now)
+
+    def awaits(self, path: str, head: bytes) -> bool:
+        """Return whether a file waits for another source, and may be a copy of one that had this path and began with `head`."""
+        return lineage.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
         """Go on with the sessions of files, which the next search finds again."""
@@ -220,10 +225,10 @@ class Watch:
         open_question = file.undecided and file.size and file.location.is_readable
         if not open_question or self._turns.waits(file):
             return  # a file that waits for a place gets it in turn
-        if not self._once and self._is_of_others(file):
-            return
         if self._turns.are_taken:
             self._turns.wait(file)
+            return
+        if not self._once and self._is_of_others(file):
             return
         if self._has_later_relatives(file, now):
             self._schedule.put(file, self._clock.monotonic())  # it may be a copy of these
@@ -239,16 +244,22 @@ class Watch:
         file.follow(lineage.ended_like(self._catalog, file))
 
     def _is_of_others(self, file: Followed) -> bool:
-        """Return whether another source follows a file, or sessions go on that read it, or the file that it may be a copy
-        of, for another source. These are followed, and the file is found again beside them."""
+        """Return whether another source claims a file, or sessions without a source read it or one that it may be a copy of.
+        These are followed, and the file is found again beside them. Raise OSError."""
         at = file.location
-        former = self._desk.intake.take_up(at.path, at.device, at.inode)
+        former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if former is None:
             file.wait_for("source")
         elif former:
-            self._forget(file)
+            nodes = ((state.facts.device, state.facts.inode) for state in former.values())
+            known = {file, *filter(None, map(self._catalog.of_node, nodes))}
+            anew = sorted(each.location.path for each in known if each.phase in {"new", "waits"})
+            for each in known:
+                if each.phase in {"new", "waits"}:
+                    self._forget(each)
             self._resume(former)
-            self._discovery.admit(at.path)
+            for path in anew:
+                self._discovery.admit(path)
         return former is None or bool(former)
 
     def _is_left_behind(self, file: Followed) -> bool:
@@ -340,6 +351,10 @@ class Watch:
 
     def _close(self, file: Followed, reason: str) -> None:
         path = file.location.path
+        head = file.handoff.content.head
+        if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
+            self._let_go(file)  # the file that waits for another source may be its copy
+            return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
         copied = any(j.location.gone is None and j.location.path != path for j in juniors)
         file.close(reason, copied=copied)
