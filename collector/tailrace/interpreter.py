@@ -31,6 +31,11 @@ NO_THREADS = "01"
 """No thread but the caller's: the number 1, in a spelling by which we know it again."""
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
 """The library of the table panics where this variable is no positive number."""
+UMASK_OF_USER = os.umask(0o077)
+"""The umask with which this process was started, for a program of the user."""
+os.umask(UMASK_OF_USER)  # it cannot be read alone
+OTHERS_WRITE = 0o002
+"""The right that no file or directory of ours gives to all users, whatever the umask: they could replace what is in it."""
 _removed: dict[str, str] = {}
 """Variables of the user that a library of ours must not see."""
 
@@ -55,7 +60,7 @@ def isolate() -> None:
         foreign = _foreign()
         own = [entry for entry in sys.path if entry not in foreign]
         sys.path[:] = own if HOME in own else _behind_the_library(own, foreign)
-    _limit_threads()
+    _settle()
 
 
 def environment_of_user() -> dict[str, str]:
@@ -65,6 +70,12 @@ def environment_of_user() -> dict[str, str]:
     if "LC_CTYPE" in environ and not _given("LC_CTYPE"):
         del environ["LC_CTYPE"]  # Python sets it where the locale is C
     return environ
+
+
+def _settle() -> None:
+    """Take from this process what the user's umask and variables would do to it."""
+    os.umask(UMASK_OF_USER | OTHERS_WRITE)
+    _limit_threads()
 
 
 def _limit_threads() -> None:
@@ -127,7 +138,7 @@ def _run() -> None:
         site.addsitedir(site.getusersitepackages())
         user = [entry for entry in sys.path if entry not in before]
         sys.path[:] = _behind_the_library(before, [*_python_path(), *user])
-    _limit_threads()
+    _settle()
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -29,6 +29,8 @@ class Surrounding(NamedTuple):
     needs: Callable[[], bool] = lambda: True
     network: bool = False
     """Whether the daemon has a network of its own, which a client must enter."""
+    umask: int = 0o022
+    """The umask that the program of a run gets."""
     forks: bool = False
     """Whether the daemon is a child of the process that the shell becomes."""
 
@@ -79,8 +81,8 @@ SURROUNDINGS = [
     Surrounding("a current directory with modules of the user's own", (
         "cd {room}; for name in queue random msgspec click tailrace logging; do "
         'echo "open(\\"{room}/RAN\\", \\"w\\"); raise ImportError" > $name.py; done; exec "$@"')),
-    Surrounding("a umask that takes all rights", 'umask 0777; exec "$@"'),
-    Surrounding("a umask that takes no rights", 'umask 0; exec "$@"'),
+    Surrounding("a umask that takes all rights", 'umask 0777; exec "$@"', umask=0o777),
+    Surrounding("a umask that takes no rights", 'umask 0; exec "$@"', umask=0),
     Surrounding("SIGTERM is blocked", _python("signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM, signal.SIGINT}})")),
     Surrounding("all signals are ignored", _python(
         "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)]")),

@@ -105,7 +105,7 @@ def test_a_program_runs(surrounding, tmp_path):
         done = subprocess.run(
             [
                 "/bin/sh", "-c", surrounding.shell.format(room=tmp_path), "sh",
-                TAILRACE, "run", "--store", store, "--", "/bin/sh", "-c", f"echo ran > {ran}; exit 7",
+                TAILRACE, "run", "--store", store, "--", "/bin/sh", "-c", f"umask > {ran}; exit 7",
             ],
             env={name: value for name, value in changed.items() if value is not None},
             stdout=output, stderr=output, cwd="/", timeout=100, check=False,
@@ -114,7 +114,7 @@ def test_a_program_runs(surrounding, tmp_path):
     if os.path.ismount(store):
         subprocess.run(["umount", "-l", store], check=True)
     assert "Traceback" not in said
-    assert ran.exists(), said
+    assert int(ran.read_text(), 8) == surrounding.umask, said
     assert done.returncode == 7, said
     assert not (tmp_path / "RAN").exists()
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import trio
 
 from tailrace.errors import ConfigError
-from tailrace.interpreter import environment_of_user
+from tailrace.interpreter import UMASK_OF_USER, environment_of_user
 from tailrace.run.outcome import RunDone
 from tailrace.standard import last_words
 
@@ -62,7 +62,7 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
     while True:
         try:
             # In this thread, whose mask of signals the program inherits; and there may be no other.
-            return subprocess.Popen(arguments, env=environ)  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
+            return subprocess.Popen(arguments, env=environ, umask=UMASK_OF_USER)  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
         except OSError as error:
             if error.errno not in {errno.EAGAIN, errno.ENOMEM}:
                 raise
@@ -72,6 +72,7 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
                     f"tailrace: the program is not traced: no process beside ours: {error.strerror}\n"
                 )
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
+                os.umask(UMASK_OF_USER)
                 os.execvpe(arguments[0], [*arguments], environment_of_user())  # noqa: S606 - what the user asked for
         await trio.sleep(RETRY_SECONDS)
 
