@@ -93,6 +93,7 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         return reaper.attend(child) or LOSS
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
+    os.umask(interpreter.UMASK_OF_USER)
     try:
         os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
     except OSError as error:
