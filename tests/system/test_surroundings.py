@@ -120,7 +120,11 @@ def test_a_program_runs(surrounding, tmp_path):
 
 
 def test_the_page_lists_what_is_tried():
-    page = (Path(__file__).parents[2] / "docs/surroundings.md").read_text()
-    rows = re.findall(r"^\| (.+?) \| (works|refused)\b", page.split("## Starts")[1], re.MULTILINE)
+    root = Path(__file__).parents[2]
+    starts, runs = (root / "docs/surroundings.md").read_text().split("## While it runs")
+    rows = re.findall(r"^\| (.+?) \| (works|refused)\b", starts, re.MULTILINE)
     expected = [(each.name, "refused" if each.refusal else "works") for each in SURROUNDINGS]
     assert rows == expected
+    tests = re.findall(r"\| `([^`]+)` \|$", runs, re.MULTILINE)
+    assert len(tests) == runs.count("\n| ") - runs.count("\n|---")
+    assert [test for test in tests if not (root / test).is_file()] == []
