@@ -389,8 +389,8 @@ typedef struct tlr_address {
 } tlr_address;
 
 /* Where a descriptor led when it was opened here. The program may close all descriptors (to become a daemon), and its
- * next file or connection gets the number: so it is used and closed only while it leads there. A removed file's inode
- * may be another's, which hardly anybody opens with our flags. */
+ * next file or connection gets the number: so it is used and closed only while it leads there. The kernel may give
+ * the inode of a removed file to another file, which the program is unlikely to open with the same flags. */
 typedef struct tlr_mark {
     uint64_t device, inode;
     uint32_t kind, flags;

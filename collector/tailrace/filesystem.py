@@ -17,7 +17,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 """Errors of a write that go away once there is room again, or a higher limit."""
 
 FEW_INODES = 16
-"""So few inodes count as none: who was refused one has given others back when we look."""
+"""So few free inodes count as none: the writer that was refused an inode may have freed others before we look."""
 LITTLE = 256 * 2**20
 """Bytes. Whoever is refused though so much is free was not refused for want of bytes: no call asks for more at once."""
 

@@ -28,7 +28,7 @@ THREADS = "OPENBLAS_NUM_THREADS"
 """pyarrow imports numpy, whose library for linear algebra starts a thread for each further core. Each of them spins
 before it sleeps, which takes CPU while a command starts (ARCHITECTURE, D171)."""
 NO_THREADS = "01"
-"""No thread but the caller's: the number 1, in a spelling by which we know it again."""
+"""The number 1: no thread but the caller's. The leading zero shows that Tailrace has set it, not the user."""
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
 """The library of the table panics where this variable is no positive number."""
 UMASK_OF_USER = os.umask(0o077)

@@ -93,8 +93,9 @@ def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def refuse_foreign(directory: Path) -> None:
-    """Raise StoreError for a directory in which another user could have put links or files, or could remove ours: one that
-    belongs to another user than root, or that all users may write without the sticky bit. Its absence is no error."""
+    """Raise StoreError if other users could put links or files into a directory, or remove ours: it belongs to
+    neither this user nor root, or all users may write to it and it has no sticky bit. A missing directory is no
+    error."""
     try:
         status = directory.stat()
     except FileNotFoundError:

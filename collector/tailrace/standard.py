@@ -11,8 +11,8 @@ closed a stream. None of that may reach data:
   handler fails again.
 - Standard error is what a command says besides. Words that cannot be written there are dropped, and are no reason to fail.
 - `never_wait` is for processes that collect or serve: a thread writes, and the process goes on. At most `ROOM` bytes wait.
-  Lines that do not fit are dropped and counted, and the next line that passes says how many. The end of the process does
-  not wait for the thread (`drain`).
+  Lines that do not fit are dropped and counted, and the next line that passes says how many. The end of the process
+  waits as long as the thread makes progress, and `DRAIN_SECONDS` longer (`drain`).
 
 Text is UTF-8 whatever the locale, and a character that has no UTF-8 is escaped.
 """

@@ -6,7 +6,8 @@ need a new thread for its next commit, and may get none by then: a limit of the 
 keeps them.
 
 The library that writes the table has threads of its own for blocking calls, and ends them after 10 s as well. If it then
-gets none, its call never returns, even when there are threads again. One thread is enough for it, so `occupy` keeps that one.
+gets none, its call never returns, even when there are threads again. So `occupy` calls the library every few seconds,
+which keeps the threads that its calls need.
 """
 
 from __future__ import annotations

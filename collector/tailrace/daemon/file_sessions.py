@@ -35,9 +35,10 @@ class FileSessions:
         """The running sources, each with its format."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """The same by inode, and by what a path has in common with those of its copies; None until it is asked for."""
+        """The same sessions by inode, and by the part of a path that copies of the file share; None until it is
+        needed."""
         self._known_at = 0
-        """The position in the log at which it is known how far all of them were read."""
+        """Once the ingest has reached this position in the log, it knows how far each of these files was read."""
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
@@ -65,9 +66,9 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | None:
-        """Return the sessions that a source goes on with when it finds this file: of the file, of an earlier one at its
-        path, or of one that it may be a copy of. Return None while another source claims the file, or while it is not
-        known yet how far it was read."""
+        """Return the unfollowed sessions that a source continues when it finds this file: sessions of the file, of an
+        earlier file at its path, or of a file that it may be a copy of. Return None while another source claims the
+        file, or while the ingest does not know yet how far the files were read."""
         format_ = self._sources[source][0]
         claimed = any(o.claims(path, device, inode, head) for o in self._others(source))
         if claimed or self._ingest.position < self._known_at:

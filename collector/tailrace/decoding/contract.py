@@ -106,13 +106,14 @@ class EndingDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class SettlingDecoder(Decoder, Protocol):
-    """A decoder of records whose end is a byte that a writer may leave out behind the last one."""
+    """A decoder of records that end with a terminator, such as a newline, which a writer may omit after the last
+    record."""
 
     def settle(self) -> list[Record]:
         """Decode what waits if it is whole, because no more bytes are expected for now.
 
-        Whatever bytes come next, they must not be able to make another record of it. The end of the record, if it
-        comes after all, is a record of its own."""
+        No bytes that come later may be able to change that record. If its terminator comes later, the terminator is a
+        record of its own."""
         ...
 
 

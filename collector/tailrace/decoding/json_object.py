@@ -62,7 +62,7 @@ def read_object(line: bytes) -> list[Field] | str:
 
 
 def is_whole(line: bytes) -> bool:
-    """Return whether a line is an object to its end. No bytes behind it make another object of it, whatever they are."""
+    """Return whether a line is one complete JSON object. No bytes that follow can then change the object."""
     return not isinstance(read_object(line), str)
 
 

@@ -52,7 +52,7 @@ class OwnRows:
 
     @property
     def said_goodbye(self) -> bool:
-        """Return whether the incarnation's client has said that it ends."""
+        """Return whether the producer has stated the incarnation's end, by a goodbye or a footer."""
         return bool(self._incarnation.goodbye_at)
 
     def session(self, name: str, about: dict[str, object], now: int) -> None:

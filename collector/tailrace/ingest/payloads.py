@@ -80,7 +80,8 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 class DropCount(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a DROPS entry: the kernel dropped `count` more datagrams at a source's socket since a
-    time (Unix ns). The entry precedes those of the datagrams that were queued behind the drops, and has their time."""
+    time (Unix ns). The entry precedes those of the datagrams that were queued behind the drops. Drops among the
+    datagrams of a part (`QueuePart`) have the part's time; drops before the part have an earlier time."""
 
     source: str
     count: int

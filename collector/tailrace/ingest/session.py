@@ -162,7 +162,7 @@ class Session:
         """Take note that the session's file has another name or place, begins a member, or rests. None: no source
         follows it any more.
 
-        Decode a last record whose end has not come before the file is said to rest."""
+        Before a report that the file rests, decode its last record, even if the record's terminator is missing."""
         if facts is None or facts.rest:
             self._settle(now)
         self._file.change(facts, self._own, now)

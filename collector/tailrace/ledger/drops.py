@@ -1,10 +1,11 @@
 """Assigns datagrams that the kernel dropped at a socket to the holes in its peers' counters.
 
 The kernel counts drops exactly and does not say whose they were. Each datagram carries the count as it was when the
-datagram was queued, so a source knows between which datagrams the count grew, however long they wait in the queue. Datagrams
-among which it does not look for that have one time in the log, and so has the growth in front of them. A drop may explain a
-hole if it lies behind the datagrams with which the stream was last heard, or among them, and not behind those that
-showed the hole. Each drop explains one hole at most; the oldest drops are used first.
+datagram was queued, so a source knows between which datagrams the count grew, however long they wait in the queue. A
+source hands datagrams on in parts: all datagrams of a part, and drops among them, have one time in the log; drops
+before the part have an earlier time. A drop may explain a hole if it lies behind the datagrams with which the stream
+was last heard, or among them, and not behind those that showed the hole. Each drop explains one hole at most; the
+oldest drops are used first.
 
 The assignment is exact for one stream with one event a datagram, if only one hole can explain the
 drops. Otherwise it is an estimate, and so is the number of events in a dropped datagram: the

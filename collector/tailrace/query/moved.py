@@ -8,8 +8,9 @@ name that the client's id has in tables. Such a client has *moved*, and the view
 
 - An event is shown once: of rows that are equal, with the same number in the same stream, the one in the first session.
 - A number is missing if a session's ledger misses it and no session of the client has an event under it. It is counted in
-  one gap. If several sessions miss it, the gap counts that knows most: what the client itself discarded, then what
-  was lost while a collector received the stream, then what came before (`late_join`).
+  one gap. If several sessions miss it, the gap with the most specific reason counts it: first events that the client
+  discarded, then events lost while a collector received the stream, then events before the first that a collector
+  received (`late_join`).
 - A goodbye to any collector ends the client. Without one, the session that was given up last lacks its end, the others
   do not, and none does while a collector still has the client.
 
@@ -92,8 +93,9 @@ QUALIFY {'session': session, 'source': source} > min({'session': session, 'sourc
   PARTITION BY client, stream, seq, kind, substream, name, start, "end", attributes
 )
 """
-"""Note of these sessions which numbers have events (`moved_numbers`, and of all sessions of a client together
-`moved_ranges`, with how many numbers below each range have one), and which rows another session has as well."""
+"""Note which numbers have events: by session (`moved_numbers`), and for all sessions of a client together
+(`moved_ranges`, with the count of such numbers below each range). Note also the rows that an earlier session has as
+well (`moved_twins`)."""
 
 _WHOLE = "CREATE VIEW all_gaps AS FROM part.own_gaps;\n"
 

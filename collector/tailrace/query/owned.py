@@ -75,8 +75,8 @@ def keep(inherited: T) -> T:
 def is_whole() -> bool:
     """Return whether this process has all that its database needs, or has none yet.
 
-    Otherwise nothing that the database has may be let go: it would wait for threads that are not here, or close
-    files of the program's."""
+    Otherwise no object of the database may be destroyed: its destruction would wait for threads that do not exist in
+    this process, or close files of the program."""
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]

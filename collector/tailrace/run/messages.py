@@ -1,7 +1,8 @@
 """The messages between a rank and its node's collector: JSON lines over a unix socket.
 
-A rank says `Hello`, and hears `Welcome`, or `Taken` if a program of this rank is there. When its program has ended, it says `Bye`, and hears `Released`: at once
-if other ranks are there; the last one waits for the certificate.
+A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same rank is connected. When its
+program has ended, it sends `Bye` and receives `Released`: at once if other ranks are connected; the last rank waits
+for the certificate.
 """
 
 from __future__ import annotations

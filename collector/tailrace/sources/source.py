@@ -82,7 +82,8 @@ class FileFinder(Protocol):
     """A source of files, as other sources see it."""
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether the source follows this file, or one that begins with `head`, too, and that it may be a copy of."""
+        """Return whether the source follows this file, whose content begins with `head`, or a file that this one may
+        be a copy of."""
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:

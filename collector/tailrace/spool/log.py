@@ -116,7 +116,8 @@ class Log:
                 raise owned.lost(segment.path)
 
     def _give_back(self) -> None:
-        """Leave nothing but the log: what a power cut undoes of that, is given back after the next start."""
+        """Remove all but the log's entries. If a power cut brings files back, the close after the next start removes
+        them."""
         self._writer.cut()
         if self._spare is not None:
             self._disk.unlink(self._spare.path)

@@ -40,7 +40,8 @@ class Found(NamedTuple):
     inode: int
     kind: int
     flags: int
-    """The inode of a removed file becomes another file's, which hardly anybody opens with our flags."""
+    """The kernel may give the inode of a removed file to another file, which the program is unlikely to open with the
+    same flags."""
 
     @classmethod
     def behind(cls, number: int) -> Found:

@@ -102,8 +102,8 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
 
 
 def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
-    """Return whether a file of another source is followed here, or may be a copy of a followed file or of an ended one
-    and is known here, too."""
+    """Return whether this source claims a file that another source has found: it follows the file, or a file that
+    this one may be a copy of; or it knows the file, which may be a copy of a file that has ended."""
     known = catalog.of_node(node)
     if known is not None and known.phase in {"follows", "shadow", "left"}:
         return True

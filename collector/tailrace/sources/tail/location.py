@@ -155,7 +155,7 @@ class Location:
         self._descriptors.close(self)
 
     def close_until(self, change: Signature) -> None:
-        """Close the file until the system says other than this of it, so that its file system can be unmounted."""
+        """Close the file until its size or times differ from these, so that its file system can be unmounted."""
         self._closed_as = change
         self.close()
 

@@ -244,8 +244,8 @@ class Watch:
         file.follow(lineage.ended_like(self._catalog, file))
 
     def _is_of_others(self, file: Followed) -> bool:
-        """Return whether another source claims a file, or sessions without a source read it or one that it may be a copy of.
-        These are followed, and the file is found again beside them. Raise OSError."""
+        """Return whether another source claims a file, or unfollowed sessions read the file or one that it may be a
+        copy of. Such sessions are resumed first, and the file is then found anew beside them. Raise OSError."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if former is None:
@@ -263,8 +263,8 @@ class Watch:
         return former is None or bool(former)
 
     def _is_left_behind(self, file: Followed) -> bool:
-        """Return whether the file of a session is at its path as before, where no search finds it: the source leads elsewhere
-        now."""
+        """Return whether the file of a session is still at its path, although searches no longer find it, because the
+        source has other patterns now."""
         at = file.location
         if at.gone is None or file.handoff.number is None or self._once:
             return False
