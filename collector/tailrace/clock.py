@@ -58,7 +58,7 @@ class Timeline:
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """Let time stand still: what is logged within came together."""
+        """Hold the time still, so that all entries logged within have the same time."""
         self._moment = self.now()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The words for what a file system refuses.
+"""Explain why a file system refused an operation.
 
 The system has one number, ENOSPC, for four things that may be used up: bytes, inodes, a quota of a directory tree, and the
 names that one directory holds. A person who looks at the wrong one finds room and is misled. So whoever reports such an
@@ -19,7 +19,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 FEW_INODES = 16
 """So few free inodes count as none: the writer that was refused an inode may have freed others before we look."""
 LITTLE = 256 * 2**20
-"""Bytes. Whoever is refused though so much is free was not refused for want of bytes: no call asks for more at once."""
+"""If at least this many bytes are free, a refused write did not lack bytes, since no call asks for more at once."""
 
 _MEANING = {
     errno.EDQUOT: " on {0}: quota -s, or whoever set the quota",
@@ -40,7 +40,7 @@ class FreeRoom(NamedTuple):
 
     @property
     def lack(self) -> str | None:
-        """Return what the file system has no more, in words; None if it has some of everything."""
+        """Return a sentence that names what is used up, bytes or inodes; None if the file system has both."""
         if self.inodes is not None and self.inodes <= FEW_INODES and self.bytes:
             return f"no inodes are left on {self.mount}: df -i {self.mount}"
         return None if self.bytes else f"no space is left on {self.mount}: df -h {self.mount}"

@@ -33,7 +33,7 @@ RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
 """The library of the table panics where this variable is no positive number."""
 UMASK_OF_USER = os.umask(0o077)
 """The umask with which this process was started, for a program of the user."""
-os.umask(UMASK_OF_USER)  # it cannot be read alone
+os.umask(UMASK_OF_USER)  # a umask is read only by setting another one
 OTHERS_WRITE = 0o002
 """The right that no file or directory of ours gives to all users, whatever the umask: they could replace what is in it."""
 _removed: dict[str, str] = {}
@@ -48,7 +48,8 @@ def command(module: str, *arguments: str) -> list[str]:
 def isolate() -> None:
     """Make this process, which a user started, import from this installation and the standard library only.
 
-    Where variables are set that an interpreter obeys, that takes a new interpreter. Call this before all other imports."""
+    If a variable is set that changes what an interpreter does, replace this process by a new interpreter. Call this
+    before all other imports."""
     if not sys.flags.isolated:
         if sys.executable and any(map(_obeyed, os.environ)):
             try:  # noqa: SIM105 - contextlib may be the user's
@@ -73,14 +74,14 @@ def environment_of_user() -> dict[str, str]:
 
 
 def _settle() -> None:
-    """Take from this process what the user's umask and variables would do to it."""
+    """Protect this process from the user's umask, and from variables that would harm its libraries."""
     os.umask(UMASK_OF_USER | OTHERS_WRITE)
     _limit_threads()
 
 
 def _limit_threads() -> None:
-    """Let this process and those that it starts have no threads for linear algebra, unless the user has chosen a number,
-    and the usual number of the table's library if the user's is unusable."""
+    """Allow this process and its children no threads for linear algebra, unless the user has chosen a number. If the
+    user's number of threads for the table's library is unusable, remove it."""
     os.environ.setdefault(THREADS, NO_THREADS)
     count = os.environ.get(RUNTIME_THREADS, "1")
     if not (count.isascii() and count.isdecimal() and int(count)):
@@ -96,7 +97,7 @@ def _given(name: str) -> bool:
 
 
 def _obeyed(name: str) -> bool:
-    """Return whether an interpreter that is not isolated does something else because of this variable."""
+    """Return whether this variable changes what an interpreter without `-I` does."""
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})
     # Images and build tools have PYTHON_VERSION and the like, which no interpreter reads.

@@ -35,7 +35,7 @@ Identity = tuple[int, int]
 
 
 def identity(fd: int) -> Identity:
-    """Return what tells an open file or directory from all others, for as long as it is open."""
+    """Return device and inode of an open file or directory, which identify it as long as it is open."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
@@ -134,7 +134,8 @@ def lock(fd: int, operation: int) -> None:
 
 
 def lock_file(path: Path, operation: int) -> int:
-    """Return a descriptor of the locked file, which is made if it is missing, once its name leads to it. Raise OSError."""
+    """Open a file, which is made if it is missing, and lock it. Return its descriptor once the name leads to the
+    locked file. Raise OSError."""
     while True:
         fd = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:

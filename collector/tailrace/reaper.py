@@ -14,14 +14,15 @@ HANDED_ON = signal.valid_signals() - {
     signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
 }  # fmt: skip
-"""All signals but those that are about the process which receives them, or that nobody can take."""
+"""All signals but those that concern only the process that receives them, or that no process can handle."""
 
 ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
 """Variables in which a service manager names the process that they are for."""
 
 
 def leave_process_1() -> None:
-    """Return in a child if this is process 1, which waits for the child and ends as it does. Return at once otherwise.
+    """Return at once unless this is process 1. Process 1 forks: the child returns, and process 1 waits for it and
+    ends with its status.
 
     Call this before there are threads."""
     if os.getpid() != 1:

@@ -4,12 +4,14 @@ People and programs read what we print. They may be slow or gone, the disk may b
 closed a stream. None of that may reach data:
 
 - A descriptor from 0 to 2 that is closed would become a file of the store, or a socket, and a library's message would be
-  written into it. So `begin` opens /dev/null there, the wrong way round: each use fails as on a closed descriptor.
-  Programs that we start find it closed, as we did, because it is closed on exec.
+  written into it. So `begin` opens /dev/null there in the opposite mode, input for writing and output for reading:
+  each use fails as on a closed descriptor. Programs that we start find it closed, as we did, because it is closed on
+  exec.
 - Standard output is what a command was asked for. It waits for a slow reader, also where another process made the
   descriptor non-blocking. A failed write raises StreamError, once: later writes go nowhere, so that no exit
   handler fails again.
-- Standard error is what a command says besides. Words that cannot be written there are dropped, and are no reason to fail.
+- Standard error has the messages of a command. Messages that cannot be written there are dropped, and change no exit
+  code.
 - `never_wait` is for processes that collect or serve: a thread writes, and the process goes on. At most `ROOM` bytes wait.
   Lines that do not fit are dropped and counted, and the next line that passes says how many. The end of the process
   waits as long as the thread makes progress, and `DRAIN_SECONDS` longer (`drain`).
@@ -60,7 +62,8 @@ def begin() -> None:
 
 
 def never_wait(*numbers: int) -> None:
-    """Let no write to these streams wait for its reader, or fail, from now on; unless no thread can be had for that."""
+    """Make a thread write these streams from now on, so that no write waits for a reader or fails. Change nothing if
+    no thread can be started."""
     for number in numbers:
         stream = _streams.get(number)
         if stream is not None and stream.queue is None:

@@ -1,9 +1,9 @@
-"""The worker threads of a process that runs for long: all of them are there from the start.
+"""Start all worker threads of a long-running process at its start, and keep them.
 
-trio starts a thread when a blocking call finds none idle, and ends a thread that was idle for 10 s. A daemon that rests would so
-need a new thread for its next commit, and may get none by then: a limit of the user or of the control group
-(`ulimit -u`, pids.max) counts the threads of others, too. So `hold` starts as many threads as ever work at once, and
-keeps them.
+trio starts a thread when a blocking call finds none idle, and ends a thread that was idle for 10 s. A daemon without
+work for a while would then need a new thread for its next commit, and might not get it: a limit of the user or of the
+control group (`ulimit -u`, pids.max) also counts the threads of other processes. So `hold` starts as many threads as
+ever work at once, and keeps them.
 
 The library that writes the table has threads of its own for blocking calls, and ends them after 10 s as well. If it then
 gets none, its call never returns, even when there are threads again. So `occupy` calls the library every few seconds,
@@ -24,7 +24,8 @@ from tailrace.rhythm import pause
 WORKERS = 6
 """Blocking calls at once: a sync, two commits, an upkeep that may take long, a reload, and one to spare."""
 WRITERS = 1
-"""Blocking calls at once that write metrics, for which the process has a limiter: many scrapes together delay no sync."""
+"""Blocking calls at once that write metrics, which have a limiter of their own, so that many scrapes at a time delay
+no sync."""
 
 OCCUPY_SECONDS = 4.0
 """Seconds between two calls, less than half of the time after which the library ends an idle thread."""

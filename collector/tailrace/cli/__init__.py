@@ -1,8 +1,8 @@
 """The command `tailrace`: its beginning, which needs nothing but the standard library.
 
-Signals are expected and surroundings are settled before anything else is imported (`interpreter`, `reaper`, `standard`).
-If the rest cannot be imported, because a package is missing or broken, one line says so; `tailrace run` then runs the
-program untraced.
+Before it imports anything else, the command prepares for signals, and isolates itself from the user's variables and
+modules, process 1 and closed streams (`interpreter`, `reaper`, `standard`). If the rest cannot be imported, because a
+package is missing or broken, one line says so; `tailrace run` then runs the program untraced.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ FLAGS = frozenset({"--require-trace", "--json"})
 """Its options without a value."""
 
 HELD = {"serve": [signal.SIGHUP], "run": [signal.SIGUSR1, signal.SIGUSR2]}
-"""The signals of a command that wait in the kernel until it can handle them: a reload, and what the program of a run gets."""
+"""By command, the signals that stay blocked until it can handle them: SIGHUP reloads `serve`, and the others are for
+the program of `run`."""
 IGNORED = {"serve": [signal.SIGUSR1, signal.SIGUSR2]}
-"""The signals that would end a command although they mean nothing to it."""
+"""By command, the signals that it ignores, since they would end it by default."""
 
 
 def main() -> None:
@@ -62,8 +63,9 @@ def main() -> None:
 
 
 def _expect_signals(command: str) -> None:
-    """Let no signal end this process with a traceback, or without need, while it imports what handles signals."""
-    # Whoever starts us may block what ends us, or ignore what a process must not ignore that waits for its children.
+    """Prepare for signals, so that none ends this process needlessly or with a traceback before its handlers
+    exist."""
+    # Our parent may have blocked the signals that end us, or ignored SIGCHLD, which a process that waits for children needs.
     held = {
         signal.SIGINT,
         *HELD.get(command, ()),
@@ -86,7 +88,8 @@ def _leave(error: Exception) -> NoReturn:
 
 
 def run_untraced(program: list[str], *, exact: bool) -> int:
-    """Become the program. With `exact`, return LOSS if it succeeds, since nothing of it is stored, or else its exit status."""
+    """Become the program. With `exact`, run it as a child instead, and return its exit status, or LOSS if it
+    succeeds, since nothing of it is stored."""
     from tailrace import reaper
 
     if exact and (child := reaper.fork()):

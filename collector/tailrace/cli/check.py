@@ -71,7 +71,7 @@ def _warnings(config: Config) -> Iterator[str]:
 
 
 def _lacking(config: Config) -> Iterator[str]:
-    """Yield what the file systems of table and spool have no more."""
+    """Yield a sentence for each file system of table and spool that has no bytes or inodes left."""
     places = [
         Path(place) for place in (store_path(config), spool_path(config)) if "://" not in place
     ]

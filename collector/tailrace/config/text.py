@@ -58,7 +58,8 @@ def _zeros(data: bytes) -> str:
 
 
 def odd_character(text: str) -> str | None:
-    """Name the first character that looks like a quote, a space or nothing at all, and is none to a program."""
+    """Name the first character that looks like a straight quote or a space, or is invisible, and has another meaning
+    to programs."""
     for character in text:
         kind = unicodedata.category(character)
         if kind in {"Zs", "Cf"} and character != " ":

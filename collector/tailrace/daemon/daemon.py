@@ -217,7 +217,7 @@ class Daemon:
         """Return the sentence that says which name was lost, and what is stored of what came."""
         rest = self.spool.end - self.loops.committing.committed
         if not rest:
-            return f"{loss}; all that came is in the table"
+            return f"{loss}; everything received is in the table"
         try:
             self.spool.check()
             where = f"{self.spool.directory} has them"
@@ -295,7 +295,8 @@ def collecting(
 
 @contextmanager
 def _panics_told() -> Iterator[None]:
-    """Turn a panic of the library that writes the table into a StoreError. It panics when a start gets no thread."""
+    """Raise StoreError in place of a panic of the library that writes the table. It panics if it cannot start a
+    thread."""
     try:
         yield
     except BaseException as error:

@@ -1,9 +1,9 @@
 """The open sessions of files, whichever source follows them.
 
-The store knows how far a file was read, and no source takes that knowledge along. A session stays open while its file is
-there, even when its source is removed or its patterns lead elsewhere. The log then says that no source follows the
-file, and the source of the same format that finds the file, or a copy of it, goes on with the session. Where several
-sources lead to one file, one follows it and the others wait.
+How far a file was read belongs to the store, and outlives the source. A session stays open while its file is there,
+even when its source is removed or its patterns lead elsewhere. The log then says that no source follows the file, and
+the source of the same format that finds the file, or a copy of it, goes on with the session. Where several sources
+lead to one file, one follows it and the others wait.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class SettlingDecoder(Decoder, Protocol):
     record."""
 
     def settle(self) -> list[Record]:
-        """Decode what waits if it is whole, because no more bytes are expected for now.
+        """Decode the waiting bytes if they are a whole record, because no more bytes are expected for now.
 
         No bytes that come later may be able to change that record. If its terminator comes later, the terminator is a
         record of its own."""

@@ -139,8 +139,8 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return what waits, as `end` does, if it is blank or a `whole` line without its newline. A newline that comes
-        after all is a blank line."""
+        """Return the waiting bytes, as `end` does, if they are blank or if `whole` accepts them as a line without its
+        newline. A newline that comes later counts as a blank line."""
         if not self._waiting or self._too_long or not (self._blank or whole(bytes(self._waiting))):
             return []
         self._settled = not self._blank

@@ -113,8 +113,8 @@ class Departures:
     def left(
         self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
     ) -> list[str]:
-        """Return the streams with which no session of the same epoch but `asks` goes on, given the next number of
-        each."""
+        """Return the streams that no session of the same epoch continues, apart from the session `asks`. `streams`
+        has each stream's next number."""
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(name, host, epoch, 0) if epoch is not None else ()

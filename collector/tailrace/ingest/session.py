@@ -168,7 +168,7 @@ class Session:
         self._file.change(facts, self._own, now)
 
     def _settle(self, now: int) -> None:
-        """Decode what waits, if it is whole."""
+        """Decode the waiting bytes if they are a whole record."""
         if not settles(self.decoder) or not self.decoder.pending:
             return
         self._succession.take([self.decoder.settle()], now)

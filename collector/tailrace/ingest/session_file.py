@@ -43,8 +43,8 @@ class SessionFile:
             self._rest(file, facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int) -> None:
-        """Write that the daemon stops where nothing more will come of a stream that has said its end, and where bytes wait
-        for more."""
+        """Write a row at the daemon's stop if the file's stream has stated its end, or if the file ends within a
+        record."""
         file = self._state.file
         if not file or file.facts.rest:
             return
@@ -110,7 +110,8 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return the rest of a file that no source follows; since then, if that is known."""
+    """Return why and since when an unfollowed file is taken not to grow. Keep the time of an earlier report of the
+    same."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 

@@ -107,11 +107,11 @@ class Siblings:
         return earlier.next
 
     def go_on(self) -> bool:
-        """Return whether others go on with all streams, of which there are some."""
+        """Return whether other sessions continue all streams of this one; false if it has none."""
         return bool(self._counters.numbers.ends()) and not self._left()
 
     def _left(self) -> list[str]:
-        """Return the streams with which no other goes on."""
+        """Return the streams that no other session continues."""
         ends = {name: following for name, (following, _) in self._counters.numbers.ends().items()}
         return self._departures.left(ends, self._host, self._state.epoch, self.name)
 

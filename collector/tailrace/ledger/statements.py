@@ -56,7 +56,8 @@ class Statements:
     ) -> None:
         """Apply a report of ranges that the client has no more: stream, first number on the wire, and length.
 
-        Another collector's are asked for before they are reported, so none of them lies ahead."""
+        A client reports events of another collector only when it is asked for them, so none of these numbers lies
+        ahead."""
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
             if stream is None or not stream.counted:

@@ -1,22 +1,23 @@
-"""Count once what several sessions of the table have of one client.
+"""Show each event of a client once, even if the table has several sessions of the client.
 
 A client announces its session to every collector to which it connects, and its numbers go on from one to the next
-(clients/PROTOCOL.md). Each collector knows only its share: what went to another one looks missing, and what a client
-sent again, because nobody had acknowledged it, is stored by both. The same holds for a collector that had forgotten a
-session, and for one with a new spool. No collector can know better, but the table does: all of these sessions have the
-name that the client's id has in tables. Such a client has *moved*, and the views count it as a whole:
+(clients/PROTOCOL.md). Each collector knows only its share. Events that went to another collector look missing to it,
+and both collectors store events that the client sent again because nobody had acknowledged them. The same holds for a
+collector that had forgotten a session, and for one with a new spool. No collector can correct this alone, but the
+table shows it: all of these sessions have the same announced id, in the form that tables store. Such a client has
+*moved*, and the views count it as a whole:
 
 - An event is shown once: of rows that are equal, with the same number in the same stream, the one in the first session.
 - A number is missing if a session's ledger misses it and no session of the client has an event under it. It is counted in
   one gap. If several sessions miss it, the gap with the most specific reason counts it: first events that the client
   discarded, then events lost while a collector received the stream, then events before the first that a collector
   received (`late_join`).
-- A goodbye to any collector ends the client. Without one, the session that was given up last lacks its end, the others
-  do not, and none does while a collector still has the client.
+- A goodbye to any collector ends the client. Without one, only the session that ended last has a gap for its missing
+  end, and none has while a session of the client is open.
 
 Numbers from 2^32 on are the collector's own: the wire has 32 bits, and a collector to which a client comes late counts
-from 0 again. So gaps of streams with such numbers stay as each ledger has them. Files are no clients: what a copy of a
-file is, others decide (`HIDE`).
+from 0 again. So gaps of streams with such numbers stay as each ledger has them. Sessions of files do not count as
+clients: `HIDE` handles copies of files.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 A program that reads a store may fork (`multiprocessing`, a DataLoader). The threads of the database and of
 the table's library are not in the child: a question would wait for them for ever, and a connection that is
-let go would crash the child. So a child refuses in words (`check_process`), leaves alone what it inherited (`keep`),
-and its exit removes nothing that its parent still reads (`finalize`).
+let go would crash the child. So a child raises an error (`check_process`), never destroys the objects that it
+inherited (`keep`), and removes at its exit no file that its parent still reads (`finalize`).
 
 A program may also close every descriptor that it did not open itself (`os.closerange`, to become a daemon),
-and its next files get the numbers. The table's library would wait for ever, or write into them. Nobody else
-can open its descriptors anew, so `check_process` refuses in words then, too. `PipeEnd` is a descriptor of our own.
+and its next files get the numbers. The table's library would wait for ever, or write into them. Tailrace cannot open
+the library's descriptors again, so `check_process` raises an error then, too. `PipeEnd` guards a descriptor of
+Tailrace's own.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ def first_opened(opening: Callable[[], T]) -> T:
 
 
 def keep(inherited: T) -> T:
-    """Return an object that must not be let go of where `is_whole` is false."""
+    """Return the object, and never destroy it in a process in which `is_whole` is false."""
     _process.kept.add(inherited)
     return inherited
 
 
 def is_whole() -> bool:
-    """Return whether this process has all that its database needs, or has none yet.
+    """Return whether this process has the threads and descriptors that its database needs, or has no database yet.
 
     Otherwise no object of the database may be destroyed: its destruction would wait for threads that do not exist in
     this process, or close files of the program."""
@@ -88,7 +89,7 @@ def is_whole() -> bool:
 
 
 def check_process() -> None:
-    """Raise StoreError in a process that cannot ask."""
+    """Raise StoreError in a process that cannot use its database any more."""
     if is_whole():
         return
     if _process.home != os.getpid():
@@ -174,7 +175,7 @@ def _open_descriptors() -> dict[str, str]:
 
 
 def _hold_all() -> None:
-    """Keep for ever what is kept: also the end of the interpreter lets nothing of it go."""
+    """Hold the kept objects for ever, so that even the end of the interpreter does not destroy them."""
     if _process.kept:
         atexit.register(_mute_libraries)
     while _process.kept:
@@ -189,8 +190,8 @@ def _in_child() -> None:
 
 
 def _mute_libraries() -> None:
-    """Give the C library's `stderr` to nobody: DuckDB's binding would list there, below what the program says last,
-    each object that is held for ever. Python's own standard error does not use it."""
+    """Send the C library's `stderr` to /dev/null. Otherwise DuckDB's binding would list each object that is held for
+    ever there, below the program's last output. Python's own standard error does not use it."""
     with suppress(ValueError, AttributeError):  # another C library
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p

@@ -147,8 +147,8 @@ class Sidecars:
 
 
 def cache_paths(environ: Mapping[str, str]) -> list[Path]:
-    """Return the per-user directory of what can be made again, of the XDG Base Directory Specification, if the user has
-    one."""
+    """Return the user's cache directory for roll-ups (XDG Base Directory Specification), or nothing for a user
+    without a home."""
     home = Path(environ.get("XDG_CACHE_HOME", ""))
     if not home.is_absolute():  # the specification requires an absolute path
         try:

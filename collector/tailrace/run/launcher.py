@@ -1,7 +1,7 @@
 """Read the variables in which launchers of parallel jobs tell a process its rank, node and job.
 
 One launcher may run inside another: a batch script of Slurm has a rank of Slurm's, which `mpirun` hands on to each
-of its processes. So the launcher that stands inside counts. The clients say the same of themselves (PROTOCOL.md).
+of its processes. So the innermost launcher counts. The clients say the same of themselves (PROTOCOL.md).
 
 The batch script itself, and whatever it starts without a launcher, is rank 0 of no step. Such a program is `alone`.
 """
@@ -44,7 +44,8 @@ NODE, JOB = "TAILRACE_JOB_NODE", "TAILRACE_JOB_ID"
 """Variables that a user sets where the launcher's are not right; they also configure `[job]`."""
 
 SLURM_NO_STEP = 0xFFFF_FFF0
-"""Slurm's ids of what no srun has started are these and higher: the batch script, an interactive shell."""
+"""Slurm's step ids from this number on are for processes that no srun has started: the batch script, an interactive
+shell."""
 
 _TEXT_MAX = 64
 _DIGITS = 11

@@ -26,7 +26,8 @@ class Hello(msgspec.Struct, kw_only=True):
 
 
 class Taken(msgspec.Struct, tag="taken"):
-    """Another program of this rank is there, so that no launcher started both: this one takes a collector of its own."""
+    """Another program of this rank is connected, so no launcher started both. This program starts a collector of its
+    own."""
 
 
 class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):

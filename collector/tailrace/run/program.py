@@ -25,7 +25,7 @@ program before we receive the signal ourselves."""
 
 
 TRIES, RETRY_SECONDS = 20, 0.1
-"""How often a program is started for which there is no process, and seconds between two tries."""
+"""How often to try to start a program when the system gives no process, and seconds between two tries."""
 
 
 def untraced(arguments: Sequence[str]) -> RunDone:
@@ -61,7 +61,7 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
     tries = 0
     while True:
         try:
-            # In this thread, whose mask of signals the program inherits; and there may be no other.
+            # Start it in this thread: the program inherits its signal mask, and there may be no other thread.
             return subprocess.Popen(arguments, env=environ, umask=UMASK_OF_USER)  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
         except OSError as error:
             if error.errno not in {errno.EAGAIN, errno.ENOMEM}:
@@ -69,7 +69,7 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
             tries += 1
             if tries == TRIES:
                 last_words(
-                    f"tailrace: the program is not traced: no process beside ours: {error.strerror}\n"
+                    f"tailrace: the program is not traced: no second process can be started: {error.strerror}\n"
                 )
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
                 os.umask(UMASK_OF_USER)

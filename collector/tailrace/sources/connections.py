@@ -77,7 +77,7 @@ class Listener(Protocol):
         ...
 
     def renewed(self) -> socket.socket:
-        """Return the socket that listens: another one if nobody could find the former any more. Raise OSError."""
+        """Return the socket to listen at: a new one if clients cannot reach the former any more. Raise OSError."""
         ...
 
     def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
@@ -101,7 +101,7 @@ class ConnectionSource:
         self._listener = listener
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
-        """Connections of each peer, with those that still have to show what is demanded."""
+        """Connections of each peer, including those that have yet to pass TLS and show a token."""
         self._served: OrderedDict[Connection, None] = OrderedDict()
         """Connections that may bring something; the one that has been silent longest is first."""
         self._with_session: dict[int, Connection] = {}

@@ -43,8 +43,8 @@ DRAIN_MAX = 4096
 in the kernel can be lost and chunks that wait in the spool cannot."""
 
 PARTS_MAX = 8
-"""The most parts of what is read at a time. Under overload the kernel drops between all datagrams; each part costs entries
-of the log."""
+"""The most parts into which the datagrams of one read are divided. Under overload the kernel drops some before every
+datagram, and each part costs entries of the log."""
 
 _ANCILLARY = socket.CMSG_SPACE(4)
 _SO_MEMINFO = 55

@@ -104,7 +104,8 @@ def of_datagrams(
 
 
 def count_drops(sock: socket.socket) -> None:
-    """Let each datagram that is queued from now on carry how many the kernel has dropped at its socket before."""
+    """Make the kernel attach to each datagram that it queues from now on the number of datagrams that it has dropped
+    at the socket so far."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
 
 

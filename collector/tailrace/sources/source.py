@@ -87,7 +87,8 @@ class FileFinder(Protocol):
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether a file waits for another source, and may be a copy of one that had this path and began with `head`."""
+        """Return whether the source has a waiting file that may be a copy of the file that had this path and began
+        with `head`."""
         ...
 
 
@@ -132,9 +133,9 @@ class FileIntake(Protocol):
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | None:
-        """Return the sessions to go on with for a file that was found, as `files` does: those without a source that
-        read this file, an earlier one at its path, or one that it may be a copy of. Return None as long as another
-        source claims the file."""
+        """Return the unfollowed sessions that this source continues with a file that it has found, in the form of
+        `files`: sessions that read this file, an earlier file at its path, or a file that it may be a copy of. Return
+        None as long as another source claims the file."""
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
@@ -142,7 +143,7 @@ class FileIntake(Protocol):
         ...
 
     def let_go(self, number: int) -> None:
-        """Leave the session of a file open for the source that finds the file, since this one does not any more."""
+        """Leave the session of a file open for another source, since this source no longer finds the file."""
         ...
 
     async def room(self) -> None:

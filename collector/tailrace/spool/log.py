@@ -95,7 +95,7 @@ class Log:
     def close(self, *, failed: bool = False) -> None:
         """Close the files. Unless the disk `failed`, give back the room that was preallocated."""
         if not failed:
-            # A lost name may lead to files of others. Otherwise the next close gives back what this one does not.
+            # If a name is lost, it may lead to files of others. After another error, the next close gives back the room.
             with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                 self.check()
                 self._give_back()

@@ -80,7 +80,8 @@ class Entrance:
     def _lock(self, operation: int) -> bool:
         """Return whether we have both locks now. Raise StoreError where there are no locks."""
         try:
-            # The directory first: a start that is not alone never has the file alone, which others may be making again.
+            # Lock the directory first: another collector may be making a removed file again, and without the directory
+            # a start could lock the new file alone although it is not alone in the store.
             self._fds.append(owned.lock_directory(self._store, operation))
             self._fds.append(locked(self._path, operation))
         except BlockingIOError:

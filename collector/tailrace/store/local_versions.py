@@ -22,8 +22,9 @@ CHECKPOINT_DUE = 100
 
 
 def occupy_thread(directory: Path) -> None:
-    """Let the library look for a table where none is, on the local disk. For that it needs a thread of each of its two
-    runtimes, the one that computes and the one that reads and writes (see `threads`)."""
+    """Make the library look for a table in a local directory that has none. The call uses one thread of each of the
+    library's two runtimes (one computes, the other reads and writes), and so keeps both threads alive (see
+    `threads`)."""
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
         DeltaTable(str(directory))

@@ -55,9 +55,9 @@ def locked(path: Path, operation: int) -> int:
 
 
 def locked_again(path: Path, operation: int) -> int:
-    """Do the same for a lock that we hold and whose file was removed or replaced. Raise LostError if the directory is gone;
-    raise StoreError if the file cannot be made, or another process has it: often a start that will be refused, as the
-    spool is locked too."""
+    """Make and lock the file again, for a lock that this process holds and whose file was removed or replaced. Raise
+    LostError if the directory is gone; raise StoreError if the file cannot be made, or another process has it: often
+    a start that will be refused, as the spool is locked too."""
     try:
         make_way(path)
         fd = owned.lock_file(path, operation | fcntl.LOCK_NB)

@@ -35,7 +35,8 @@ class Chunk(NamedTuple):
             at += int.from_bytes(data[at + 4 : at + 8], "big")
 
     def behind(self, number: int) -> Chunk:
-        """Return the chunk without the events below a number, which one of its events reaches."""
+        """Return the chunk without its events below a number. At least one event must have this number or a higher
+        one."""
         at = next((at for each, at in self.places() if each >= number), 0)
         return Chunk(self.data[at:], self.stream, number, self.next) if at else self
 

@@ -23,9 +23,9 @@ class Udp(SocketTransport):
     """A UDP socket. `send` takes nothing while the send buffer is full. It does not notice datagrams
     that the network or the peer's kernel drops.
 
-    If a host has several addresses, as `localhost` has ::1 and 127.0.0.1, a refusal leads to the next
-    one, until a collector has answered. The refusal of a first datagram to this host has come when
-    `send` returns, so that the datagram goes to the next address at once.
+    If a host has several addresses, as `localhost` has ::1 and 127.0.0.1, a refusal makes the client try the next
+    one, until a collector has answered. For an address on this host, the kernel reports the refusal of the first
+    datagram at once, and `send` repeats the datagram at the next address.
     """
 
     packet_max = _DATAGRAM_MAX
@@ -35,7 +35,7 @@ class Udp(SocketTransport):
         super().__init__()
         self._host, self._port = host, port
         self._addresses: list[Address] = []
-        """Where the collector may be: once it has answered, at one address."""
+        """The addresses to try; only the collector's own once it has answered."""
         self._fresh = True
         """Whether nothing was sent on this socket."""
         self.chunk_bytes = LOCAL_DATAGRAM_BYTES if _is_this_host(host) else DATAGRAM_BYTES

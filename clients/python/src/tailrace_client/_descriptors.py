@@ -1,4 +1,4 @@
-"""Open sockets and files, and know later whether a number is still theirs.
+"""Open sockets and files, and notice later when their descriptor numbers lead elsewhere.
 
 A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon).
 Its next file or connection gets the number. So a transport keeps a `Mark` of what it opened, and uses

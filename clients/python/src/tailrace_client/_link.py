@@ -1,11 +1,11 @@
 """Decide what is sent next, and what follows from an answer or from silence. One caller at a time.
 
-The client announces its session on each new connection. After a reconnect, chunks wait for the answer, or
-a connection that breaks again and again before an answer comes would bring the same chunks each time. They
-wait for at most `ANSWER_SECONDS`, and for twice as long after each connection that broke unanswered, since
-a busy collector answers late. Then the link sends what is not durable, then what is new. Datagrams do not wait for the answer: the link sends again what
-the answer does not cover. A window (`_window`) limits the datagrams in flight. If the kernel says
-that nobody listens, everything but announcements waits.
+The client announces its session on each new connection. After a reconnect, chunks wait for the answer. Otherwise, if
+connections kept breaking before an answer, each would carry the same chunks. They wait for at most `ANSWER_SECONDS`,
+and for twice as long after each connection that broke unanswered, since a busy collector answers late. Then the link
+sends what is not durable, then what is new. Datagrams do not wait for the answer: the link sends again what the
+answer does not cover. A window (`_window`) limits the datagrams in flight. If the kernel says that nobody listens,
+everything but announcements waits.
 
 A goodbye is unsettled until the collector answers it, as events are. If the connection breaks
 before, the link connects again.

@@ -261,7 +261,7 @@ class Queue:
         return len(again) > waiting or bool(lost), lost
 
     def _shorten(self, items: Iterable[_Item], answer: Answer) -> None:
-        """Let go of the durable beginning of chunks that are to be sent."""
+        """Remove from chunks that are to be sent the events at their beginning that are durable."""
         for item in items:
             chunk = item.chunk
             holes = (h.first for h in answer.holes.get(chunk.stream, ()) if h.next > chunk.first)

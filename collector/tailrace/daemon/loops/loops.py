@@ -98,7 +98,8 @@ class Loops:
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.log_at_rest = 2**19
-        """Bytes of the log that a stop leaves at most, besides what unfinished records need: the table has its rows."""
+        """The most bytes of log that a stop leaves, besides those that unfinished records need. The table has the
+        rows of these bytes."""
         self.left = 0
         """Position up to which earlier lives left the log."""
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
@@ -189,8 +190,8 @@ class Loops:
         return in_time and decodes
 
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
-        """Decode and commit everything. A long log ends with two stops in a segment of their own, each with a checkpoint:
-        nothing before them is needed then."""
+        """Decode and commit everything. If the log is long, begin a segment with two stop entries and save a
+        checkpoint after each, so that all earlier segments can be removed."""
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
             with suppress(FullError, LostError):  # the log stays as long as it is

@@ -1,10 +1,9 @@
-"""Whether the names on disk still lead to what the collector holds: its locks, its store, its spool.
+"""Check that the names on disk still lead to the locks, the store and the spool that the collector has open.
 
 Somebody may remove, rename or replace them, or mount another file system over them, while the collector goes on with
-open files. Nothing that is written then is found by a later start. So the names are checked before every
-acknowledgement, before and after every commit, and now and then; the spool checks its own at each sync. Once one of
-them is lost for good, nothing is acknowledged any more, what can still be committed is committed, and the collector
-ends.
+open files. A later start finds nothing that is written from then on. So the names are checked before every
+acknowledgement, before and after every commit, and now and then; the spool checks its own at each sync. Once a name
+is lost for good, the collector acknowledges nothing more, commits what it still can, and ends.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ class HeldNames:
         self._health = health
 
     def watch(self) -> Steps[None]:
-        """Look now and then until closed. Once a name is lost, look whether the store still takes what is left."""
+        """Check the names every second until closed. Once a name is lost, check whether the store can still take what
+        is left."""
         while True:
             if not (yield from self.lead_there()) and not self.store_is_lost:
                 with suppress(LostError):

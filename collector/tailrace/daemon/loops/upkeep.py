@@ -34,7 +34,7 @@ LOOK_COMMITS = 30
 LOOK_SECONDS = 3600.0
 """Seconds between two looks at a table that gets fewer commits, but any."""
 RETRY_SECONDS = 60.0
-"""Seconds until an upkeep is started again for which there was no process or no descriptor."""
+"""Seconds until the next attempt to start an upkeep that got no process or no descriptor."""
 WAKE_SECONDS = 5.0
 GIVE_BACK_SECONDS = 5.0
 """How long a stop waits at most for a store that does not answer."""

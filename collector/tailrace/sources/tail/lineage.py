@@ -124,7 +124,8 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
 
 
 def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether a file waits for the source of a file that had this path and began with `head`, and may be its copy."""
+    """Return whether this source has a waiting file that may be a copy of the file that had this path and began with
+    `head`."""
     for file in catalog.akin(path):
         if file.phase not in {"new", "waits"} or file.location.path == path:
             continue
