@@ -63,26 +63,26 @@ SURROUNDINGS = [
     Surrounding("debugging variables of Rust libraries", environ={"RUST_LOG": "trace", "RUST_BACKTRACE": "full"}),
     Surrounding("variables of an object store beside a local store", environ={
         "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_REGION": "nowhere"}),
-    Surrounding("a directory of temporary files that is gone", environ={"TMPDIR": "/nonexistent"}),
+    Surrounding("a directory of temporary files that does not exist", environ={"TMPDIR": "/nonexistent"}),
     Surrounding("a directory of temporary files that is a file", environ={"TMPDIR": "/etc/passwd"}),
     Surrounding("a home that is a file", environ={"HOME": "/etc/passwd"}),
-    Surrounding("a runtime directory that is gone", environ={"XDG_RUNTIME_DIR": "/nonexistent", "XDG_DATA_HOME": "relative"}),
-    Surrounding("a certificate file that is gone", environ={"SSL_CERT_FILE": "/nonexistent", "SSL_CERT_DIR": "/nonexistent"}),
+    Surrounding("a runtime directory that does not exist", environ={"XDG_RUNTIME_DIR": "/nonexistent", "XDG_DATA_HOME": "relative"}),
+    Surrounding("a certificate file that does not exist", environ={"SSL_CERT_FILE": "/nonexistent", "SSL_CERT_DIR": "/nonexistent"}),
     Surrounding("a proxy for every address", environ=dict.fromkeys(
         ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"], "http://127.0.0.1:9") | {"no_proxy": None}),
     Surrounding("Kubernetes' variables of a service named tailrace", environ={
         "TAILRACE_SERVICE_HOST": "10.0.0.1", "TAILRACE_SERVICE_PORT": "9464", "TAILRACE_PORT": "tcp://10.0.0.1:9464",
         "TAILRACE_PORT_9464_TCP": "tcp://10.0.0.1:9464", "TAILRACE_METRICS_PORT": "tcp://10.0.0.1:9464"}),
-    Surrounding("a service manager that is gone", environ={"NOTIFY_SOCKET": "/nonexistent/notify"}),
-    Surrounding("sockets of a service manager that are not there", environ={"LISTEN_FDS": "3", "LISTEN_PID": "1"}),
+    Surrounding("a service manager that does not exist", environ={"NOTIFY_SOCKET": "/nonexistent/notify"}),
+    Surrounding("sockets that a service manager handed to another process", environ={"LISTEN_FDS": "3", "LISTEN_PID": "1"}),
     Surrounding("a watchdog time that is no number", environ={"WATCHDOG_USEC": "soon"}),
     # The process
     Surrounding("a current directory that was deleted", 'mkdir {room}/gone; cd {room}/gone; rmdir {room}/gone; exec "$@"'),
     Surrounding("a current directory with modules of the user's own", (
         "cd {room}; for name in queue random msgspec click tailrace logging; do "
         'echo "open(\\"{room}/RAN\\", \\"w\\"); raise ImportError" > $name.py; done; exec "$@"')),
-    Surrounding("a umask that takes all rights", 'umask 0777; exec "$@"', umask=0o777),
-    Surrounding("a umask that takes no rights", 'umask 0; exec "$@"', umask=0),
+    Surrounding("a umask of 777", 'umask 0777; exec "$@"', umask=0o777),
+    Surrounding("a umask of 0", 'umask 0; exec "$@"', umask=0),
     Surrounding("SIGTERM is blocked", _python("signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM, signal.SIGINT}})")),
     Surrounding("all signals are ignored", _python(
         "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)]")),
@@ -98,15 +98,15 @@ SURROUNDINGS = [
     Surrounding("no capability", 'exec setpriv --bounding-set -all --inh-caps -all --no-new-privs "$@"', needs=_root),
     Surrounding("a user without a name or a home", (
         'exec unshare --user --map-user=54321 --map-group=54321 env -u HOME "$@"'), needs=_root),
-    Surrounding("a process of a namespace in which it is number 1", 'exec unshare -pf --kill-child=SIGTERM --mount-proc "$@"', needs=_root, forks=True),
+    Surrounding("process 1 of a PID namespace", 'exec unshare -pf --kill-child=SIGTERM --mount-proc "$@"', needs=_root, forks=True),
     Surrounding("no /proc", 'exec unshare -m sh -c "umount -l /proc; exec \\"\\$@\\"" -- "$@"', needs=_root),
     Surrounding("no /sys and no /dev/shm", 'exec unshare -m sh -c "umount -l /sys /dev/shm; exec \\"\\$@\\"" -- "$@"', needs=_root),
-    Surrounding("no file of users, hosts and resolvers", (
+    Surrounding("empty files of users, groups, hosts and name servers", (
         'exec unshare -m sh -c "for f in passwd group hosts resolv.conf nsswitch.conf; do mount --bind /dev/null /etc/\\$f; done; exec \\"\\$@\\"" -- "$@"'), needs=_root),
-    Surrounding("no name of the host", 'exec unshare -u sh -c "hostname \\"\\"; exec \\"\\$@\\"" -- "$@"', needs=_root),
+    Surrounding("no host name", 'exec unshare -u sh -c "hostname \\"\\"; exec \\"\\$@\\"" -- "$@"', needs=_root),
     Surrounding("a network of its own, with only the loopback device", (
         'exec unshare -n sh -c "ip link set lo up; exec \\"\\$@\\"" -- "$@"'), needs=_root, network=True),
-    Surrounding("a user namespace that knows no user", 'exec unshare -U "$@"', needs=_root),
+    Surrounding("a user namespace without mapped users", 'exec unshare -U "$@"', needs=_root),
     # Files
     Surrounding("a store whose name has a space, a hash and an ampersand", store="a b c#d&e"),
     Surrounding("a store whose name has a question mark", store="a?b", refusal="must not contain '?'"),
@@ -114,8 +114,8 @@ SURROUNDINGS = [
     Surrounding("a store whose name has letters of many scripts", store="läuf-水力-π"),
     Surrounding("a store whose name has a quotation mark and a semicolon", store="it's; \"so\""),
     Surrounding("a store behind a symbolic link of its owner", "mkdir {room}/real; ln -s real {room}/store; exec \"$@\""),
-    Surrounding("a store in a directory of deep names", store="/".join(["d" * 60] * 12)),
-    Surrounding("a store on a file system of memory", 'mkdir {room}/store; mount -t tmpfs -o size=300m tmpfs {room}/store; exec "$@"', needs=_root),
+    Surrounding("a store in a deeply nested directory", store="/".join(["d" * 60] * 12)),
+    Surrounding("a store on tmpfs", 'mkdir {room}/store; mount -t tmpfs -o size=300m tmpfs {room}/store; exec "$@"', needs=_root),
     Surrounding("a store that is a file", "touch {room}/store; exec \"$@\"", refusal="store"),
     Surrounding("a store on a file system that is read only", (
         'mkdir {room}/store; exec unshare -m sh -c "mount --bind {room}/store {room}/store; mount -o remount,ro,bind {room}/store; exec \\"\\$@\\"" -- "$@"'),
