@@ -37,7 +37,9 @@ GAPS = "SELECT stream, reason, first, last, remaining, attributes FROM gaps"
 
 @pytest.fixture(scope="module")
 def views():
-    return Views()
+    views = Views()
+    views.connection.execute("SET VARIABLE watched = true")
+    return views
 
 
 class Client:
@@ -199,6 +201,17 @@ def test_one_that_a_collector_still_has_lacks_no_end_at_another(views):
     client.wait(FORGOTTEN)
     assert sum(row["name"] == "truncated" for row in client.rows()) == 1
     check(views, client, unknown=0)
+
+
+def test_one_that_left_a_collector_which_ended_lacks_its_end(views):
+    client = Client(random.Random(1))
+    moved(client)
+    client.wait(FORGOTTEN)
+    views.connection.execute("SET VARIABLE watched = false")
+    try:
+        check(views, client, unknown=1)
+    finally:
+        views.connection.execute("SET VARIABLE watched = true")
 
 
 def test_what_nobody_has_is_counted_once_with_the_reason_of_who_knows_most(views):

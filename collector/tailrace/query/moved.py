@@ -13,7 +13,7 @@ table shows it: all of these sessions have the same announced id, in the form th
   discarded, then events lost while a collector received the stream, then events before the first that a collector
   received (`late_join`).
 - A goodbye to any collector ends the client. Without one, only the session that ended last has a gap for its missing
-  end, and none has while a session of the client is open.
+  end, and none has while a running collector has a session of the client open.
 
 Numbers from 2^32 on are the collector's own: the wire has 32 bits, and a collector to which a client comes late counts
 from 0 again. So gaps of streams with such numbers stay as each ledger has them. Sessions of files do not count as
@@ -157,14 +157,14 @@ WHERE k.detail IS DISTINCT FROM 'no_goodbye' OR k.client IS NULL
 """
 
 _ENDS = """
--- Of each client that moved, whether it said goodbye or a collector still has it, and which session ended last.
+-- Of each client that moved, whether it said goodbye or a running collector still has it, and which session ended last.
 CREATE VIEW part.moved_ends AS
-SELECT client, bool_or(coalesce(closed, 'goodbye') = 'goodbye') AS goes_on,
+SELECT client, bool_or(coalesce(closed = 'goodbye', part.watched(collector), false)) AS goes_on,
   arg_max({'source': source, 'session': session}, {'at': closed_at, 'session': session}) AS final
 FROM (
-  SELECT client, source, session, max(ours ->> '$.closed') AS closed,
+  SELECT client, source, session, any_value(collector) AS collector, max(ours ->> '$.closed') AS closed,
     coalesce(max(try_cast(ours ->> '$.closed_at' AS BIGINT)), 0) AS closed_at
-  FROM part.moved LEFT JOIN part.session_words USING (source, session)
+  FROM part.moved LEFT JOIN part.session_words USING (source, session) LEFT JOIN part.courses USING (source, session)
   GROUP BY client, source, session
 )
 GROUP BY client;
