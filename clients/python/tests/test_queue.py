@@ -515,3 +515,10 @@ def test_a_chunk_of_which_the_kernel_had_a_part_goes_on_behind_what_arrived():
     assert b"".join(queue.pieces(10**6)) == chunk.data[3 * size :]
     assert sum(released) == queue.settled() == 3 * size
     assert queue.kept_bytes == 0
+
+
+def test_a_report_of_discarded_events_goes_with_the_event_behind_it():
+    before, after = events(0, 1)[0].data, events(6, 1)[0].data
+    report = _wire.report({"full": 5}, [(1, 1, 5)])
+    shortened = Chunk(before + report + after, 1, 0, 7).behind(1)
+    assert shortened == Chunk(report + after, 1, 1, 7)

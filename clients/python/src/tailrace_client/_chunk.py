@@ -37,8 +37,12 @@ class Chunk(NamedTuple):
     def behind(self, number: int) -> Chunk:
         """Return the chunk without its events below a number. At least one event must have this number or a higher
         one."""
-        at = next((at for each, at in self.places() if each >= number), 0)
-        return Chunk(self.data[at:], self.stream, number, self.next) if at else self
+        # A report of discarded events stands before the event that follows them, and goes with that event.
+        at = max((at for each, at in self.places() if each < number), default=None)
+        if at is None:
+            return self
+        at += int.from_bytes(self.data[at + 4 : at + 8], "big")
+        return Chunk(self.data[at:], self.stream, number, self.next)
 
     def whole(self, size: int) -> int:
         """Return the number below which all events are in the first `size` bytes."""
