@@ -140,6 +140,9 @@ def _run() -> None:
         user = [entry for entry in sys.path if entry not in before]
         sys.path[:] = _behind_the_library(before, [*_python_path(), *user])
     _settle()
+    sys.modules["tailrace.interpreter"] = sys.modules[
+        "__main__"
+    ]  # which knows the user's umask and variables
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -27,7 +27,11 @@ def leave_process_1() -> None:
     Call this before there are threads."""
     if os.getpid() != 1:
         return
-    if child := fork():
+    try:
+        child = fork()
+    except OSError:
+        return  # no second process can be had: the command runs, and orphans stay
+    if child:
         os._exit(attend(child))
     for name in ADDRESSED:
         if os.environ.get(name) == "1":
@@ -37,7 +41,11 @@ def leave_process_1() -> None:
 def fork() -> int:
     """Fork. Return 0 in the child, and its pid in the parent, where signals wait for `attend` from now on."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON | {signal.SIGCHLD})
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return child

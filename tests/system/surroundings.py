@@ -83,6 +83,8 @@ SURROUNDINGS = [
         'echo "open(\\"{room}/RAN\\", \\"w\\"); raise ImportError" > $name.py; done; exec "$@"')),
     Surrounding("a umask of 777", 'umask 0777; exec "$@"', umask=0o777),
     Surrounding("a umask of 0", 'umask 0; exec "$@"', umask=0),
+    Surrounding("a umask of 0 beside variables of Python", 'umask 0; exec "$@"', umask=0, environ={
+        "PYTHONPATH": "/nonexistent", "TOKIO_WORKER_THREADS": "0"}),
     Surrounding("SIGTERM is blocked", _python("signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM, signal.SIGINT}})")),
     Surrounding("all signals are ignored", _python(
         "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)]")),

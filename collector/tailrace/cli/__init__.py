@@ -92,8 +92,16 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
     succeeds, since nothing of it is stored."""
     from tailrace import reaper
 
-    if exact and (child := reaper.fork()):
-        return reaper.attend(child) or LOSS
+    if exact:
+        try:
+            child = reaper.fork()
+        except OSError as error:
+            _say(
+                f"no second process can be had: {error.strerror}; the exit status is the program's"
+            )
+            child = 0
+        if child:
+            return reaper.attend(child) or LOSS
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
     os.umask(interpreter.UMASK_OF_USER)
