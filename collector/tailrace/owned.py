@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from tailrace.away import make_way
-from tailrace.errors import LostError, StoreError
+from tailrace.errors import FullError, LostError, StoreError
 
 PATIENCE_SECONDS = 0.2
 """How long to retry a taken lock: other processes take it for a moment, to see whether it is held."""
@@ -41,13 +41,14 @@ def identity(fd: int) -> Identity:
 
 
 def found(path: Path) -> Identity | None:
-    """Return the identity of what a name leads to; None if it leads nowhere."""
+    """Return the identity of what a name leads to; None if it leads nowhere. Raise FullError where this cannot be known
+    for now, as while a network file system fails."""
     try:
         status = path.stat()
     except OSError as error:
         if error.errno in GONE:
             return None
-        raise
+        raise FullError(f"{path}: cannot be looked up: {error.strerror}") from error
     return status.st_dev, status.st_ino
 
 

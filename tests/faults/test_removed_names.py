@@ -6,6 +6,7 @@ collector writes beside the first; and the collector ends soon where it cannot g
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from contextlib import suppress
@@ -13,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from tests.system.announcing import Client
-from tests.system.collector import until
+from tests.system.collector import Collector, until
 
 EVENTS = 100
 
@@ -263,3 +264,35 @@ def test_files_that_can_be_made_again_are(collector, client):
     assert collector.process.returncode == 0
     assert [*(collector.store / "quarantine").iterdir()]
     assert stored(collector) >= set(range(2 * EVENTS))
+
+
+class Uncapable(Collector):
+    """A collector whose process may not enter a directory that nobody may enter, although root runs it."""
+
+    def command(self):
+        return [
+            "setpriv", "--bounding-set=-dac_override,-dac_read_search", *map(str, super().command())
+        ]  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root and util-linux")
+def test_names_that_cannot_be_looked_up_for_a_while_are_waited_for(tmp_path):
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    collector = Uncapable(tmp_path, store=parent / "store").start()
+    try:
+        with Client(collector, "tcp") as client:
+            client.announce()
+            client.emit(EVENTS)
+            client.hear_until(lambda: client.told.get(1) == EVENTS, "the acknowledgement")
+            parent.chmod(0)
+            until(lambda: "names" in collector.get("/healthz")[1], "the condition")
+            client.emit(EVENTS)
+            parent.chmod(0o755)
+            client.hear_until(lambda: client.told.get(1) == 2 * EVENTS, "the second one")
+        until(lambda: "names" not in collector.get("/healthz")[1], "the end of the condition")
+        collector.stop()
+        assert collector.process.returncode == 0
+        assert stored(collector) == set(range(2 * EVENTS))
+    finally:
+        collector.end()

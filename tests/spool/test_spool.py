@@ -601,3 +601,15 @@ def test_an_error_of_a_write_that_is_not_about_room_stops_as_well(open_spool, di
         spool.sync()
     with pytest.raises(SyncError):
         spool.append(DATA, 1, b"x")
+
+
+def test_a_next_segment_that_somebody_removed_ends_nothing(open_spool):
+    spool = open_spool(segment_size=2**16)
+    for _ in range(2):
+        spool.append(DATA, 1, bytes(2**15 - 1024))
+        spool.sync()
+    (spool.directory / "next.segment").unlink()
+    spool.append(DATA, 1, bytes(2**15))
+    spool.sync()
+    assert spool.durable == spool.end
+    assert len(payloads(reopened(spool, open_spool, segment_size=2**16))) == 3

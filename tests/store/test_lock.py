@@ -3,10 +3,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
+from tailrace.daemon.opening import _check
 from tailrace.errors import LockedError, StoreError
+from tailrace.store.entrance import WRITERS, Entrance
 from tailrace.store.lock import DirectoryLock, is_held
 
 HOLD = """
@@ -121,3 +126,12 @@ def test_no_lock_is_taken_through_a_link(tmp_path):
     with pytest.raises(StoreError, match="it is not a file"), DirectoryLock(tmp_path):
         pass
     assert (tmp_path / "target").read_text() == "kept"
+
+
+def test_two_checks_at_once_make_a_removed_file_again_once(tmp_path):
+    with Entrance(tmp_path) as entrance, ThreadPoolExecutor(2) as threads:
+        check = partial(_check, threading.Lock(), [entrance])
+        for _ in range(100):
+            (tmp_path / WRITERS).unlink()
+            for done in [threads.submit(check), threads.submit(check)]:
+                done.result()

@@ -33,7 +33,7 @@ from tailrace.daemon.memory_limit import ProcessMemory
 from tailrace.daemon.opening import OpenedDisk, opened, refuse_foreign
 from tailrace.daemon.receiving import Receiving, receive
 from tailrace.daemon.starts import Starts
-from tailrace.errors import LostError, StoreError, SyncError, causes
+from tailrace.errors import FullError, LostError, StoreError, SyncError, causes
 from tailrace.figures import Figures
 from tailrace.ingest.machine import Rejected
 from tailrace.service_manager.descriptors import Descriptors
@@ -221,7 +221,7 @@ class Daemon:
         try:
             self.spool.check()
             where = f"{self.spool.directory} has them"
-        except (LostError, SyncError, StoreError):
+        except (LostError, FullError, SyncError, StoreError):
             where = f"no start finds them in {self.spool.directory}"
         return f"{loss}; {rest} bytes that came last are not in the table, and {where}"
 

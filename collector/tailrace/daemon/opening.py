@@ -6,6 +6,7 @@ Files of another version are upgraded here, before any source takes in.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -112,7 +113,7 @@ def opened(
             held.append(stack.enter_context(HeldDirectories(_directories(store, directory))))
         yield OpenedDisk(
             store, directory, spool, ingest, table, quarantine, checkpoints, committed,
-            marks, partial(_check, held),
+            marks, partial(_check, threading.Lock(), held),
         )  # fmt: skip
 
 
@@ -158,10 +159,13 @@ def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) 
     return entrance
 
 
-def _check(held: Iterable[_Held]) -> None:
-    """Check all of these, the last one first: nothing is made again in a directory that was removed or renamed."""
-    for each in reversed(list(held)):
-        each.check()
+def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
+    """Check all of these, the last one first: nothing is made again in a directory that was removed or renamed.
+
+    Any thread may call this, in `turn`: two at once would make a removed file again twice."""
+    with turn:
+        for each in reversed(list(held)):
+            each.check()
 
 
 def _directories(store: str, directory: Path) -> list[Path]:

@@ -177,9 +177,7 @@ class Log:
         shortage = None
         try:
             self._writer.extend(self._wanted())
-            if self._spare is not None and not self._spare.is_there:
-                self._spare.close()  # somebody removed it, and it holds nothing
-                self._spare = None
+            self._forget_lost_spare()
             if self._spare is None and self._writer.segment.size >= self.segment_size:
                 self._spare = self._next(self.segment_size)
         except FullError as error:
@@ -250,7 +248,14 @@ class Log:
         # An empty segment takes an entry of any size.
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
+    def _forget_lost_spare(self) -> None:
+        """Close a next segment that somebody removed: it holds nothing."""
+        if self._spare is not None and not self._spare.is_there:
+            self._spare.close()
+            self._spare = None
+
     def _rotate(self, time_ns: int) -> None:
+        self._forget_lost_spare()
         self._spare = self._spare or self._next(min(ROOM_MIN, self.segment_size))
         writer = self._spare.become(Header(self.identity, self.durable, time_ns))
         sealed, self._writer, self._spare = self._writer, writer, None

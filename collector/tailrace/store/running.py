@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -73,6 +74,8 @@ class RunningMarks:
         self._data = data
         self._ports = b""
         self._begun = False
+        self._turn = threading.Lock()
+        """Guards the file `unfinished`, which a check must not make again behind `finish`."""
 
     def begin(self) -> None:
         """Note that the collector has begun."""
@@ -81,8 +84,8 @@ class RunningMarks:
 
     def finish(self) -> None:
         """Note that everything received is in the table."""
-        self._begun = False
-        with suppress(OSError):
+        with self._turn, suppress(OSError):
+            self._begun = False
             (self._data / UNFINISHED).unlink(missing_ok=True)
 
     def write_ports(self, ports: dict[str, object]) -> None:
@@ -92,8 +95,9 @@ class RunningMarks:
 
     def check(self) -> None:
         """Make the files again if somebody removed them. A full disk must not stop the collector."""
-        if self._begun and not is_file(self._data / UNFINISHED):
-            begin(self._data)
+        with self._turn:
+            if self._begun and not is_file(self._data / UNFINISHED):
+                begin(self._data)
         if self._ports and not is_file(self._data / PORTS):
             with suppress(OSError):
                 owned.write_file(self._data / PORTS, self._ports)

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
-from tailrace.errors import LostError, StoreError
+from tailrace.errors import FullError, LostError, StoreError
 from tailrace.figures import Condition
 
 LOOK_SECONDS = 1.0
@@ -22,8 +22,8 @@ LOOK_SECONDS = 1.0
 
 class HeldNames:
     """The names of one collector. `spool` checks those of the spool, `store` those of a local store and its locks. Both block.
-    They raise LostError for a name that is lost for good, and StoreError for a lock's file that cannot be made again for now,
-    although the lock is still held."""
+    They raise LostError for a name that is lost for good, StoreError for a lock's file that cannot be made again for now,
+    although the lock is still held, and FullError for a name that cannot be looked up for now."""
 
     def __init__(
         self, spool: Callable[[], None], store: Callable[[], None], health: Health
@@ -42,12 +42,12 @@ class HeldNames:
         is left."""
         while True:
             if not (yield from self.lead_there()) and not self.store_is_lost:
-                with suppress(LostError):
+                with suppress(LostError, FullError):
                     yield Work(self.check_store)
             yield Wait(LOOK_SECONDS, together=True)
 
     def lead_there(self) -> Steps[bool]:
-        """Return whether all names lead to what is held."""
+        """Return whether all names are known to lead to what is held."""
         if self.loss is not None:
             return False
         try:
@@ -55,11 +55,15 @@ class HeldNames:
         except LostError as error:
             self.lose(error)
             return False
+        except FullError as error:
+            self._health.degrade(Condition.NAMES, f"{error}; nothing is acknowledged meanwhile")
+            return False
         self._health.follow(Condition.NAMES, str(problem) if problem else None)
         return True
 
     def check_store(self) -> StoreError | None:
-        """Raise LostError if a name of the store is lost. Return why a lock's file cannot be made again. This blocks."""
+        """Raise LostError if a name of the store is lost, FullError if a name cannot be looked up for now. Return why a
+        lock's file cannot be made again. This blocks."""
         try:
             self._store()
         except LostError:
