@@ -78,15 +78,6 @@ class JetsDecoder:
     def pending(self) -> int:
         return self._lines.pending
 
-    @property
-    def stream(self) -> str:
-        return ""
-
-    @property
-    def lacking(self) -> str | None:
-        """Return nothing after a footer. No other line says whether one will come."""
-        return "" if self._stage == "closed" else None
-
     def feed(self, data: bytes) -> list[Record]:
         return self._read(self._lines.feed(data))
 
