@@ -58,13 +58,14 @@ class JetsEncoder:
         self._clk = 0
         self._counts = dict.fromkeys(_TOTALS.values(), 0)
         self._closed = False
+        self._blank_size = 0
         self._blank_to = -1  # where blank lines end; behind them the last line has no newline
 
     def encode(self, record: Record, *, last: bool) -> bytes:
         texts = _members(record.attributes)
         after_blank = record.offset == self._blank_to
         if record.kind == Kind.SESSION and record.name == "blank_lines" and record.flaw is None:
-            self._blank_to = record.offset + record.size
+            self._blank_to, self._blank_size = record.offset + record.size, record.size
             return (
                 b" " * record.size if last and after_blank else _fitted([b""], record.size, b"\n")
             )
@@ -79,7 +80,9 @@ class JetsEncoder:
             ways = [mark + line.encode() for line in self._ways(record, texts)]
         if last and (after_blank or min(map(len, ways)) >= record.size > 0):
             return _fitted(ways, record.size, b"")
-        return _fitted(ways, record.size, b"\n")
+        # A line may have been read before its newline came. Spaces before a line are no sign of that.
+        spaces = after_blank and self._blank_size > len(b"\r\n")
+        return _fitted(ways, record.size, b"\n", bare=not spaces)
 
     def close(self) -> bytes:
         if not self._repair:
@@ -119,13 +122,10 @@ class JetsEncoder:
             yield _object(ordered, ", ", ": ")
 
 
-def _fitted(ways: list[bytes], size: int, newline: bytes) -> bytes:
-    """Return the first of these lines that has the size, newline included; else the shortest, made as long as that."""
-    for ending in (
-        newline,
-        b"\r" + newline,
-        b"",
-    ):  # without one if it was read before its newline came
+def _fitted(ways: list[bytes], size: int, newline: bytes, *, bare: bool = False) -> bytes:
+    """Return the first of these lines that has the size, newline included, or with `bare` without a newline; else the
+    shortest, made as long as that."""
+    for ending in (newline, b"\r" + newline, *([b""] if bare else [])):
         for line in ways:
             if len(line) + len(ending) == size:
                 return line + ending
