@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tailrace.errors import FullError, LockedError, StoreError, SyncError
+from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.log import RELEASED_MAX, RELEASED_MIN, ROOM_MIN
 from tailrace.spool.recent import Recent
@@ -613,3 +613,32 @@ def test_a_next_segment_that_somebody_removed_ends_nothing(open_spool):
     spool.sync()
     assert spool.durable == spool.end
     assert len(payloads(reopened(spool, open_spool, segment_size=2**16))) == 3
+
+
+def replace(path):
+    """Put another file with the same bytes in a file's place."""
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+
+
+def test_a_spare_that_is_replaced_just_before_its_turn_is_made_again(open_spool):
+    spool = open_spool(segment_size=2**16)
+    spool.append(DATA, 1, bytes(60_000))
+    spool.sync()
+    replace(spool.directory / "next.segment")
+    spool.append(DATA, 1, b"in the next segment" * 1000)
+    assert spool.sync() == spool.end
+    assert len(everything(reopened(spool, open_spool, segment_size=2**16))) == 2
+
+
+def test_a_segment_that_is_replaced_just_before_it_is_full_is_lost(open_spool):
+    spool = open_spool(segment_size=2**16)
+    spool.append(DATA, 1, bytes(60_000))
+    durable = spool.sync()
+    replace(next(spool.directory.glob("[0-9]*.segment")))
+    spool.append(DATA, 1, b"in the next segment" * 1000)
+    for _ in range(2):
+        with pytest.raises(LostError, match="leads to something else"):
+            spool.sync()
+    assert spool.durable == durable

@@ -249,12 +249,13 @@ class Log:
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _forget_lost_spare(self) -> None:
-        """Close a next segment that somebody removed: it holds nothing."""
+        """Let another spare be made if somebody removed or replaced it: it holds nothing."""
         if self._spare is not None and not self._spare.is_there:
             self._spare.close()
             self._spare = None
 
     def _rotate(self, time_ns: int) -> None:
+        self._writer.check()  # nobody looks later whose bytes a closed segment has
         self._forget_lost_spare()
         self._spare = self._spare or self._next(min(ROOM_MIN, self.segment_size))
         writer = self._spare.become(Header(self.identity, self.durable, time_ns))
