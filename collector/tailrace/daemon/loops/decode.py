@@ -87,10 +87,10 @@ class Decoding:
         batch, store = self._ingest.yielded.batch, self._current.config.store
         return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
 
-    def caught_up(self) -> Steps[None]:
-        """Return once all that is durable is decoded."""
-        while self.behind:
-            yield Wait(flag=self._idle)
+    def caught_up(self, given_up: Callable[[], bool] = lambda: False) -> Steps[None]:
+        """Return once all that is durable is decoded, or its rows are `given_up`: a full batch has no room for more."""
+        while self.behind and not given_up():
+            yield Wait(LOOK_SECONDS, self._idle)
 
     def reached(self, position: int) -> Steps[None]:
         """Return once all below a position is decoded."""

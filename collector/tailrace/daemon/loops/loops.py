@@ -203,11 +203,15 @@ class Loops:
             with suppress(FullError, LostError):  # the log stays as long as it is
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
-            yield from self.decoding.caught_up()
+            yield from self.decoding.caught_up(self._is_given_up)
             yield from self.committing.settled()
         yield from self._synced_stop(stop)
-        yield from self.decoding.caught_up()
+        yield from self.decoding.caught_up(self._is_given_up)
         yield from self.committing.settled(last=True)
+
+    def _is_given_up(self) -> bool:
+        """Return whether the store takes nothing any more, and the end says so."""
+        return self.names.loss is not None and self.names.store_is_lost
 
     def _synced_stop(self, stop: Callable[[], object]) -> Steps[None]:
         stop()

@@ -69,6 +69,7 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
+                self._synced.set()  # a part may be durable
                 return
             self._done(self._clock.monotonic() - begun)
             self._synced.set()
