@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -17,11 +19,14 @@ from tailrace.config.schema import (
     TcpConfig,
     UdpConfig,
 )
-from tailrace.errors import StoreError
+from tailrace.errors import LockedError, StoreError
+from tailrace.spool.disk import Disk as SpoolDisk
+from tailrace.spool.spool import Spool
 from tailrace.units import Duration, Size
 from tests.simulation.clocks import HostClock
 from tests.simulation.disk import Crash, Disk
-from tests.simulation.life import DIRECTORY, Life, Machine
+from tests.simulation.life import DIRECTORY, STORE, Life, Machine
+from tests.simulation.losses import Losses
 from tests.simulation.network import Network
 from tests.simulation.table import Table
 from tests.simulation.tail import FilesAround, configured, format_of
@@ -34,8 +39,8 @@ RESTART = 500 * MS
 STOP_MOST = 100 * SECOND
 NEVER = 2**62
 """Later than any world gets (ns)."""
-MOVE_AWAY = "or move it away to begin a new one"
-"""The message of a start that is refused for good."""
+MOVE_AWAY = ("or move it away to begin a new one", "move the directory away to begin a new spool")
+"""The messages of a start that is refused for good."""
 
 
 class Collector:
@@ -51,9 +56,11 @@ class Collector:
         *,
         batch: int,
         stalls: float,
+        names_are_lost: bool = False,
     ) -> None:
         self._random = world.random("collector")
         self.machine = Machine(Disk(world.random("disk")), HostClock(world), watch, files)
+        self.machine.names_are_lost = names_are_lost
         self.book = self.machine.book
         self.clock = self.machine.clock
         self.dropped = 0
@@ -65,6 +72,7 @@ class Collector:
         self.moved_away: list[int] = []
         """When an operator moved the spool away, as a start that was refused had said (ages, ns)."""
         self.life: Life | None = None
+        self.losses = Losses(self, world)
         self._world = world
         self._network = network
         self._queue = queue
@@ -115,6 +123,16 @@ class Collector:
             return
         self.life.pause(self._works_again)
         self.outages.append((self._down_since, self._world.age))
+
+    def start_beside(self) -> None:
+        """Start a second process beside the one that runs. Raise Violation if it is let in."""
+        for open_ in (
+            partial(SpoolDisk(self.disk).lock, STORE),
+            partial(Spool.open, DIRECTORY, self._config.spool, self.clock, SpoolDisk(self.disk)),
+        ):
+            with suppress(LockedError):
+                open_()
+                raise Violation("a second collector beside the first", self._world.age)
 
     def kill(self, *, power: bool = False, changes: int | None = None) -> None:
         """End the process, at once or after so many changes to its disk; with `power`, the machine."""
@@ -220,7 +238,8 @@ class Collector:
             self._world.failure = error
             return
         self.kill()
-        if isinstance(error, StoreError) and MOVE_AWAY in str(error):
+        self.losses.over(error)
+        if isinstance(error, StoreError) and any(advice in str(error) for advice in MOVE_AWAY):
             self._move_away(str(error))
         else:
             self.failures.append(error)
@@ -229,7 +248,8 @@ class Collector:
     def _move_away(self, advice: str) -> None:
         """Do as a start says that is refused. Raise Violation unless it had to be, and says where."""
         checkpoints = {name for name in self.disk.names(DIRECTORY) if name.endswith(".checkpoint")}
-        demand(checkpoints <= {*self.rotten}, "a start that is refused too early", advice)
+        excused = self.losses.for_good or checkpoints <= {*self.rotten}
+        demand(excused, "a start that is refused too early", advice)
         demand(str(DIRECTORY) in advice, "advice that does not say what to move", advice)
         self.disk.clear(DIRECTORY)
         self.table.forget_position()

@@ -131,6 +131,11 @@ class Names:
         _apply(self.now, changes)
         self._unsynced.append(changes)
 
+    def put(self, changes: dict[Path, Inode | None]) -> None:
+        """Let somebody else change names, durably."""
+        _apply(self.now, changes)
+        _apply(self._synced, changes)
+
     def sync(self, directory: Path) -> None:
         """Make all changes in a directory durable."""
         left = []
@@ -217,6 +222,33 @@ class Disk:
         self._names.change({path: None for path in self.paths() if path.parent == directory})
         self._names.sync(directory)
 
+    def take_away(self, path: Path, aside: Path | None = None) -> None:
+        """Let somebody move a file, or a directory with all in it, to a name that is free, or remove it."""
+
+        def moved(each: Path) -> Path | None:
+            return None if aside is None else aside / each.relative_to(path)
+
+        names: dict[Path, Inode | None] = {}
+        for each, inode in self._names.now.items():
+            if each.is_relative_to(path):
+                names[each] = None
+                if to := moved(each):
+                    names[to] = inode
+        self._names.put(names)
+        for each in [each for each in self._directories if each.is_relative_to(path)]:
+            inode = self._directories.pop(each)
+            if to := moved(each):
+                self._directories[to] = inode
+
+    def copy(self, path: Path, to: Path) -> None:
+        """Let somebody make an empty directory, or another file with the same bytes."""
+        if path in self._directories:
+            self._directories[to] = Inode()
+        else:
+            inode = Inode()
+            inode.data += self._names.now[path].data
+            self._names.put({to: inode})
+
     # Calls of the process (see `Files`)
 
     def open(
@@ -225,7 +257,7 @@ class Disk:
         del write
         inode = self._names.now.get(path)
         if inode is None:
-            if not create:
+            if not create or path.parent not in self._directories:
                 raise _error(errno.ENOENT)
             self._changes("open")
             inode = Inode()
@@ -316,6 +348,8 @@ class Disk:
         self._names.change({path: None})
 
     def names(self, directory: Path) -> list[str]:
+        if directory not in self._directories:
+            raise _error(errno.ENOENT)
         found = [path.name for path in self._names.now if path.parent == directory]
         self._random.shuffle(found)
         return found

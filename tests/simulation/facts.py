@@ -108,6 +108,30 @@ class Rot(_Fact):
     """Which segment, and where in the file, as a share of what there is."""
 
 
+class LoseName(_Fact):
+    """Somebody takes away a name by which the running collector finds what it holds."""
+
+    what: str
+    """`lock`: of the spool; `store-lock`; `spare`: the segment that comes next; `segment`: the newest; `closed`: the
+    oldest, if there is another one; `spool`, `store`: the directory with all in it."""
+    how: str
+    """`removed`, `renamed`, or `replaced` by a copy of the file, or an empty directory."""
+    undone: bool = False
+    """Whether the name leads there again before the next start."""
+    beside: bool = False
+    """Whether a second collector is started at once."""
+
+    @property
+    def is_fatal(self) -> bool:
+        """Return whether the collector cannot go on."""
+        return self.what in {"segment", "closed", "spool", "store"}
+
+    @property
+    def is_for_good(self) -> bool:
+        """Return whether the next start does not find what was acknowledged and is not in the table."""
+        return self.is_fatal and not self.undone
+
+
 class TableDown(_Fact):
     """Commits fail for some time (ns); `landed`: they are in the table all the same."""
 
@@ -254,6 +278,7 @@ Fact = (
     | FullDisk
     | DiskFails
     | Rot
+    | LoseName
     | TableDown
     | Partition
     | Reset

@@ -39,12 +39,16 @@ from tests.simulation.network import COLLECTOR, JETS, Connection, Network
 from tests.simulation.sockets import Datagrams, Stream
 from tests.simulation.table import Quarantine, Table
 from tests.simulation.tail import FilesAround, Host, Intake as FilesIntake, Tail, format_of
+from tests.simulation.violation import demand
 from tests.simulation.watch import Watch
-from tests.simulation.world import World
+from tests.simulation.world import SECOND, World
 
-DIRECTORY = Path("/spool")
+STORE = Path("/store")
+DIRECTORY = STORE / "spool"
 SOON, LATER = 0.001, 0.05
 """Seconds until a process that waits for a socket runs, and until a full socket is tried again."""
+ROUND = SECOND
+"""Longer than from a look at the names to the last answer that relies on it (ns)."""
 
 
 DATAGRAM_SOURCES = {"udp": COLLECTOR, "jets-udp": JETS}
@@ -94,8 +98,21 @@ class Machine:
     quarantine: Quarantine = field(default_factory=Quarantine)
     sockets: int = 0
     """Sockets that there ever were."""
+    names_are_lost: bool = False
+    """Whether somebody takes names away (see `losses`): only then the store has a lock, which is a part of the disk's course."""
+    spool: str = ""
+    """The identity of the newest spool."""
+    lost_at: int | None = None
+    """When a name was lost without which the process that runs must end (age, ns)."""
     stalled: list[tuple[int, int]] = field(default_factory=list)
     """When a blocking call of a collector took seconds: from, to (ages, ns)."""
+
+    def opened(self, spool: str) -> None:
+        """Note a spool's identity. The table knows nothing of a spool that was made after a loss."""
+        if self.names_are_lost and self.spool != spool:
+            self.table.forget_position()
+            self.book.begin_anew()
+        self.spool = spool
 
 
 class Saves(Checkpoints):
@@ -160,7 +177,9 @@ class Life:
         disk = SpoolDisk(machine.disk)
         checkpoints = Saves(DIRECTORY, disk)
         checkpoints.noted(self._saved)
+        check_store = disk.lock(STORE).check if machine.names_are_lost else lambda: None
         spool = Spool.open(DIRECTORY, config.spool, clock, disk)
+        machine.opened(spool.identity)
         table = machine.table.opened()
         committed = machine.table.position() or 0
         self.ingest = restored(spool, checkpoints.newest(committed), committed)
@@ -171,14 +190,16 @@ class Life:
         self._intakes: dict[str, Intake] = {}
         self._left: dict[str, tuple[object, dict[int, OpenInfo]]] = {}
         """Sources of files that have not begun yet, each with the sessions that it left open."""
-        self._receives = self._stopping = False
+        self._receives = self._ends = self._stopping = False
         self.tail: Tail | None = None
         self.health = Health()
         voices = {
             name: Voice(partial(self._sources.get, name), self._answer)
             for name in (*DATAGRAM_SOURCES, *STREAM_SOURCES.values())
         }
-        opened = Opened(spool, self.ingest, table, machine.quarantine, checkpoints, committed)
+        opened = Opened(
+            spool, self.ingest, table, machine.quarantine, checkpoints, committed, check_store
+        )
         self.loops = Loops(
             opened, voices, self._current, clock, health=self.health, figures=Figures(),
             cut=self._cut, chance=Chance(random.randbytes, random.random),
@@ -305,15 +326,25 @@ class Life:
 
     def stop(self) -> None:
         """End in order, in some time."""
-        self._driver.drive(self._stop())
+        if not self._ends:
+            self._driver.drive(self._stop())
+
+    def _end_with_names(self) -> Steps[None]:
+        """End once a name on disk is lost (see `daemon.daemon`)."""
+        yield Wait(flag=self.loops.names.lost)
+        if not self._ends:
+            yield from self._stop()
 
     def _answer(self, data: bytes) -> None:
         """Hold an answer against the disk: what is acknowledged outlives a power cut."""
         self._machine.watch.answered(data)
+        if (lost_at := self._machine.lost_at) is not None:
+            late = self._world.age - max(lost_at, self._driver.works_again)
+            demand(late < ROUND, "an answer after a name was lost", late)
         position = self.ingest.position
         for path in self._disk.paths():
             name = path.name
-            if name.endswith(".segment") and name[0].isdigit():
+            if name.endswith(".segment") and name[0].isdigit() and path.parent == DIRECTORY:
                 size = min(HEADER_SIZE + position - segment_first(path), self._disk.length(path))
                 assert size < HEADER_SIZE or self._disk.keeps(path, size), f"{name} is not synced"
 
@@ -345,6 +376,7 @@ class Life:
         self._receives = True
         self._network.listen(self._accept)
         self._driver.drive(loops.answer())
+        self._driver.drive(self._end_with_names())
         if loops.heartbeats:
             self._driver.drive(loops.heartbeats.run())
         loops.syncing.admit()
@@ -494,6 +526,7 @@ class Life:
             yield served, source, self._intakes[name]
 
     def _stop(self) -> Steps[None]:
+        self._ends = True
         self.health.stopping()
         yield from self.loops.say_last()
         self._stopping = True
@@ -506,8 +539,9 @@ class Life:
             source.drain(served, intake)
             self._over(served, None, source)
         self._deafen()
-        complete = yield from self.loops.finish(last=True)
-        assert complete, "a stop left something in the spool"
+        complete = yield from self.loops.finish(last=self.loops.names.loss is None)
+        loss = self.loops.names.loss
+        assert complete or loss is not None, "a stop left something in the spool"
         self.loops.spool.close()  # no loop runs beside it
         self._driver.dead = True
-        self._ended(None)
+        self._ended(loss)

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from tailrace.errors import SyncError
+from tailrace.errors import LostError, SyncError
 from tests.ingest.test_machine import assert_conserved, attributes, of
 from tests.simulation import (
     facts,
@@ -63,6 +63,7 @@ def check(play: Play) -> None:
     twice = [event for event, times in stored.items() if times > 1]
     none("stored twice", [event for event in twice if event not in uncounted])
     none("two programs in a session", [s for s, some in programs.items() if len(some) > 1])
+    _check_losses(play)
     judged = {n: program for n, program in play.programs.items() if n not in excused}
     _check_delivered(judged, stored)
     gaps = Gaps(play, rows, programs)
@@ -141,6 +142,17 @@ def stored_in(play: Play) -> Counter[Event]:
 def _check_delivered(programs: dict[int, Program], stored: Counter[Event]) -> None:
     for number, program in programs.items():
         lacking = [event for event in program.sent[: program.delivered] if event not in stored]
+        demand(len(lacking) <= program.excused, "delivered and lost", (number, lacking[:9]))
+
+
+def _check_losses(play: Play) -> None:
+    """Demand that events which a client called delivered are stored, also of programs of which nothing else is demanded.
+    Events that a lost store had are where somebody moved it."""
+    losses, stored = play.collector.losses, stored_in(play)
+    demand(losses.ends == losses.fatal, "lost and not ended", (losses.ends, losses.fatal))
+    for number, program in play.programs.items() if losses.for_good else ():
+        own = program.sent[losses.moved.get(number, 0) : program.delivered]
+        lacking = [event for event in own if event not in stored]
         demand(len(lacking) <= program.excused, "delivered and lost", (number, lacking[:9]))
 
 
@@ -315,6 +327,7 @@ def _check_failures(play: Play) -> None:
     """A collector fails only when its disk does, once for each failure of the disk at most; and it does not
     start while its table does not answer."""
     found = [error for error in play.collector.failures if str(error) != DOWN]
+    found = [error for error in found if not isinstance(error, LostError)]  # see `losses`
     none("failed", [error for error in found if not isinstance(error, SyncError)])
     broken = sum(isinstance(fact, facts.DiskFails) for fact in play.scenario.facts)
     demand(len(found) <= broken, "failed with a good disk", found)

@@ -83,6 +83,7 @@ class Play:
             self.yard.around,
             batch=scenario.batch,
             stalls=scenario.stalls,
+            names_are_lost=any(isinstance(fact, facts.LoseName) for fact in scenario.facts),
         )
         self.yard.give_clock(self.collector.clock.wall_ns)
         self.programs: dict[int, Program] = {}
@@ -144,6 +145,8 @@ class Play:
                 collector.disk.broken = fact.call
             case facts.Rot():
                 collector.rot(fact.file, fact.share)
+            case facts.LoseName():
+                collector.losses.happen(fact, {n: len(p.sent) for n, p in self.programs.items()})
             case facts.TableDown():
                 collector.table.break_(landed=fact.landed)
                 self.world.after(fact.duration, collector.table.mend)

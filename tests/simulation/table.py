@@ -24,6 +24,8 @@ class Table:
         """Whether a commit that is refused is in the table all the same."""
         self.full = False
         """Whether there is no room for a commit's files."""
+        self.lost = False
+        """Whether its name leads elsewhere: a commit is accepted, and its rows are in no table that anybody finds."""
         self.grew: Callable[[int], None] = lambda _: None
         """Is called with the position when rows were added."""
         self._position: int | None = None
@@ -80,7 +82,7 @@ class Writer:
         self._check_room()
         if table.down and not table.landed:
             raise StoreError(DOWN)
-        if table.position() != position:  # no earlier attempt landed
+        if not table.lost and table.position() != position:  # no earlier attempt landed
             table.add(new, position)
         if table.down:
             raise StoreError(DOWN)

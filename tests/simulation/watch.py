@@ -236,6 +236,7 @@ def _is_plain(scenario: Scenario) -> bool:
     firsts = {f.first for f in scenario.facts if isinstance(f, facts.Begin)}
     other = any(
         isinstance(f, facts.Garble | facts.Discard | facts.Reload | facts.Rot)
+        or (isinstance(f, facts.LoseName) and f.is_for_good)
         for f in scenario.facts
     )
     return transports <= {"udp", "tcp", "raw"} and firsts <= {0} and not other

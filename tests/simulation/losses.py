@@ -1,0 +1,110 @@
+"""Somebody takes away a name that the running collector needs: what happens then, and what must be true.
+
+A collector whose lock is gone makes it again and lets nobody in. One that cannot go on answers no more (`life.ROUND`), commits
+what it still can, and ends soon with an error that names the loss. The next start finds what is under the name then.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.errors import LostError
+from tests.simulation import facts
+from tests.simulation.life import DIRECTORY, STORE
+from tests.simulation.table import Table
+from tests.simulation.violation import Violation, demand
+from tests.simulation.world import SECOND, World
+
+if TYPE_CHECKING:
+    from tests.simulation.collector import Collector
+
+SOON = 25 * SECOND
+"""Longer than a collector takes to end, also while its table does not answer for `DOWN_MOST` or it is suspended (ns)."""
+DOWN_MOST = 10 * SECOND
+SUSPENDED_MOST = 3 * SECOND
+
+
+class Losses:
+    """The losses of a collector, one after the other. `fatal` counts those that it cannot outlive, `ends` the processes that
+    they ended."""
+
+    def __init__(self, collector: Collector, world: World) -> None:
+        self.fatal = self.ends = 0
+        self.for_good = False
+        """Whether a start did not find what an earlier process left."""
+        self.moved: dict[int, int] = {}
+        """By program, how many events it had emitted when the newest table was lost for good."""
+        self._collector = collector
+        self._world = world
+        self._asides = 0
+        self._under_way: tuple[facts.LoseName, Path, Path | None, Table] | None = None
+
+    def happen(self, fact: facts.LoseName, sent: dict[int, int]) -> None:
+        """Take a name away, if the collector runs and has it. `sent` is how many events the programs have emitted."""
+        collector, path = self._collector, self._path(fact.what)
+        if collector.life is None or self._under_way is not None or path is None:
+            return
+        self._asides += 1
+        aside = None if fact.how == "removed" else Path(f"/aside-{self._asides}")
+        collector.disk.take_away(path, aside)
+        if fact.how == "replaced":
+            assert aside is not None
+            collector.disk.copy(aside, path)
+        if fact.beside:
+            collector.start_beside()
+        if not fact.is_fatal:
+            if "lock" in fact.what:
+                self._world.after(SOON, lambda: self._check_made_again(path))
+            return
+        self.fatal += 1
+        self._under_way = fact, path, aside, collector.table
+        collector.machine.lost_at = self._world.age
+        if fact.what == "store":
+            collector.table.lost = True
+            collector.machine.table = Table()
+            self.moved = self.moved if fact.undone else sent
+        ends = self.ends
+        self._world.after(SOON, lambda: demand(self.ends > ends, "goes on without its names", fact))
+
+    def over(self, error: Exception) -> None:
+        """A process has ended with an error: undo what is to be undone before the next start."""
+        machine = self._collector.machine
+        if not isinstance(error, LostError) or self._under_way is None:
+            return
+        fact, path, aside, table = self._under_way
+        self._under_way = None
+        assert machine.lost_at is not None
+        self._collector.outages.append((machine.lost_at, self._world.age))
+        machine.lost_at = None
+        self.ends += 1
+        if str(path) not in str(error):
+            self._world.failure = Violation("a loss that is not named", (fact, str(error)))
+        if fact.undone and aside is not None:
+            self._collector.disk.take_away(path)
+            self._collector.disk.take_away(aside, path)
+            table.lost, machine.table = False, table
+        elif fact.is_for_good:
+            self.for_good = True
+            self._collector.moved_away.append(self._world.age)
+
+    def _check_made_again(self, path: Path) -> None:
+        """Raise Violation unless a lock that was taken away is there, or the collector has what to end for."""
+        there = self._collector.disk.exists(path) or self._under_way is not None
+        demand(there or self._collector.life is None, "a lock that is not made again", path)
+
+    def _path(self, what: str) -> Path | None:
+        """Return the path of what is taken away, None if there is no such thing."""
+        names = sorted(name for name in self._collector.disk.paths() if name.parent == DIRECTORY)
+        segments = [path for path in names if path.suffix == ".segment" and path.name[0].isdigit()]
+        paths = {
+            "lock": DIRECTORY / "lock",
+            "store-lock": STORE / "lock",
+            "spare": DIRECTORY / "next.segment",
+            "segment": segments[-1] if segments else None,
+            "closed": segments[0] if len(segments) > 1 else None,
+            "spool": DIRECTORY,
+            "store": STORE,
+        }
+        path = paths[what]
+        return path if path is not None and self._collector.disk.exists(path) else None
