@@ -70,10 +70,11 @@ class Acknowledging:
 
     def once(self) -> Steps[int]:
         """Answer all peers that hear. Return the number of answers."""
+        # News that were taken before this check would be lost if it failed, or if the daemon stopped meanwhile.
+        if not self._ingest.has_news or not (yield from self._names.lead_there()):
+            return 0
         count = 0
         for answer in self._ingest.acknowledgements(self._hears):
-            if count == 0 and not (yield from self._names.lead_there()):
-                return count
             source = self._sources.get(self._ingest.source_of(answer.number))
             answer.taken = source is not None and source.reply(answer.number, answer.data)
             count += 1
