@@ -96,10 +96,10 @@ def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
 def refuse_foreign(directory: Path) -> None:
     """Raise StoreError if other users could put links or files into a directory, or remove ours: it belongs to
     neither this user nor root, or all users may write to it and it has no sticky bit. A missing directory is no
-    error."""
+    error, nor is a file in its place: whoever makes the directory names that."""
     try:
         status = directory.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise StoreError(f"{directory}: {error.strerror}") from error

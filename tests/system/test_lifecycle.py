@@ -210,9 +210,11 @@ def serve(*arguments):
 
 
 def test_a_store_that_cannot_be_made_is_said_in_a_line(tmp_path):
-    (tmp_path / "file").touch()
-    done = serve("--store", tmp_path / "file" / "store")
+    file = tmp_path / "file"
+    file.touch()
+    done = serve("--store", file / "store")
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
-    assert line.startswith(f"tailrace: {tmp_path}/file/store: cannot be made: Not a directory; ")
+    why = f"Not a directory: {file} is not a directory; move it away; "
+    assert line.startswith(f"tailrace: {file}/store: cannot be made: {why}")
     assert "TAILRACE_STORE_PATH" in line
