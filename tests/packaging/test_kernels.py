@@ -15,6 +15,7 @@ from tailrace import kernels
 from tailrace.errors import ConfigError
 from tests import sanitized
 from tests.packaging.installing import has_compiler
+from tests.system.collector import until
 
 PACKAGE = Path(tailrace.__file__).parent
 REBUILD = "make clean dev"
@@ -98,5 +99,6 @@ def test_the_log_and_the_metrics_say_what_runs(collector_of, mode):
     expected = kernels.word() if mode == "" else "python"
     environ = {kernels.VARIABLE: mode or os.environ.get(kernels.VARIABLE, "")}
     collector = collector_of(environ=environ)
-    assert f"tailrace {tailrace.__version__}, kernels: {expected}\n" in collector.log()
+    line = f"tailrace {tailrace.__version__}, kernels: {expected}\n"
+    until(lambda: line in collector.log(), "the line, which a thread writes")
     assert f'kernels="{expected}"' in collector.metrics()
