@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from contextlib import suppress
 
 import pytest
 
+from tests.ingest.log import heph_event
 from tests.system.announcing import Client
 from tests.system.collector import Collector, until
 
@@ -203,6 +205,17 @@ def test_nothing_is_acknowledged_after_the_store_is_lost(collector, client, what
     left = [path for path in collector.store.rglob("*") if path.suffix in {".parquet", ".json"}]
     if what in {store_emptied, store_removed, store_renamed, store_replaced}:
         assert not left, "nothing is made in another's directory"
+
+
+@pytest.mark.parametrize("what", STORE)
+def test_a_batch_that_is_full_does_not_delay_the_end_of_a_collector_without_a_store(
+    collectors, what
+):
+    collector = collectors(more='[store]\ncommit_rows = 1\ncommit_interval = "10 ms"').start()
+    what(collector.store)
+    with socket.create_connection(collector.address("tcp")) as sock, suppress(OSError):
+        sock.sendall(b"".join(heph_event(1, number, name=b"n" * 2000) for number in range(300)))
+    assert "while in use" in ends(collector)
 
 
 @pytest.mark.parametrize("what", [store_renamed, table_renamed, spool_renamed])
