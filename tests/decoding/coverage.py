@@ -60,6 +60,7 @@ EXCEPTIONS = {
             Place("contract.py", "def holds(decoder: Decoder) -> TypeGuard[HoldingDecoder]:"),
             Place("contract.py", "def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:"),
             Place("contract.py", "def reads_files(decoder: Decoder) -> TypeGuard[FileDecoder]:"),
+            Place("contract.py", "def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:"),
             Place("contract.py", "def states_end(decoder: Decoder) -> TypeGuard[EndingDecoder]:"),
             Place("contract.py", "if key not in _KEPT:"),
         ),
