@@ -1,5 +1,5 @@
 """The loop that answers clients sleeps while there is nothing to tell, and wakes when something comes.
-What it has to tell waits while the names on disk are checked."""
+News for clients waits while the names on disk are checked."""
 
 from __future__ import annotations
 

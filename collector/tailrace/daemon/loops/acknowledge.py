@@ -70,7 +70,7 @@ class Acknowledging:
 
     def once(self) -> Steps[int]:
         """Answer all peers that hear. Return the number of answers."""
-        # News that were taken before this check would be lost if it failed, or if the daemon stopped meanwhile.
+        # News taken before this check would be lost if it failed, or if the daemon stopped meanwhile.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0
