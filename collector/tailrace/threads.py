@@ -55,7 +55,7 @@ async def hold() -> None:
 
 
 async def occupy(call: Callable[[], object]) -> None:
-    """Call a library time and again, so that it keeps the thread that the call needs."""
+    """Call a library at regular intervals, so that it does not end the thread that the call needs."""
     while True:
         await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         await pause(OCCUPY_SECONDS)

@@ -34,7 +34,7 @@ class TakenError(ConnectionError):
 
 
 class Found(NamedTuple):
-    """Where a descriptor leads."""
+    """The identity of what a descriptor has open."""
 
     device: int
     inode: int
