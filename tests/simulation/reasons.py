@@ -16,6 +16,7 @@ from tests.simulation.book import Row
 from tests.simulation.budgets import limits_of
 from tests.simulation.limits import forgets_connections
 from tests.simulation.play import Play
+from tests.simulation.spans import Spans
 from tests.simulation.violation import demand
 from tests.simulation.words import Event, event_of
 
@@ -84,14 +85,26 @@ class Facts:
         return all(event.number in durable[event[:2]] for event in gap.events)
 
     def network(self, gap: Gap) -> bool:
-        """They did not come, and no word of the client came that it had discarded them. A gap that is
-        forgotten keeps its reason."""
+        """They did not come, and no word of the client came that it had discarded them; no word came to the session if
+        the collector forgot the session. A gap that is forgotten keeps its reason."""
         if self.watch.forgets:
             return True
         address = self.alone.get(-1 if gap.owner is None else gap.owner, "")
         said = self.watch.heard[address, int(gap.row["stream"] or 0)]
+        if self._was_forgotten(gap.row["session"]):
+            said = self._reported[gap.row["session"], gap.row["stream"]]
         named = (event.number for event in gap.events if event.number in said)
         return all(self.watch.book.reason(gap.row, number) != "network" for number in named)
+
+    @cached_property
+    def _reported(self) -> defaultdict[tuple[str, str], Spans]:
+        """By session and stream, the numbers in the reports that the session got."""
+        found: defaultdict[tuple[str, str], Spans] = defaultdict(Spans)
+        for row in self.play.collector.rows:
+            if row["kind"] == "session" and row["name"] == "tailrace.report":
+                for stream, first, count in json.loads(row["attributes"])["ranges"]:
+                    found[row["session"], str(stream)].add(first, first + count)
+        return found
 
     def late_join(self, gap: Gap) -> bool:
         """The first event of the stream that came was a later event. For a client that came back to a collector that

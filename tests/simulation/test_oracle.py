@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,12 +15,14 @@ from tailrace.ledger.windows import Windows
 from tests.ingest import log
 from tests.simulation import budgets, facts, readers, table, watch
 from tests.simulation.client import Datagrams
-from tests.simulation.facts import Scenario
+from tests.simulation.facts import Scenario, decode
 from tests.simulation.generate import generate
 from tests.simulation.hearing import Hearing
 from tests.simulation.spans import Spans
 from tests.simulation.verdict import judge
 from tests.simulation.world import MS, SECOND
+
+CORPUS = Path(__file__).parent / "corpus"
 
 
 def scenario(*more: facts.Fact, transport="udp", fates=None, **settings) -> Scenario:
@@ -198,6 +201,24 @@ def test_what_the_client_discarded_is_no_loss_of_the_network(monkeypatch, rows_b
 
     rows_become(blame_the_network)
     assert judge(full).kind == "the reason network is not true"
+
+
+@pytest.mark.parametrize("session", [0, 1])
+def test_a_report_counts_for_the_session_that_got_it(rows_become, session):
+    """The collector forgot the first session before the client named all that it had discarded."""
+    path = CORPUS / "discards-in-the-second-session-of-a-forgotten-client.json"
+    sessions: list[object] = []
+
+    def blame_the_network(rows):
+        for at, row in enumerate(rows):
+            if row["kind"] == "gap" and row["name"] == "sender" and row["stream"] == "3":
+                sessions.extend({row["session"]} - set(sessions))
+                if [row["session"]] == sessions[session : session + 1]:
+                    rows[at] = dict(row, name="network")
+        return False
+
+    rows_become(blame_the_network)
+    assert judge(decode(path.read_bytes())).kind == "the reason network is not true"
 
 
 def test_a_program_that_did_not_take_leave_has_an_unknown_end(rows_become):
