@@ -63,7 +63,7 @@ def opened(path):
 
 
 def daemon_of(store):
-    return json.loads((store / "ports.json").read_text())["pid"]
+    return int((store / "lock").read_text())
 
 
 def test_it_finds_exactly_what_it_left_out_and_stays_until_ctrl_c(tmp_path):

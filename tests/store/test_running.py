@@ -32,3 +32,21 @@ def test_each_collector_finishes_for_itself(tmp_path):
     marks[0].finish()
     assert running.is_finished(tmp_path)
     assert not running.is_finished(part)
+
+
+def test_the_port_file_of_another_collector_is_left(tmp_path):
+    marks = RunningMarks(tmp_path)
+    marks.write_ports({"pid": 1})
+    (tmp_path / "ports.json").write_text('{"pid": 2}')
+    marks.close()
+    assert (tmp_path / "ports.json").read_text() == '{"pid": 2}'
+    marks.check()
+
+
+def test_a_collector_that_ended_left_no_port_file(tmp_path):
+    marks = RunningMarks(tmp_path)
+    marks.write_ports({"pid": 1})
+    assert (tmp_path / "ports.json").exists()
+    marks.close()
+    marks.check()
+    assert not (tmp_path / "ports.json").exists()

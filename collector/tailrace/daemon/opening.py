@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -90,7 +90,7 @@ def opened(
             starts.begin(checkpoints)
         table = _open_table(config, clock, spool, checkpoints, entrance)
         _tell_recovery(table, health)
-        marks = RunningMarks(directory)
+        marks = stack.enter_context(closing(RunningMarks(directory)))
         marks.begin()
         committed = table.position() or 0
         checkpoint = checkpoints.newest(committed)

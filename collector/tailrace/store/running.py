@@ -75,7 +75,7 @@ class RunningMarks:
         self._ports = b""
         self._begun = False
         self._turn = threading.Lock()
-        """Guards the file `unfinished`, which a check must not make again behind `finish`."""
+        """Held while files are checked or removed: a check must not make a file again behind `finish` or `close`."""
 
     def begin(self) -> None:
         """Note that the collector has begun."""
@@ -98,9 +98,18 @@ class RunningMarks:
         with self._turn:
             if self._begun and not is_file(self._data / UNFINISHED):
                 begin(self._data)
-        if self._ports and not is_file(self._data / PORTS):
-            with suppress(OSError):
-                owned.write_file(self._data / PORTS, self._ports)
+            if self._ports and not is_file(self._data / PORTS):
+                with suppress(OSError):
+                    owned.write_file(self._data / PORTS, self._ports)
+
+    def close(self) -> None:
+        """Remove `ports.json`: the collector listens no longer. Leave the file of another collector, which a replaced
+        directory may have."""
+        path = self._data / PORTS
+        with self._turn, suppress(OSError):
+            ports, self._ports = self._ports, b""
+            if ports and path.read_bytes() == ports:
+                path.unlink()
 
 
 def is_finished(data: Path) -> bool:
