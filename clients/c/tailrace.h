@@ -315,6 +315,9 @@ extern "C" {
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#ifdef __linux__
+#include <sys/auxv.h>
+#endif
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -498,6 +501,22 @@ static uint64_t tlr_monotonic(void) { return tlr_read(CLOCK_MONOTONIC); }
 
 uint64_t tailrace_now(void) { return tlr.clock ? tlr.clock() : tlr_monotonic(); }
 
+/* Return whether the program has more rights than whoever started it: set-uid, set-gid, or with capabilities. */
+static int tlr_is_privileged(void) {
+#ifdef __linux__
+    return getauxval(AT_SECURE) != 0;
+#else
+    return getuid() != geteuid() || getgid() != getegid();
+#endif
+}
+
+/* Return a variable of the environment; NULL if it is unset or empty, or if a privileged program must not trust it: it
+ * could name a file that only the program may read or write, and the address to which that goes. */
+static const char *tlr_variable(const char *name) {
+    const char *value = tlr_is_privileged() ? NULL : getenv(name);
+    return value && *value ? value : NULL;
+}
+
 /* -- Bytes -- */
 
 static unsigned char *tlr_put16(unsigned char *at, size_t value) {
@@ -680,10 +699,6 @@ static void tlr_random(unsigned char *bytes, size_t size) {
     }
 }
 
-static const char *tlr_variable(const char *name) {
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
 
 static int tlr_is_rank(const char *value) {
     return value && *value && strlen(value) < 10 && strspn(value, "0123456789") == strlen(value);
@@ -735,11 +750,11 @@ static unsigned char *tlr_put_place(unsigned char *at, const char *host) {
     const char *node = tlr_variable("TAILRACE_JOB_NODE"), *job = tlr_variable("TAILRACE_JOB_ID");
     char named[TLR_PLACE_MAX + 1] = "", id[TLR_PLACE_MAX + 1] = "";
     size_t index = 0, count = sizeof launchers / sizeof *launchers;
-    while (index < count && !tlr_is_rank(getenv(launchers[index][0]))) index++;
+    while (index < count && !tlr_is_rank(tlr_variable(launchers[index][0]))) index++;
     if (index < count) {
         const char *space = tlr_variable("PMIX_NAMESPACE"), *launch = tlr_variable(launchers[index][1]);
         int slurm = index == count - 1 || (space && !strncmp(space, "slurm.", 6));
-        at = tlr_put_decimal(tlr_put_string(at, ",\"rank\":"), strtoul(getenv(launchers[index][0]), NULL, 10));
+        at = tlr_put_decimal(tlr_put_string(at, ",\"rank\":"), strtoul(tlr_variable(launchers[index][0]), NULL, 10));
         if (!node) node = tlr_variable(slurm ? "SLURMD_NODENAME" : "PMIX_HOSTNAME");
         if (!node) {
             memcpy(named, host, strcspn(host, "."));
@@ -840,25 +855,52 @@ static void tlr_shut(int fd, const tlr_mark *mark) {
     if (tlr_is_ours(fd, mark)) close(fd);
 }
 
-/* Prepare and mark a new descriptor. Return it, or another one in its place, since standard input, output and error
- * are the program's even while they are closed; -1 with errno if that fails. */
+/* Occupy standard input, output and error while the program has them closed and others are opened here. The program's
+ * writes to them must fail meanwhile as ever, and reach neither a socket (SIGPIPE) nor the trace. */
+static void tlr_hold_standard(int *held, tlr_mark *mark) {
+    int fd;
+    *held = 0;
+    while ((fd = open("/", O_RDONLY | O_CLOEXEC)) >= 0 && fd <= 2 && !tlr_find_mark(fd, mark)) *held |= 1 << fd;
+    if (fd >= 0) close(fd);
+}
+
+static void tlr_leave_standard(int held, const tlr_mark *mark) {
+    int fd;
+    for (fd = 0; fd <= 2; fd++)
+        if (held & 1 << fd) tlr_shut(fd, mark);
+}
+
+/* Prepare and mark a new descriptor. Return it, or -1 with errno. */
 static int tlr_adopt(int fd, tlr_mark *mark) {
-    int low = fd, flags;
-    if (fd >= 0 && fd <= 2) {
-        fd = fcntl(low, F_DUPFD, 3);
-        close(low);
-    }
+    int flags;
     if (fd < 0) return -1;
     flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || tlr_find_mark(fd, mark)) {
+    if (fd <= 2 || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ||
+        tlr_find_mark(fd, mark)) {
         close(fd);
-        return -1;
+        return -1; /* up to 2: the program has closed a standard descriptor just now, and the next try succeeds */
     }
     return fd;
 }
 
-static int tlr_open_path(void) {
-    return open(tlr.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+/* Open the trace's file, but no link: in a directory that others may write to, it could lead to any file. */
+static int tlr_open_path(tlr_mark *mark) {
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    tlr_mark standard;
+    int held, fd;
+    tlr_hold_standard(&held, &standard);
+    fd = tlr_adopt(open(tlr.path, flags, 0600), mark);
+    tlr_leave_standard(held, &standard);
+    return fd;
+}
+
+static int tlr_open_socket(const tlr_address *to, tlr_mark *mark) {
+    tlr_mark standard;
+    int held, fd;
+    tlr_hold_standard(&held, &standard);
+    fd = tlr_adopt(socket(to->name.ss_family, tlr.transport == TLR_UDP ? SOCK_DGRAM : SOCK_STREAM, 0), mark);
+    tlr_leave_standard(held, &standard);
+    return fd;
 }
 
 /* Return whether the sender's descriptor may be used now. Forget it if the program has closed it, and go on at the
@@ -868,7 +910,7 @@ static int tlr_may_use(void) {
     tlr_mark before = out->mark;
     if (out->fd >= 0 && tlr_is_ours(out->fd, &out->mark)) return 1;
     if (out->fd >= 0 && tlr.transport == TLR_FILE) {
-        out->fd = tlr_adopt(tlr_open_path(), &out->mark);
+        out->fd = tlr_open_path(&out->mark);
         if (out->fd >= 0 && out->mark.device == before.device && out->mark.inode == before.inode) return 1;
         if (out->fd >= 0) close(out->fd);
     }
@@ -1050,7 +1092,7 @@ static int tlr_connect_socket(uint64_t now) {
     int one = 1;
     if (out->fd >= 0 && !tlr_is_ours(out->fd, &out->mark)) out->fd = -1;
     if (out->fd < 0) {
-        out->fd = tlr_adopt(socket(to->name.ss_family, tlr.transport == TLR_UDP ? SOCK_DGRAM : SOCK_STREAM, 0), &out->mark);
+        out->fd = tlr_open_socket(to, &out->mark);
         if (out->fd < 0) return -1;
 #ifdef SO_NOSIGPIPE
         setsockopt(out->fd, SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
@@ -1075,7 +1117,7 @@ static int tlr_connect_socket(uint64_t now) {
 
 static int tlr_open_file(void) {
     tlr_mark *mark = &tlr.sender.mark;
-    tlr.sender.fd = tlr_adopt(tlr_open_path(), mark);
+    tlr.sender.fd = tlr_open_path(mark);
     if (tlr.sender.fd < 0) return -1;
     if (!S_ISREG(mark->kind) && !S_ISCHR(mark->kind)) return -1; /* a pipe could raise SIGPIPE */
     tlr.sender.state = TLR_OPENING;
@@ -1199,7 +1241,13 @@ static void tlr_advance(uint64_t now) {
     if (out->state == TLR_DOWN && now >= out->retry_at) {
         errno = 0;
         if (tlr.transport == TLR_FILE ? tlr_open_file() : tlr_connect_socket(now)) {
-            tlr_note(tlr.transport == TLR_FILE ? "the file cannot be written" : "connecting failed", errno);
+            if (tlr.transport != TLR_FILE) {
+                tlr_note("connecting failed", errno);
+            } else if (errno == ELOOP) {
+                tlr_note("the file is a symbolic link, which is not followed: name the file that it leads to", 0);
+            } else {
+                tlr_note("the file cannot be written", errno);
+            }
             tlr_fail(now);
         }
     }
@@ -1306,17 +1354,20 @@ static int tlr_can_wake(int end) {
 /* Make the pipe that wakes the sending thread, unless it is there. It stays open until the process ends: a late event
  * may still write to it. */
 static int tlr_make_pipe(void) {
-    int ends[2], end;
+    tlr_mark standard;
+    int ends[2], end, held, failed;
     if (tlr_can_wake(0) && tlr_can_wake(1)) return 0;
     for (end = 0; end < 2; end++) {
         if (tlr_can_wake(end)) close(tlr.wake[end]);
         TLR_STORE(tlr.wake[end], 0);
     }
-    if (pipe(ends)) return -1;
-    for (end = 0; end < 2; end++) {
+    tlr_hold_standard(&held, &standard);
+    failed = pipe(ends);
+    for (end = 0; end < 2 && !failed; end++) {
         int fd = tlr_adopt(ends[end], &tlr.wake_marks[end]);
         __atomic_store_n(&tlr.wake[end], fd < 0 ? 0 : fd, __ATOMIC_RELEASE);
     }
+    tlr_leave_standard(held, &standard);
     return tlr.wake[0] && tlr.wake[1] ? 0 : -1;
 }
 
@@ -1910,9 +1961,9 @@ static int tlr_allocate(size_t bytes, size_t threads) {
 static int tlr_take_token(const tailrace_options *options) {
     const char *token = options->token, *file = options->token_file;
     if (token && !tlr_is_token(token, strlen(token))) return EINVAL;
-    if (!token && !file) token = getenv("TAILRACE_TOKEN");
+    if (!token && !file) token = tlr_variable("TAILRACE_TOKEN");
     if (token && !*token) token = NULL;
-    if (!token && !file) file = getenv("TAILRACE_TOKEN_FILE");
+    if (!token && !file) file = tlr_variable("TAILRACE_TOKEN_FILE");
     tlr.token[0] = tlr.token_file[0] = 0;
     if (token) strncat(tlr.token, token, sizeof tlr.token - 1);
     if (file && strlen(file) >= sizeof tlr.token_file) return ENAMETOOLONG;
@@ -1947,7 +1998,7 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
 int tailrace_connect(const char *address, const tailrace_options *options) {
     static const tailrace_options defaults = {0, 0, 0, 0, NULL, NULL, 0, 0, NULL, NULL};
     int error, saved = errno;
-    if (!address) address = getenv("TAILRACE_ADDRESS");
+    if (!address) address = tlr_variable("TAILRACE_ADDRESS");
     if (!address || !*address) return 0;
     pthread_mutex_lock(&tlr_life);
     error = tlr_connect(address, options ? options : &defaults);
@@ -2034,8 +2085,7 @@ static int tlr_were_refused(void) {
 
 /* Return whether TAILRACE_ADDRESS asks for a trace, and the program has not connected, or in vain. */
 static int tlr_never_connected(void) {
-    const char *address = getenv("TAILRACE_ADDRESS");
-    return !tlr.streams && address && *address;
+    return !tlr.streams && tlr_variable("TAILRACE_ADDRESS");
 }
 
 int tailrace_flush(unsigned milliseconds) {

@@ -162,7 +162,8 @@ print(json.dumps([t.close(0.5), mine.harm(), emitter.discarded["closed"], bool(e
         assert run(program, tmp_path, "sockets", **environ) == [False, [], 200, True]
 
 
-def test_no_descriptor_takes_the_place_of_a_closed_standard_one(tmp_path):
+@pytest.mark.parametrize("scheme", ["tcp", "unix", "udp", "tls", "file"])
+def test_no_descriptor_takes_the_place_of_a_closed_standard_one(scheme, authority, tmp_path):
     program = """
 t.connect(acknowledge=False)
 t.event("x")
@@ -172,16 +173,20 @@ t.close(20)
 open(f"{directory}/found", "w").write(json.dumps(standard))
 """
     closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "-", sys.executable, "-c", BEGINNING + program]
-    environ = {"PYTHONPATH": ":".join(sys.path)}
-    with TcpCollector() as collector:
-        for address in (collector.address, f"file://{tmp_path}/trace"):
-            subprocess.run(
-                [*closed, str(tmp_path), ""],
-                env={**environ, "TAILRACE_ADDRESS": address},
-                timeout=60,
-                check=False,
-            )
-            assert json.loads((tmp_path / "found").read_text()) == [False, False, False], address
+    context = authority.server() if scheme == "tls" else None
+    kind = "tcp" if scheme == "file" else scheme
+    with Answering(
+        kind, tmp_path / "socket" if kind == "unix" else None, context=context
+    ) as collector:
+        address = f"file://{tmp_path}/trace" if scheme == "file" else collector.address
+        environ = {"PYTHONPATH": ":".join(sys.path), "TAILRACE_TLS_AUTHORITY": str(authority.file)}
+        subprocess.run(
+            [*closed, str(tmp_path), ""],
+            env={**environ, "TAILRACE_ADDRESS": address},
+            timeout=60,
+            check=False,
+        )
+    assert json.loads((tmp_path / "found").read_text()) == [False, False, False]
 
 
 def test_a_mark_holds_as_long_as_its_number_leads_to_what_was_opened(tmp_path):

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 
 import pytest
 
@@ -192,6 +193,32 @@ def test_a_file_is_gone_on_with_or_emptied_as_its_format_wants(tmp_path):
         transport.send([b"more"])
         transport.close()
         assert path.read_bytes() == expected
+
+
+def test_a_trace_is_for_its_owner_unless_it_is_there(tmp_path):
+    (tmp_path / "there").touch(0o644)
+    before = os.umask(0)
+    try:
+        for name in ("there", "new"):
+            transport = parse(f"file://{tmp_path}/{name}")
+            transport.open()
+            transport.close()
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("there", "new")]
+    assert modes == [0o644, 0o600]
+
+
+@pytest.mark.parametrize("target", ["there", "absent"])
+def test_a_link_in_the_traces_place_is_not_followed(tmp_path, target):
+    (tmp_path / "there").write_bytes(b"of somebody else")
+    (tmp_path / "trace").symlink_to(tmp_path / target)
+    for append in (True, False):
+        with pytest.raises(OSError) as raised:  # noqa: PT011 - its errno says which
+            parse(f"file://{tmp_path}/trace", append=append).open()
+        assert raised.value.errno == errno.ELOOP
+    assert (tmp_path / "there").read_bytes() == b"of somebody else"
+    assert not (tmp_path / "absent").exists()
 
 
 def test_a_full_disk_has_no_room():

@@ -12,8 +12,9 @@ from tailrace_client._descriptors import Mark, TakenError, above_standard
 from tailrace_client._streams import STREAM_CHUNK_BYTES, STREAM_PACKET_MAX
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN}
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-"""Without blocking, a pipe that nobody reads is an error, and a full pipe has no room."""
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+"""Without blocking, a pipe that nobody reads is an error, and a full pipe has no room. A link is refused: in a directory
+that others may write to, it could lead to any file."""
 
 
 class File:
@@ -72,7 +73,7 @@ class File:
         return File(f"{self._path}.{os.getpid()}", append=self._append)
 
     def _opened(self, more: int) -> Mark:
-        return Mark.of(above_standard(os.open(self._path, _FLAGS | more, 0o666)))
+        return Mark.of(above_standard(os.open(self._path, _FLAGS | more, 0o600)))
 
     def _own(self) -> int:
         """Return the file's descriptor, for one use. If the program has closed it, go on at the end of the
