@@ -57,6 +57,15 @@ def test_an_open_span_is_counted_apart_and_has_no_duration(views):
     assert only[1:] == ("ns", 0, 1, *[None] * 8)
 
 
+def test_a_span_without_times_counts_and_has_no_duration(views):
+    untimed = [row("span", name="n", offset=place, **times)
+               for place, times in enumerate([{}, {"start": 4}, {"end": 4}], 1)]  # fmt: skip
+    (known,) = figures(views, [*timed(span(0, 5)), *untimed])
+    assert known[1:6] == ("ns", 4, 0, 5, 5)
+    (unknown,) = figures(views, timed(*untimed))
+    assert unknown[1:] == ("ns", 3, 0, *[None] * 8)
+
+
 def test_ticks_without_a_rate_are_never_added_to_nanoseconds(views):
     logical = span(0, 7, session="b")
     ns, ticks = figures(views, [*timed(span(0, 5)), logical])

@@ -1,7 +1,7 @@
 """Count and measure spans by group: count, total, self time and percentiles.
 
-Only spans that have ended have a duration; open spans are counted apart. Percentiles are durations that
-occur (nearest rank), never interpolated.
+Only spans that have ended have a duration; open spans are counted apart. A span of which a time is not known counts,
+and no other figure includes it. Percentiles are durations that occur (nearest rank), never interpolated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Group = tuple[str | None, ...]
 
 
 class SpanStatistics(NamedTuple):
-    """The figures of one group. Durations are in `unit`, and None where no span has ended.
+    """The figures of one group. Durations are in `unit`, and None where none is known.
 
     `self_time` is None where it was not asked for; see `innermost` for its meaning."""
 
@@ -51,7 +51,7 @@ _HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
 _MEASURED = f"""
 SELECT s.*, c.ticks_per_second,
-  CASE WHEN CASE WHEN open THEN {_HAS_RATE} ELSE duration IS NOT NULL END THEN 'ns' ELSE 'ticks' END AS unit,
+  CASE WHEN duration IS NOT NULL OR ((open OR "end" IS NULL OR start IS NULL) AND {_HAS_RATE}) THEN 'ns' ELSE 'ticks' END AS unit,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
 FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
@@ -70,7 +70,7 @@ def statistics(
     percentiles = ", ".join(f"quantile_disc(length, {share})" for share in PERCENTILES.values())
     rows = window.rows
     sql = (
-        f"SELECT {keys}unit, count(length), count(*) FILTER (open), sum(length)::HUGEINT, min(length),"  # noqa: S608 - our own words
+        f"SELECT {keys}unit, count(*) FILTER (NOT open), count(*) FILTER (open), sum(length)::HUGEINT, min(length),"  # noqa: S608 - our own words
         f" {percentiles}, max(length) FROM ({_MEASURED.format(rows=rows.sql)}) GROUP BY {places}"
     )
     found = list(engine.rows(sql, rows.values))
@@ -78,7 +78,7 @@ def statistics(
     figures = []
     for row in found:
         group, (unit, ended, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
-        own = selves.get((group, unit), 0) if self_time and ended else None
+        own = selves.get((group, unit), 0) if self_time and total is not None else None
         figures.append(SpanStatistics(group, unit, ended, still_open, total, own, *lengths))
     return sorted(figures, key=lambda each: (each.unit, -(each.total or 0), str(each.group)))
 
@@ -108,7 +108,7 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[Key]) -> Iterator[Any
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
         f'SELECT source, session, stream, substream, start, "end", {inside.sql}, ticks_per_second, unit{keys}'  # noqa: S608 - our own words
-        f" FROM ({_MEASURED.format(rows=reached.sql)}) WHERE NOT open"
+        f" FROM ({_MEASURED.format(rows=reached.sql)}) WHERE length IS NOT NULL"
         ' ORDER BY source, session, stream, substream, start, "end" DESC, depth, "offset"'
     )
     return engine.rows(sql, inside.values + reached.values)
