@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace_client import Emitter
 from tests import program
 from tests.query.asking import ask, ask_all
 from tests.system.collector import Collector, until
@@ -138,6 +139,26 @@ def test_a_file_that_has_grown_is_shown_once_and_whole(tmp_path):
     assert ask(store, "SELECT events, closed FROM sessions") == [(9, "end of file")]
     before = rows(store)
     do(store, file)
+    assert rows(store) == before
+
+
+def test_the_file_of_a_client_is_imported_once_and_whole(tmp_path):
+    """A client ends its session with a goodbye, before its file ends."""
+    store, file = tmp_path / "store", tmp_path / "a.heph"
+    emitter = Emitter(f"file://{file}")
+    for number in range(9):
+        emitter.event("e", number=number)
+    assert emitter.close(30)
+    whole = file.read_bytes()
+    for size in (len(whole) // 2, len(whole)):
+        file.write_bytes(whole[:size])
+        do(store, file)
+    counts = "SELECT count(*), count(DISTINCT seq) FROM events WHERE kind = 'span'"
+    assert ask(store, counts) == [(9, 9)]
+    assert ask(store, "SELECT closed FROM sessions") == [("goodbye",)]
+    assert ask(store, "FROM gaps") == []
+    before = rows(store)
+    assert "1 file is in the table already" in do(store, file)
     assert rows(store) == before
 
 

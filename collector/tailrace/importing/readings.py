@@ -42,10 +42,6 @@ class Reading(NamedTuple):
     closed: bool
 
 
-class _Closed(msgspec.Struct):
-    file: AsRead | None = None
-
-
 def sources_of(name: str) -> tuple[str, ...]:
     """Return the names that an import's sources may have: the name itself, or one for each format."""
     return name, *(f"{name}_{format_}" for format_ in FORMATS)
@@ -108,21 +104,26 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
     except StoreError:
         return []  # no table yet
     try:
-        rows = engine.rows(_closes("source, format, session, attributes", sources))
+        rows = engine.rows(
+            _closes("DISTINCT source, format, session, attributes ->> '$.file'", sources)
+        )
         return [
-            Reading(source, format_, root(session), file, closed=True)
-            for source, format_, session, attributes in rows
-            if (file := msgspec.json.decode(attributes, type=_Closed).file) is not None
+            Reading(
+                source, format_, root(session), msgspec.json.decode(file, type=AsRead), closed=True
+            )
+            for source, format_, session, file in rows
+            if file is not None
         ]
     finally:
         engine.close()
 
 
 def _closes(columns: str, sources: tuple[str, ...]) -> str:
-    """Return a SELECT of the closing rows of files' sessions, one for each session."""
+    """Return a SELECT of the rows that say what a session had read when its file was over: the session's close, or,
+    as a client's goodbye ends its session before the file ends, that the file left the session."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted
-        f" WHERE name = 'close' AND source IN ({listed})"
+        f" WHERE name IN ('close', 'leave') AND source IN ({listed})"
         " AND contains(attributes, '\"file\"')"
     )

@@ -334,7 +334,8 @@ WITH pairs AS (
 whole AS (
   SELECT part.root(session) AS root
   FROM part.kept_few
-  WHERE kind = 'session' AND name = 'close' AND contains(attributes, '"file"') AND attributes ->> '$.closed' = 'end of file'
+  WHERE kind = 'session' AND name IN ('close', 'leave') AND contains(attributes, '"file"')
+    AND coalesce(attributes ->> '$.closed', attributes ->> '$.left') = 'end of file'
 )
 SELECT replaced AS root FROM pairs SEMI JOIN whole USING (root)
 UNION
