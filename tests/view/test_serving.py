@@ -57,8 +57,15 @@ def test_clients_that_never_read_hold_up_nobody(viewer):
         assert next(viewer.news())["version"] == 1
 
 
+def test_localhost_is_both_families(viewer_of, few_store):
+    viewer = viewer_of(few_store, "--listen", "localhost:0")
+    assert viewer.host == "localhost"
+    for viewer.host in ("127.0.0.1", "::1", "localhost"):
+        assert viewer.get("store")["version"] == 1
+
+
 def test_the_kernel_closes_a_connection_whose_client_never_reads():
-    listening = serve.listen("127.0.0.1", 0)
+    listening = serve.listen("127.0.0.1:0")
     with closing(listening), closing(socket.create_connection(listening.getsockname())):
         accepted, _ = listening.accept()
         with accepted:
@@ -68,7 +75,7 @@ def test_the_kernel_closes_a_connection_whose_client_never_reads():
 
 def test_the_body_of_an_answer_does_not_wait_for_the_client_to_acknowledge_the_headers():
     with (
-        closing(serve.listen("127.0.0.1", 0)) as sock,
+        closing(serve.listen("127.0.0.1:0")) as sock,
         closing(socket.create_connection(sock.getsockname())),
         closing(sock.accept()[0]) as accepted,
     ):

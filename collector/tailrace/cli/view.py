@@ -84,9 +84,9 @@ def command(
     for number in range(len(shelves)):
         turn.snapshot(number)
     turn.end(good=True)
-    host, port = _address(address)
+    host = _host(address)
     token = Token() if path is None else None
-    with listen_at(path) if path is not None else nullcontext(listen(host, port)) as sock:
+    with listen_at(path) if path is not None else nullcontext(listen(address)) as sock:
         url = f"unix:{path}"
         if token is not None:
             shown = f"[{host}]" if ":" in host else host
@@ -100,8 +100,8 @@ def command(
         serve(Viewer(shelves, token, {host, *hosts}), sock, ready)
 
 
-def _address(text: str) -> tuple[str, int]:
+def _host(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--listen")
-    return host.strip("[]"), int(port)
+    return host.strip("[]")

@@ -13,6 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from tailrace.errors import AddressError
+from tailrace.sources.listening import of_connections
 from tailrace.view.application import Viewer
 
 UNREAD_SECONDS = 60
@@ -30,13 +31,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address. Raise AddressError."""
+def listen(address: str) -> socket.socket:
+    """Return a socket that listens on an address, `host:port`. Raise AddressError."""
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        sock = of_connections(address).open()
     except OSError as error:
-        raise AddressError([f"{host}:{port}: cannot listen: {error.strerror}"]) from error
+        raise AddressError([f"{address}: cannot listen: {error.strerror}"]) from error
     # The sockets of connections inherit the options. The first counts also while the client's window is closed. Without
     # the second, the body of an answer waits 40 ms until the client has acknowledged the headers.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
