@@ -61,6 +61,12 @@ def newest_segment(store):
     return max((store / "spool").glob("[0-9]*.segment"))
 
 
+def remove_tree(path):
+    """Remove a directory, again where the collector made a file in it meanwhile."""
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+
+
 LOCKS = {
     "lock": lambda store: store / "lock",
     "writers": lambda store: store / "writers.lock",
@@ -109,7 +115,7 @@ def test_a_removed_lock_lets_nobody_in_and_is_made_again(collector, client, what
 
 
 def spool_removed(store):
-    shutil.rmtree(store / "spool")
+    remove_tree(store / "spool")
 
 
 def spool_renamed(store):
@@ -156,7 +162,7 @@ def test_what_a_lost_spool_had_acknowledged_is_committed(collector, client, what
 
 def store_emptied(store):
     for path in store.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        remove_tree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def store_removed(store):
@@ -169,7 +175,7 @@ def store_removed_slowly(store):
     until((store / "ports.json").exists, "the port file that is made again")
     for path in store.iterdir():
         if path.name != "ports.json":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove_tree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def store_renamed(store):
@@ -182,11 +188,11 @@ def store_replaced(store):
 
 
 def table_removed(store):
-    shutil.rmtree(store / "events")
+    remove_tree(store / "events")
 
 
 def log_removed(store):
-    shutil.rmtree(store / "events/_delta_log")
+    remove_tree(store / "events/_delta_log")
 
 
 def table_renamed(store):
