@@ -37,6 +37,8 @@ CALM = 4 * SECOND
 
 AMPLE = 2**26
 """Bytes that no scenario fills a spool with."""
+AMPLE_BATCH = 500_000
+"""Rows that no scenario fills a batch with while the table does not answer."""
 
 
 def check(play: Play) -> None:
@@ -341,6 +343,9 @@ def troubles(play: Play) -> list[tuple[int, int]]:
             found.append((fact.at, fact.at + fact.duration))
         elif isinstance(fact, facts.Reset):
             found.append((fact.at, fact.at))
+        elif isinstance(fact, facts.TableDown) and play.scenario.batch < AMPLE_BATCH:
+            # Two batches are full soon; decoding and its answers wait for the table.
+            found.append((fact.at, fact.at + fact.duration))
     return found
 
 
