@@ -83,6 +83,10 @@ class Collector:
             self._config = replace(self._config, sources=sources)
         self._without: Counter[str] = Counter()
         """By source, how many reloads have taken it away that are not over."""
+        self._renamed: dict[str, str] = {}
+        """By a source's first name, its present name."""
+        self.names = {*self._config.sources}
+        """All names that sources ever had."""
         self._works_again = 0
         self._stopped = False
         self._power = False
@@ -166,16 +170,18 @@ class Collector:
     @property
     def _configured(self) -> Config:
         sources = {
-            name: source for name, source in self._config.sources.items() if not self._without[name]
+            self._renamed.get(name, name): source
+            for name, source in self._config.sources.items()
+            if not self._without[name]
         }
         return replace(self._config, sources=sources)
 
-    def reload(self, limits: LedgerConfig, without: str, duration: int) -> None:
-        """Take other limits for new sessions; do without a source for so many nanoseconds."""
+    def reload(self, limits: LedgerConfig, without: str, duration: int, renamed: str) -> None:
+        """Take other limits for new sessions; do without a source for so many nanoseconds, and call it `renamed` then."""
         self._config = replace(self._config, ledger=limits)
         if without:
             self._without[without] += 1
-            self._world.after(duration, lambda: self._add(without))
+            self._world.after(duration, lambda: self._add(without, renamed or without))
         self._note_unfollowed()
         if self.life is not None:
             self.life.reload(self._configured)
@@ -191,8 +197,10 @@ class Collector:
         elif open_ and not lacks:
             self.unfollowed[-1] = self.unfollowed[-1][0], now
 
-    def _add(self, source: str) -> None:
+    def _add(self, source: str, name: str) -> None:
         self._without[source] -= 1
+        self._renamed[source] = name
+        self.names.add(name)
         self._note_unfollowed()
         if self.life is not None:
             self.life.reload(self._configured)

@@ -257,12 +257,13 @@ class Drift(_Fact):
 
 class Reload(_Fact):
     """The collector takes another configuration: the limits of new sessions, and which source it has not
-    for some time (ns)."""
+    for some time (ns). A source of files may have another name afterwards."""
 
     reorder_events: int
     reorder_seconds: float
     without: str = ""
     duration: int = 0
+    renamed: str = ""
 
 
 Fact = (

@@ -42,7 +42,7 @@ def files(random: Random) -> Files:
 
 def sources(random: Random, made: list[facts.Fact], files: Files) -> tuple[list[facts.Fact], Files]:
     """Return reloads that take sources of files away for a while, and how the collector follows files then: in half of
-    all scenarios nobody takes one away."""
+    all scenarios nobody takes one away. One that comes back may have another name."""
     formats = sorted({f.format for f in made if isinstance(f, facts.BeginTrace)})
     # Where two sources lead to a file, one may read its copy (ARCHITECTURE.md, "Blind spots").
     files = replace(files, sources=1)
@@ -54,11 +54,13 @@ def sources(random: Random, made: list[facts.Fact], files: Files) -> tuple[list[
         pause = random.choice([0, MS, 50 * MS, SECOND, 8 * SECOND, 40 * SECOND])
         at, both = random.randrange(end + 8 * SECOND), random.random() < 0.3
         for each in sources_of(format_, files) if both else [name]:
+            renamed = random.choice(["", "", f"{format_}-a", f"{format_}-b"])
             found.append(
                 facts.Reload(
-                    at=at, reorder_events=512, reorder_seconds=2.0, without=each, duration=pause
+                    at=at, reorder_events=512, reorder_seconds=2.0, without=each, duration=pause,
+                    renamed=renamed,
                 )
-            )
+            )  # fmt: skip
             at += random.choice([0, pause // 2, pause])
     return found, files
 

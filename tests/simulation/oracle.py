@@ -26,8 +26,6 @@ from tests.simulation.limits import forget_gaps, forgets_connections
 from tests.simulation.play import Play, Program
 from tests.simulation.reasons import may_be_forgotten
 from tests.simulation.table import DOWN
-from tests.simulation.tail import sources_of
-from tests.simulation.traces import TRACES
 from tests.simulation.violation import Violation, demand, none
 from tests.simulation.words import Event, event_of, is_whole
 from tests.simulation.world import SECOND
@@ -378,8 +376,7 @@ def _check_balance(play: Play) -> None:
     life = play.collector.life
     assert life is not None
     try:
-        files = (name for each in TRACES for name in sources_of(each, play.scenario.files))
-        for source in ("udp", "tcp", "jets-udp", "jets-tcp", *files):
+        for source in sorted(play.collector.names):
             assert_conserved(life.ingest, source)
     except AssertionError as error:
         raise Violation("out of balance", error) from error

@@ -174,7 +174,7 @@ class Play:
                     reorder_events=fact.reorder_events,
                     reorder_time=Duration(fact.reorder_seconds),
                 )
-                collector.reload(limits, fact.without, fact.duration)
+                collector.reload(limits, fact.without, fact.duration, fact.renamed)
 
     def _begin(self, fact: facts.Begin, course: list[facts.Fact]) -> None:
         before = self._addresses.get(fact.address)

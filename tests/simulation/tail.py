@@ -119,16 +119,19 @@ class Host(NamedTuple):
 
 def configured(around: FilesAround) -> dict[str, TailConfig]:
     """Return the sources of files, by name."""
-    config = around.config
     return {
-        name: TailConfig(
-            format=format_, paths=[str(around.tree.files / format_)],
-            dialect=TRACES[format_].dialect, files_max=config.places,
-            descriptors_max=config.descriptors, rest_time=Duration(REST),
-        )
+        name: _configuration(around, format_)
         for format_ in around.formats
-        for name in sources_of(format_, config)
-    }  # fmt: skip
+        for name in sources_of(format_, around.config)
+    }
+
+
+def _configuration(around: FilesAround, format_: str) -> TailConfig:
+    return TailConfig(
+        format=format_, paths=[str(around.tree.files / format_)],
+        dialect=TRACES[format_].dialect, files_max=around.config.places,
+        descriptors_max=around.config.descriptors, rest_time=Duration(REST),
+    )  # fmt: skip
 
 
 def sources_of(format_: str, config: facts.Files) -> list[str]:
@@ -162,7 +165,7 @@ class Tail:
     def begin(self, name: str, intake: Intake) -> None:
         """Let a source run."""
         self._files.tree.forgotten()
-        keys, system = configured(self._files)[name], self._files.tree.system
+        keys, system = _configuration(self._files, format_of(name)), self._files.tree.system
         watch = Watch(name, keys, self._host.clock, intake, system=system)
         run = self._runs[name] = Run(watch, watch.steps(), intake)
         self._go_on(run)
