@@ -87,7 +87,8 @@ class Collector:
         """By a source's first name, its present name."""
         self.names = {*self._config.sources}
         """All names that sources ever had."""
-        self._works_again = 0
+        self.works_again = 0
+        """Until when the process does nothing (age, ns)."""
         self._stopped = False
         self._power = False
         """Whether the crash that is due takes the machine with it."""
@@ -125,7 +126,7 @@ class Collector:
         except Crash:
             self._crashed()
             return
-        self.life.pause(self._works_again)
+        self.life.pause(self.works_again)
         self.outages.append((self._down_since, self._world.age))
 
     def start_beside(self) -> None:
@@ -207,13 +208,13 @@ class Collector:
 
     def suspend(self, duration: int) -> None:
         """Do nothing for so many nanoseconds (SIGSTOP), while the kernel goes on receiving."""
-        self._works_again = max(self._works_again, self._world.age + duration)
+        self.works_again = max(self.works_again, self._world.age + duration)
         if self.life is not None:
-            self.life.pause(self._works_again)
+            self.life.pause(self.works_again)
 
     def stop(self) -> None:
         """End in order, for good."""
-        self._works_again = 0
+        self.works_again = 0
         self.disk.crash_in = self.disk.broken = None
         self.disk.empty()
         self.table.mend()

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.errors import LostError
+from tailrace.spool.segment import segment_first
 from tests.simulation import facts
-from tests.simulation.life import DIRECTORY, STORE
+from tests.simulation.life import DIRECTORY, ROUND, STORE
 from tests.simulation.table import Table
 from tests.simulation.violation import Violation, demand
 from tests.simulation.world import SECOND, World
@@ -64,8 +65,13 @@ class Losses:
             collector.table.lost = True
             collector.machine.table = Table()
             self.moved = self.moved if fact.undone else sent
-        ends = self.ends
-        self._world.after(SOON, lambda: demand(self.ends > ends, "goes on without its names", fact))
+        if fact.what == "closed":
+            looked = max(self._world.age, collector.works_again) + ROUND - 1
+            self._world.at(looked, lambda: self._excuse_if_released(path))
+        lost = self._under_way
+        self._world.after(
+            SOON, lambda: demand(self._under_way is not lost, "goes on without its names", fact)
+        )
 
     def over(self, error: Exception) -> None:
         """A process has ended with an error: undo what is to be undone before the next start."""
@@ -87,6 +93,14 @@ class Losses:
         elif fact.is_for_good:
             self.for_good = True
             self._collector.moved_away.append(self._world.age)
+
+    def _excuse_if_released(self, path: Path) -> None:
+        """Note that the collector outlives the loss of a segment: it released the segment before it looked."""
+        life = self._collector.life
+        mine = self._under_way is not None and self._under_way[1] == path
+        if mine and life is not None and life.loops.spool.begin > segment_first(path):
+            self._under_way = self._collector.machine.lost_at = None
+            self.fatal -= 1
 
     def _check_made_again(self, path: Path) -> None:
         """Raise Violation unless a lock that was taken away is there, or the collector has what to end for."""
