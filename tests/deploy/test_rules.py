@@ -48,6 +48,14 @@ CASES = {
         },
         "8m", "30m", 'reason="network"',
     ),
+    # A collector that is away for half an hour, names gaps when it is back, and heals them. Another source's gaps are old.
+    "TailraceUnknownGaps": Case(
+        {
+            f"tailrace_ledger_unknown_gaps{{{SOURCE}}}": "3x5 _x30 5x10 3x60",
+            'tailrace_ledger_unknown_gaps{instance="a",source="t"}': "7x120",
+        },
+        "40m", "60m",
+    ),
     "TailraceKernelDrops": Case(
         {f"tailrace_udp_kernel_dropped_datagrams_total{{{SOURCE}}}": "0x5 3x60"}, "8m", "30m"
     ),

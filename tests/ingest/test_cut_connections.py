@@ -65,8 +65,11 @@ def seen(views, rows, sql):
 
 
 def check(log):
+    """Return all rows. The figure of gaps of unknown size is that of the rows."""
     ingest, rows = run(log.entries)
     assert_conserved(ingest)
+    unknown = [sum(row["missing"] is None for row in of(rows, kind)) for kind in ("gap", "heal")]
+    assert ingest.tally("s").unknown_gaps == unknown[0] - unknown[1]
     assert_replays(log.entries, *range(len(log.entries)))
     return rows
 
@@ -180,3 +183,15 @@ def test_a_goodbye_of_the_next_connection_ends_streams_of_which_nothing_more_cam
     log.data(second, EPOCH + events(2) + heph_goodbye({"1": 3, "2": 1}))
     log.close(second, "stop")
     assert cuts(check(log)) == {"session0": True}
+
+
+def test_a_producer_that_goes_on_after_its_goodbye_heals_no_gap():
+    """There was none."""
+    log = Log()
+    first = log.open()
+    log.data(first, EPOCH + events(0, 1) + heph_goodbye({"1": 2}))
+    log.close(first, "collector restart")
+    second = log.open()
+    log.data(second, EPOCH + events(2))
+    log.close(second)
+    assert cuts(check(log)) == {}

@@ -380,3 +380,11 @@ def _check_balance(play: Play) -> None:
             assert_conserved(life.ingest, source)
     except AssertionError as error:
         raise Violation("out of balance", error) from error
+    if play.collector.rotten or play.collector.losses.for_good:
+        return  # the figures or the rows of some time are lost
+    unknown: Counter[str] = Counter()
+    for row in play.collector.rows:
+        if row["kind"] in ("gap", "heal") and row["missing"] is None:
+            unknown[row["source"]] += 1 if row["kind"] == "gap" else -1
+    told = {source: life.ingest.tally(source).unknown_gaps for source in unknown}
+    demand(told == unknown, "another number of gaps of unknown size", (told, unknown))

@@ -101,6 +101,13 @@ def complete(collector, name):
 CUT = [("truncated", "cut", None)]
 
 
+def live(collector, name):
+    """The figures of the running collector: gaps of unknown size, and whether `top` knows how many events are missing."""
+    top = json.loads(collector.cli("top", "--json", "--count", "1").stdout)
+    (known,) = [each["missing_is_known"] for each in top["sources"] if each["source"] == name]
+    return collector.status()["sources"][name]["unknown_gaps"], known
+
+
 @pytest.mark.parametrize("said", [False, True], ids=["no end", "end"])
 def test_what_a_killed_collector_had_not_read_is_not_called_complete(collector, producer, said):
     """A producer that had said its end, and whose end was read, has said everything."""
@@ -195,6 +202,7 @@ def test_a_producer_that_comes_back_shows_by_its_numbers_what_is_missing(collect
     first.sock.close()
     collector.start()
     until(lambda: gaps(collector, "tcp") == CUT, "the gap")
+    assert live(collector, "tcp") == (1, False)
     sock = socket.create_connection(collector.address("tcp"))
     with contextlib.closing(sock):
         sock.sendall(EPOCH + some("tcp", 3 + lost, 4))
@@ -203,6 +211,25 @@ def test_a_producer_that_comes_back_shows_by_its_numbers_what_is_missing(collect
     collector.settle()
     assert gaps(collector, "tcp") == ([("network", None, lost)] if lost else [])
     assert complete(collector, "tcp") == (not lost)
+    assert live(collector, "tcp") == (0, True)
+    collector.kill()
+    collector.start()
+    assert live(collector, "tcp") == (0, True)
+    assert "gaps of unknown size" not in collector.stop()
+
+
+def test_the_last_words_count_the_gaps_that_did_not_heal(collector):
+    """A kill cuts two producers, and one of them comes back."""
+    for name in ("tcp", "jets"):
+        with contextlib.closing(Producer(collector, name).sock):
+            collector.kill()
+        collector.start()
+    for name in ("tcp", "jets"):
+        until(lambda name=name: live(collector, name) == (1, False), "the gap")
+    with socket.create_connection(collector.address("tcp")) as sock:
+        sock.sendall(EPOCH + some("tcp", 3, 4))
+    until(lambda: live(collector, "tcp") == (0, True), "the heal")
+    assert collector.stop().count("gaps of unknown size: 1") == 1
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])

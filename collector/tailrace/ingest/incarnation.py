@@ -316,7 +316,7 @@ class Incarnation:
     def depart(self, now: int, *, cut: bool) -> None:
         """Remember how far the streams went: the producer may reconnect without an announcement."""
         if self._siblings:
-            self._siblings.depart(now, cut=cut)
+            self._siblings.depart(now, cut=cut and not self.state.goodbye_at)
 
     # Time and the end
 

@@ -82,6 +82,7 @@ class OwnRows:
 
     def heal_cut(self, session: str) -> None:
         """Heal the gap of an earlier session whose connection was cut: all of its streams go on."""
+        self._tally.unknown_gaps -= 1
         self.finding(_CUT._replace(kind=Kind.HEAL), session)
 
     def malformed(

@@ -44,7 +44,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
     """Unfinished records that were given up because the source's sessions held too many bytes of
     them."""
     unknown_gaps: int = 0
-    """Gaps of unknown size."""
+    """Gaps of unknown size, without those that have healed."""
     restarts: int = 0
     opened: int = msgspec.field(default=0, name="sessions_opened")
     closed: int = msgspec.field(default=0, name="sessions_closed")
