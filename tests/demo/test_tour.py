@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -123,6 +125,40 @@ def test_it_takes_the_collector_with_it_when_told_to_end(tmp_path, number):
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert gone(daemon_of(store))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)], ids=["output", "errors"])
+def test_a_signal_ends_it_and_the_collector_while_nobody_reads_its_lines(tmp_path, arguments):
+    store = tmp_path / "store"
+    reading, writing = os.pipe()
+    os.write(writing, bytes(fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096) - 500))
+    printed = {"stderr" if arguments else "stdout": writing}
+    with program.start(
+        [*program.COMMAND, "demo", "--store", store, *arguments],
+        **{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | printed,
+    ) as process:
+        deadline = time.monotonic() + SECONDS
+        while "pipe_write" not in Path(f"/proc/{process.pid}/wchan").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.close(writing)
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS)
+        os.close(reading)  # which ends it, if the signal has not
+    assert process.returncode == 130
+    assert gone(daemon_of(store))
+
+
+def test_lines_that_cannot_be_written_end_it_before_the_collector_starts(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        done = program.run(
+            [*program.COMMAND, "demo", "--store", tmp_path / "store"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    said = "tailrace: standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+    assert not (tmp_path / "store").exists()
 
 
 def test_it_says_why_when_the_collector_does_not_start(tmp_path):

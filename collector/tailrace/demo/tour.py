@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,7 @@ class Tour:
         """Return whether the table says what happened. With `keep`, wait for Ctrl-C at the end.
 
         Raise TailraceError when that cannot be determined."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_heed_signals)
+        with _ending_signals():
             self._title("Start a collector")
             self._command(*self._daemon.command)
             async with running(self._daemon):
@@ -79,7 +79,6 @@ class Tour:
             if code:
                 raise TailraceError(f"the collector ended with {code}:\n{self._daemon.output}")
             self._say(self._daemon.final_ledger)
-            nursery.cancel_scope.cancel()
         self._next()
         return good
 
@@ -164,13 +163,11 @@ class Tour:
 
     async def _trickle(self) -> None:
         """Send a few events a second until Ctrl-C."""
-        with trio.open_signal_receiver(signal.SIGINT) as signals:
+        try:
             self._say(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
-            async with trio.open_nursery() as nursery:
-                address = self._daemon.address("heph_tcp")
-                nursery.start_soon(trickle, address, self._clock.wall_ns(), GENTLE_RATE)
-                await anext(signals)
-                nursery.cancel_scope.cancel()
+            await trickle(self._daemon.address("heph_tcp"), self._clock.wall_ns(), GENTLE_RATE)
+        except KeyboardInterrupt:
+            return
 
     def _next(self) -> None:
         self._title("Try it yourself")
@@ -211,8 +208,19 @@ class Tour:
         return answers
 
 
-async def _heed_signals() -> None:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, so that the collector is not left behind."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
-        await anext(signals)
-    raise KeyboardInterrupt
+@contextmanager
+def _ending_signals() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that the collector is not left behind. Like Ctrl-C, they interrupt a
+    write that waits for a reader."""
+
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
