@@ -158,7 +158,7 @@ SETTINGS = [
      'FILE:3: sources.runs.format: must be one of "dftracer", "et3", "heph", "jets", "ovni", '
      "which a tail source can carry; not 'otf2'"),
     (UDP + 'paths = ["/a"]\n', "FILE:5: sources.sim.paths: unknown key; allowed: type, format, "
-     "listen, allow, open_to_all, reuse_port, receive_buffer, record_max, peers_max, new_peers_rate, "
+     "listen, allow, open_to_all, same_user, reuse_port, receive_buffer, record_max, peers_max, new_peers_rate, "
      "idle_timeout"),
     (UDP + 'receive_bufer = "1 MiB"\n',
      "FILE:5: sources.sim.receive_bufer: unknown key; did you mean receive_buffer?"),

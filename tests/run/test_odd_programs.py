@@ -7,7 +7,7 @@ import trio
 
 from tailrace.errors import ConfigError, StoreError
 from tailrace.run import certificate, program
-from tailrace.run.surroundings import sources
+from tailrace.run.surroundings import RunToken, sources
 from tests.program import COMMAND, run
 
 
@@ -22,7 +22,7 @@ def test_a_signal_that_comes_with_the_programs_end_is_not_ours():
 
 def test_a_source_of_no_known_format_is_a_clear_error(tmp_path):
     with pytest.raises(ConfigError, match="--source nope=x: the format must be one of"):
-        sources(tmp_path, {}, ["nope=x"])
+        sources(tmp_path, {}, ["nope=x"], RunToken("token", "file"))
 
 
 @pytest.mark.parametrize(

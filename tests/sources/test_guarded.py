@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -53,7 +54,7 @@ def tokens(tmp_path):
 @asynccontextmanager
 async def running(*, clock=None, **keys):
     """A source at work, and what it hands on."""
-    config = TcpConfig(format="heph", listen="127.0.0.1:0", **keys)
+    config = TcpConfig(format="heph", **{"listen": "127.0.0.1:0"} | keys)
     guarded = guard("sources.s", config, clock or SystemClock())
     source, intake = ConnectionSource(config, TcpListener(config, guarded)), Recorder()
     async with trio.open_nursery() as nursery:
@@ -542,3 +543,82 @@ async def test_an_ipv4_address_is_itself_on_a_socket_for_both():
             await stream.aclose()
         nursery.cancel_scope.cancel()
     assert source.figures().refused == {"address not allowed": 1}
+
+
+# Users of this host
+
+
+@contextlib.contextmanager
+def as_nobody():
+    """Make sockets as another user does. A socket stays its maker's."""
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def connected(source, family=socket.AF_INET):
+    """A socket that is connected to a source; its user is the one who is on now."""
+    sock = socket.socket(family)
+    sock.connect(
+        (
+            "::1" if family == socket.AF_INET6 else "127.0.0.1",
+            int(source.address.rpartition(":")[2]),
+        )
+    )
+    return sock
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+
+
+@as_root
+@pytest.mark.parametrize("with_tokens", [False, True])
+async def test_another_user_of_this_host_is_refused(tokens, with_tokens):
+    """Also with a token, so that others take no place while they greet."""
+    keys = tokens if with_tokens else {}
+    async with running(same_user=True, **keys) as (source, intake):
+        with as_nobody():
+            others = [connected(source) for _ in range(3)]
+        await refused(source, intake, "another user", 3)
+        for sock in others:
+            sock.close()
+        with connected(source) as own:
+            own.sendall(b"hello")
+            await until(lambda: intake.received() == b"hello")
+        with connected(source) as own:
+            own.sendall(LINE + b"hello")
+            await until(lambda: intake.received(2) == b"hello")
+
+
+@as_root
+async def test_a_token_decides_where_the_kernel_knows_no_user(tokens):
+    async with running(same_user=True, **tokens) as (source, intake):
+        for first in (LINE, b""):
+            with connected(source) as sock:
+                sock.sendall(first + b"hello")
+        await until(lambda: source.figures().refused == {"no token": 1})
+        assert intake.received() == b"hello"
+        assert len(intake.opened) == 1
+
+
+@as_root
+async def test_one_who_is_gone_without_a_token_is_nobody():
+    async with running(same_user=True) as (source, intake):
+        with connected(source) as sock:
+            sock.sendall(b"hello")
+        await refused(source, intake, "unknown user")
+
+
+@as_root
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+async def test_users_are_known_over_both_families(family):
+    async with running(listen="localhost:0", same_user=True) as (source, intake):
+        with as_nobody():
+            other = connected(source, family)
+        await refused(source, intake, "another user")
+        other.close()
+        with connected(source, family) as own:
+            own.sendall(b"hello")
+            await until(lambda: intake.received() == b"hello")

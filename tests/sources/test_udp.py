@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from hypothesis import given, settings, strategies as st
 
@@ -230,3 +232,28 @@ async def test_datagrams_without_a_byte_leave_nothing_but_a_figure():
             peer.send(b"")
             await until(lambda: source.figures().empty == 21)
             assert intake.chunks == {1: [EVENT]}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_datagrams_of_another_user_are_dropped_and_counted(address):
+    async with running(listen="localhost:0", same_user=True) as (source, intake):
+        there = (address, int(source.address.rpartition(":")[2]))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        os.seteuid(65534)
+        other, connected = (socket.socket(family, socket.SOCK_DGRAM) for _ in range(2))
+        os.seteuid(0)
+        own, gone = (socket.socket(family, socket.SOCK_DGRAM) for _ in range(2))
+        with other, connected, own, gone:
+            other.sendto(EVENT, there)
+            connected.connect(there)
+            connected.send(EVENT)
+            await until(lambda: source.figures().refused == {"another user": 2})
+            own.sendto(EVENT, there)
+            await until(lambda: intake.received() == EVENT)
+            own.connect(there)
+            own.send(EVENT)
+            await until(lambda: intake.received() == 2 * EVENT)
+            gone.sendto(EVENT, there)
+        await until(lambda: source.figures().refused.get("unknown user") == 1)
+        assert len(intake.opened) == 1

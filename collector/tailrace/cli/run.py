@@ -113,8 +113,11 @@ def command(
     launcher does not. In a batch script, a program without a launcher has a table and a certificate of its own,
     and so has one that another program of the same rank runs beside.
 
+    Events of other users of the host, who can reach these addresses too, are refused and counted; the
+    certificate has none of them. A program that takes TAILRACE_ADDRESS also gets TAILRACE_TOKEN.
+
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
-    tracing, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that
+    tracing, what of other users was `refused`, by cause, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that
     lack anything; null without a certificate."""
     never_wait(STDERR)
     surroundings.followed(files)
@@ -258,11 +261,12 @@ class Report:
                 self.path,
                 self.failures,
                 others=done.others,
+                refused=done.refused,
             )
             sys.stderr.buffer.write(words)
             sys.stderr.flush()
         elif done.certificate:
-            for line in summary.lines(done.certificate, self.path):
+            for line in summary.lines(done.certificate, self.path, done.refused):
                 sys.stderr.write(f"{line}\n")
 
 

@@ -154,6 +154,8 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     """Networks that peers may be in, as in "192.0.2.0/24"; an empty list allows all."""
     open_to_all: bool = False
     """Listen on an address that is not loopback even without `allow`."""
+    same_user: bool = False
+    """Take datagrams only from sockets on this host that the collector's user or root has. The others are dropped and counted."""
     reuse_port: bool = False
     """Share the address with other collectors of this user and host that set the same key: the kernel gives each peer to one of them, and to another one when their number changes (SO_REUSEPORT)."""
     receive_buffer: Size = Size(16 * MIB)
@@ -185,6 +187,8 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     """Networks that peers may be in, as in "192.0.2.0/24"; an empty list allows all."""
     open_to_all: bool = False
     """Listen on an address that is not loopback even without TLS and without `allow`."""
+    same_user: bool = False
+    """Take connections only from this host, from the collector's user or root, who need no token. Others are closed and counted. Where the kernel knows no user, because the other end is closed or elsewhere, a token decides, if there are `tokens`."""
     reuse_port: bool = False
     """Share the address with other collectors of this user and host that set the same key: the kernel gives each connection to one of them, and to another one when their number changes (SO_REUSEPORT)."""
     greeting_timeout: Duration = Duration(10)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,15 @@ from tailrace.daemon.daemon import Daemon
 from tailrace.daemon.receiving import Receiving
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.run import program
-from tailrace.run.surroundings import made, variables
+from tailrace.run.surroundings import RunToken, made, variables
+from tailrace.sources.refusal import Refusal
 from tailrace.store.local_versions import occupy_thread
 
 SETTLE_SECONDS = 0.5
 SETTLE_MOST = 60.0
 LOOK_SECONDS = 0.05
+
+OF_OTHERS = (Refusal.USER, Refusal.USER_UNKNOWN, Refusal.NO_TOKEN, Refusal.WRONG_TOKEN)
 
 
 class Collecting(ABC):
@@ -30,6 +34,8 @@ class Collecting(ABC):
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
+        self.refused: dict[str, int] = {}
+        """Connections and datagrams of other users, by cause."""
         self._stop = trio.Event()
         self._ready = trio.Event()
 
@@ -48,6 +54,7 @@ class Collecting(ABC):
                 if self.failure is None:
                     await self._run(daemon)
                 self._stop.set()
+            self.refused = _of_others(daemon)
             beside.cancel_scope.cancel()
 
     async def _collect(self, daemon: Daemon) -> None:
@@ -81,12 +88,13 @@ class Tracing(Collecting):
     """One run of a program. `status` is its exit status, or None if it did not run. `refusal` says why it
     could not be started."""
 
-    def __init__(self, arguments: Sequence[str], traces: Path) -> None:
+    def __init__(self, arguments: Sequence[str], traces: Path, token: RunToken) -> None:
         super().__init__()
         self.status: int | None = None
         self.refusal: ConfigError | None = None
         self._arguments = arguments
         self._traces = traces
+        self._token = token
 
     async def _run(self, daemon: Daemon) -> None:
         sources = daemon.sources.items()
@@ -97,7 +105,7 @@ class Tracing(Collecting):
         except OSError as error:
             self.failure = error
             return
-        given = variables(self._traces, os.environ, addresses)
+        given = variables(self._traces, os.environ, addresses, self._token.text)
         try:
             self.status = await program.run(self._arguments, given)
         except ConfigError as error:
@@ -105,6 +113,14 @@ class Tracing(Collecting):
             return
         if self.failure is None:
             await self._settle(daemon)
+
+
+def _of_others(daemon: Daemon) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for source in daemon.sources.values():
+        refused = source.figures().refused
+        found.update({cause: refused[cause] for cause in OF_OTHERS if cause in refused})
+    return dict(found)
 
 
 def _received(daemon: Daemon) -> tuple[int, ...]:

@@ -85,7 +85,7 @@ def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
         from tailrace.run import certificate as certificates  # noqa: PLC0415 - loads the database, for the last rank
 
         path = Path(released.certificate)
-        return RunDone(status, certificates.read(path)), path
+        return RunDone(status, certificates.read(path), refused=released.refused), path
     except (TailraceError, OSError, ImportError) as error:
         warn(CUT_OFF, error)
         return RunDone(status), None
@@ -104,7 +104,7 @@ class Membership:
         traces = Path(self._welcome.traces)
         for directory in made(traces):
             directory.mkdir(parents=True, exist_ok=True)
-        return variables(traces, os.environ, self._welcome.addresses)
+        return variables(traces, os.environ, self._welcome.addresses, self._welcome.token)
 
     def leave(self, status: int) -> Released:
         """Say that the program has ended, and wait to be released. Raise OSError or TailraceError."""

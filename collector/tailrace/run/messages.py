@@ -33,6 +33,8 @@ class Taken(msgspec.Struct, tag="taken"):
 class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
     addresses: dict[str, str]
     """host:port by source."""
+    token: str
+    """The token that the listeners want."""
     traces: str
     """The directory of this rank's tracers."""
 
@@ -48,6 +50,8 @@ class Released(msgspec.Struct, kw_only=True):
     others: bool
     certificate: str | None = None
     failures: list[str] = []
+    refused: dict[str, int] = {}
+    """Connections and datagrams of other users, by cause."""
 
 
 def packed(message: msgspec.Struct) -> bytes:

@@ -39,7 +39,7 @@ from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Taken, Welcome
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
 from tailrace.run.service import certify, collect, read_rest
 from tailrace.run.spec import NodeSpec
-from tailrace.run.surroundings import of_node, of_rank, rank_directory
+from tailrace.run.surroundings import RunToken, of_node, of_rank, rank_directory
 
 LINGER_SECONDS = 2.0
 """After the last rank has left, others may still come if nobody knows how many there are."""
@@ -53,7 +53,9 @@ logger = logging.getLogger(__name__)
 class NodeCollecting(Collecting):
     """A collector beside the ranks of its node, who come and go."""
 
-    def __init__(self, spec: NodeSpec, listener: socket.socket, clock: Clock) -> None:
+    def __init__(
+        self, spec: NodeSpec, listener: socket.socket, token: RunToken, clock: Clock
+    ) -> None:
         super().__init__()
         self.arguments: list[str] = []
         """The first rank's program."""
@@ -64,6 +66,7 @@ class NodeCollecting(Collecting):
         """The connection of the rank that waits for the certificate."""
         self._spec = spec
         self._listener = listener
+        self._token = token
         self._clock = clock
         self._log = RankLog(Path(spec.directory))
         self._traces = Path(spec.directory).absolute() / "traces"
@@ -183,7 +186,8 @@ class NodeCollecting(Collecting):
             await _say(waiting, Released(others=True))
         addresses = {name: source.address for name, source in daemon.sources.items()}
         traces = rank_directory(self._traces, hello.rank)
-        await _say(stream, Welcome(addresses=addresses, traces=str(traces)))
+        token = self._token.text
+        await _say(stream, Welcome(addresses=addresses, token=token, traces=str(traces)))
 
     def _left(self, hello: Hello, bye: Bye | None) -> None:
         status = None if bye is None else bye.exit_status
@@ -263,14 +267,15 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     """Collect, certify, and release the last rank."""
     raise_descriptor_limit()
     clock = SystemClock()
-    config = _config(loaded.config, spec)
-    around = NodeCollecting(spec, meeting.listener(), clock)
+    token = RunToken.drawn()
+    config = _config(loaded.config, spec, token)
+    around = NodeCollecting(spec, meeting.listener(), token, clock)
     began = clock.wall_ns()
     with tamed_garbage_collection():
         collect(loaded._replace(config=config), clock, around)
         if around.failure is not None and not around.arguments:
             raise around.failure
-        released = Released(others=False, failures=around.problems)
+        released = Released(others=False, failures=around.problems, refused=around.refused)
         failure = around.failure
         if failure is None:
             try:
@@ -296,11 +301,11 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     return released
 
 
-def _config(config: Config, spec: NodeSpec) -> Config:
+def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
     # The table of a run has only the program's events, and none of our own.
     return structs.replace(
         config,
-        sources=of_node(Path(spec.directory).absolute() / "traces"),
+        sources=of_node(Path(spec.directory).absolute() / "traces", token),
         heartbeat=HeartbeatConfig(interval=None),
         job=JobConfig(id=config.job.id or spec.job, node=config.job.node or spec.node),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ Warn = Callable[[str, Exception], None]
 class RunDone(NamedTuple):
     """The result of a run: the program's exit status and, unless tracing failed, the certificate.
 
-    With `others`, other ranks of the node still run, the last of which gets the node's certificate."""
+    With `others`, other ranks of the node still run, the last of which gets the node's certificate. `refused` counts the
+    connections and datagrams of other users by cause; nothing of them is in the certificate."""
 
     status: int
     certificate: Certificate | None = None
     others: bool = False
+    refused: Mapping[str, int] = {}

@@ -29,7 +29,7 @@ from tailrace.run import evidence, program
 from tailrace.run.around import Collecting, Tracing
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, digest, total
 from tailrace.run.outcome import CUT_OFF, NOT_TRACED, RunDone, Warn
-from tailrace.run.surroundings import sources
+from tailrace.run.surroundings import RunToken, sources
 
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
@@ -51,11 +51,12 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     Raise ConfigError when there is no such program. With `wanted.require`, also raise whatever keeps the
     collector from starting."""
     clock = SystemClock()
-    found = sources(wanted.traces, os.environ, wanted.files)
+    token = RunToken.drawn()
+    found = sources(wanted.traces, os.environ, wanted.files, token)
     # The table of a run has only the program's events, and none of our own.
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
-    around = Tracing(wanted.arguments, wanted.traces)
+    around = Tracing(wanted.arguments, wanted.traces, token)
     with tamed_garbage_collection():
         collect(loaded._replace(config=config), clock, around)
         if around.refusal is not None:
@@ -76,7 +77,8 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
         tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
         try:
             read_rest(loaded, structs.replace(config, sources=dict(tails)), clock)
-            return RunDone(around.status, certify(loaded, about, wanted.max_loss))
+            certificate = certify(loaded, about, wanted.max_loss)
+            return RunDone(around.status, certificate, refused=around.refused)
         except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
             warn(CUT_OFF, error)
             return RunDone(around.status)

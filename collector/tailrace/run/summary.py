@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from tailrace.sources.refusal import Refusal
 
 if TYPE_CHECKING:
     from tailrace.run.certificate import Certificate
     from tailrace.run.evidence import StreamEvidence
 
+_NONE: Mapping[str, int] = MappingProxyType({})
 
-def lines(done: Certificate, path: Path | None) -> Iterator[str]:
-    """Yield lines about a certificate for people. `path` is None if it could not be written."""
+
+def lines(
+    done: Certificate, path: Path | None, refused: Mapping[str, int] = _NONE
+) -> Iterator[str]:
+    """Yield lines about a certificate for people. `path` is None if it could not be written. `refused` is what the
+    certificate has nothing of, by cause."""
     totals = done.totals
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {missing_in_words(totals.missing, totals.unknown)}"
     if not done.streams:
         yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
+    if refused:
+        causes = ", ".join(f"{cause} {count}" for cause, count in sorted(refused.items()))
+        yield f"  refused, and not in the certificate: connections and datagrams that are not this user's ({causes})"
+    if Refusal.USER_UNKNOWN in refused or Refusal.NO_TOKEN in refused:
+        yield "  if they were the program's: keep the socket open while the collector reads, or send TAILRACE_TOKEN first, as a client does"
     for stream in lacking(done.streams):
         name = f"{stream.source} session {stream.session} stream {stream.stream or '-'}"
         yield f"  {name}: {missing_in_words(stream.missing, stream.unknown)}"
@@ -36,6 +49,7 @@ def document(
     failures: Sequence[str],
     *,
     others: bool = False,
+    refused: Mapping[str, int] = _NONE,
 ) -> bytes:
     """Return the same as one line of JSON, with or without a certificate. With `others`, other ranks of the node run
     on, and nobody knows yet what was traced."""
@@ -44,6 +58,7 @@ def document(
         "exit_status": exit_status,
         "traced": None if others else bool(certificate and certificate.streams),
         "failures": failures,
+        "refused": refused,
         "certificate": str(path) if path else None,
         "sha256": certificate.sha256 if certificate else None,
         "store": certificate.store if certificate else None,

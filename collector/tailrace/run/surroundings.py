@@ -9,8 +9,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from msgspec import structs
 
@@ -19,12 +21,6 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 
 ANY_PORT = "127.0.0.1:0"
-
-LISTENERS: dict[str, SourceConfig] = {
-    "heph_udp": UdpConfig(format="heph", listen=ANY_PORT),
-    "heph_tcp": TcpConfig(format="heph", listen=ANY_PORT),
-    "jets_tcp": TcpConfig(format="jets", listen=ANY_PORT),
-}
 
 DFTRACER_LIVE = {
     "DFTRACER_ENABLE": "1",
@@ -35,13 +31,39 @@ DFTRACER_LIVE = {
 """The settings that PRODUCERS.md recommends."""
 
 
+class RunToken(NamedTuple):
+    """The token of a run's own programs. `file` is its path in this process, which nobody else can open."""
+
+    text: str
+    file: str
+
+    @classmethod
+    def drawn(cls) -> Self:
+        """Draw a token, and keep it in memory for the life of this process, since a file would outlive a kill."""
+        text = secrets.token_hex(16)
+        memory = os.memfd_create("tailrace-token")
+        os.fchmod(memory, 0o600)
+        os.write(memory, text.encode())
+        return cls(text, f"/proc/{os.getpid()}/fd/{memory}")
+
+
+def listeners(token: RunToken) -> dict[str, SourceConfig]:
+    """Return listeners of every kind. Other users of the host can connect to them, and are refused."""
+    file = token.file
+    return {
+        "heph_udp": UdpConfig(format="heph", listen=ANY_PORT, same_user=True),
+        "heph_tcp": TcpConfig(format="heph", listen=ANY_PORT, same_user=True, tokens=file),
+        "jets_tcp": TcpConfig(format="jets", listen=ANY_PORT, same_user=True, tokens=file),
+    }
+
+
 def sources(
-    directory: Path, environ: Mapping[str, str], files: Iterable[str]
+    directory: Path, environ: Mapping[str, str], files: Iterable[str], token: RunToken
 ) -> dict[str, SourceConfig]:
     """Return listeners of every kind, the places where tracers write, and files given as FORMAT=PATH.
 
     Raise ConfigError for invalid files (see `followed`)."""
-    found = dict(LISTENERS)
+    found = listeners(token)
     log_file = Path(environ.get("DFTRACER_LOG_FILE", directory / "dftracer/trace"))
     found["dftracer"] = _tail("dftracer", log_file.absolute().parent)
     found["ovni"] = _tail("ovni", Path(environ.get("OVNI_TRACEDIR", directory / "ovni")))
@@ -54,10 +76,10 @@ CONNECTIONS_MAX = 65_536
 """Connections at a time to the collector of a node, whose ranks all come from one address. Descriptors bound them, too."""
 
 
-def of_node(directory: Path) -> dict[str, SourceConfig]:
+def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
     """Return the sources of a node's collector: listeners, and the directories in which its ranks' tracers write."""
     found: dict[str, SourceConfig] = {}
-    for name, source in LISTENERS.items():
+    for name, source in listeners(token).items():
         if isinstance(source, TcpConfig):
             many = {"connections_max": CONNECTIONS_MAX, "connections_per_peer_max": CONNECTIONS_MAX}
             found[name] = structs.replace(source, **many)
@@ -126,10 +148,10 @@ def made(directory: Path) -> tuple[Path, ...]:
 
 
 def variables(
-    directory: Path, environ: Mapping[str, str], addresses: Mapping[str, str]
+    directory: Path, environ: Mapping[str, str], addresses: Mapping[str, str], token: str
 ) -> dict[str, str]:
     """Return the variables to set for the program, without those that are set already. `addresses` are
-    host:port by source."""
+    host:port by source. A program with a token for another collector keeps that token: it needs none for us."""
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
         "TAILRACE_HEPH_UDP": addresses["heph_udp"],
@@ -139,6 +161,8 @@ def variables(
         "DFTRACER_LOG_FILE": str(directory / "dftracer/trace"),
         **DFTRACER_LIVE,
     }
+    if "TAILRACE_ADDRESS" not in environ and "TAILRACE_TOKEN_FILE" not in environ:
+        ours["TAILRACE_TOKEN"] = token
     return {name: value for name, value in ours.items() if name not in environ}
 
 

@@ -50,11 +50,12 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectedPeer(NamedTuple):
-    """The other end of a connection: its name, and the key under which the limit for each peer counts
-    it."""
+    """The other end of a connection: its name, the key under which the limit for each peer counts it, and its user,
+    if a source asks for that and the kernel knows."""
 
     name: str
     whose: str
+    user: int | None = None
 
 
 class Listener(Protocol):
@@ -84,8 +85,12 @@ class Listener(Protocol):
         """Set up an accepted connection; return its peer. Raise OSError if the peer has gone."""
         ...
 
-    def allows(self, peer: ConnectedPeer) -> bool:
-        """Return whether a peer's address may talk to us."""
+    def refusal(self, peer: ConnectedPeer) -> Refusal | None:
+        """Return why a peer may not talk to us, whatever it shows."""
+        ...
+
+    def demands(self, peer: ConnectedPeer) -> Guard:
+        """Return what a peer must show."""
         ...
 
 
@@ -195,15 +200,16 @@ class ConnectionSource:
         # Count here and not in a task, because a flood is accepted faster than tasks start.
         self._figures.open += 1
         self._each[peer.whose] += 1
-        connection = Connection(sock, *peer)
-        if greets(self._listener.guard):
-            nursery.start_soon(self._greet, connection, nursery, intake)
+        connection = Connection(sock, peer.name, peer.whose)
+        demanded = self._listener.demands(peer)
+        if greets(demanded):
+            nursery.start_soon(self._greet, connection, demanded, nursery, intake)
         else:
             self._serve(connection, nursery)
 
     def _refusal(self, sock: socket.socket, peer: ConnectedPeer) -> Refusal | None:
-        if not self._listener.allows(peer):
-            return Refusal.ADDRESS
+        if (refusal := self._listener.refusal(peer)) is not None:
+            return refusal
         if sock.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE:
             return Refusal.DESCRIPTORS
         if self._figures.open >= self._config.connections_max:
@@ -212,11 +218,12 @@ class ConnectionSource:
             return self._listener.crowd
         return None
 
-    async def _greet(self, connection: Connection, nursery: trio.Nursery, intake: Intake) -> None:
+    async def _greet(
+        self, connection: Connection, demanded: Guard, nursery: trio.Nursery, intake: Intake
+    ) -> None:
         """Let a connection show what is demanded, and take in what came behind that."""
-        listener = self._listener
         try:
-            await greet(connection, listener.guard, listener.greeting_timeout)
+            await greet(connection, demanded, self._listener.greeting_timeout)
         except GreetingRefusedError as refused:
             self._figures.refuse(refused.cause)
             logger.info("%s: refused %s: %s", self.address, connection.name, refused)

@@ -25,6 +25,10 @@ class Refusal(StrEnum):
     WRONG_TOKEN = "wrong token"  # noqa: S105 - a cause
     GREETING = "greeting too slow"
     """The handshake and the token took longer than `greeting_timeout`."""
+    USER = "another user"
+    """With `same_user`: the socket at the other end is another user's."""
+    USER_UNKNOWN = "unknown user"
+    """With `same_user`: the kernel knows no user of the socket at the other end, which is closed or elsewhere."""
     IDLE = "idle"
     SLOW = "slow"
     """One record took longer than `record_timeout`."""
@@ -47,10 +51,13 @@ _OF_CONNECTIONS = (
 )  # fmt: skip
 
 OF_TYPE = {
-    "udp": (Refusal.ADDRESS, Refusal.PEERS, Refusal.NEW_PEERS),
+    "udp": (
+        Refusal.ADDRESS, Refusal.PEERS, Refusal.NEW_PEERS, Refusal.USER, Refusal.USER_UNKNOWN,
+    ),
     "tcp": (
         *_OF_CONNECTIONS, Refusal.CONNECTIONS_OF_ADDRESS, Refusal.ADDRESS, Refusal.TLS_HANDSHAKE,
-        Refusal.TLS, Refusal.NO_TOKEN, Refusal.WRONG_TOKEN, Refusal.GREETING,
+        Refusal.TLS, Refusal.NO_TOKEN, Refusal.WRONG_TOKEN, Refusal.GREETING, Refusal.USER,
+        Refusal.USER_UNKNOWN,
     ),
     "unix": (*_OF_CONNECTIONS, Refusal.CONNECTIONS_OF_USER),
     "tail": (Refusal.OUTSIDE,),

@@ -25,6 +25,7 @@ import logging
 import socket
 from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import trio
 
@@ -38,6 +39,7 @@ from tailrace.security.networks import Networks
 from tailrace.sources.address import join, named
 from tailrace.sources.datagrams import DatagramSocket, chunks, system_socket
 from tailrace.sources.listening import Listening, of_datagrams, size_buffer
+from tailrace.sources.owner import is_trusted, owner
 from tailrace.sources.peers import Address, Newcomers, Peer, Peers
 from tailrace.sources.refusal import Refusal
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
@@ -72,6 +74,8 @@ class UdpSource:
         self._clock = clock
         self._figures = SourceFigures()
         self._sock: DatagramSocket | None = None
+        self._ours: tuple[Any, ...] = ("0.0.0.0", 0)  # noqa: S104 - nobody listens there
+        """The socket's address, while the source runs."""
         self._networks = Networks(config.allow)
         self._peers = Peers(config.peers_max)
         self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
@@ -90,6 +94,7 @@ class UdpSource:
     ) -> None:
         with self._listening.reading() as sock:
             self.address = named(sock)
+            self._ours = sock.getsockname()
             self._size_buffer(sock)
             datagrams = system_socket(sock)
             self.begin(datagrams, intake)
@@ -199,6 +204,9 @@ class UdpSource:
             if self._networks and not self._networks.allows(address[0]):
                 self._figures.refuse(Refusal.ADDRESS, sum(map(len, payloads)))
                 continue
+            if self._config.same_user and (stranger := self._stranger(address, now)):
+                self._figures.refuse(stranger, sum(map(len, payloads)))
+                continue
             if not any(datagrams.length for datagrams in payloads):
                 self._figures.empty += sum(map(len, payloads))
                 continue
@@ -207,6 +215,14 @@ class UdpSource:
                 peer.allowance += self._hand_on(peer.number, payloads, intake)
         if sum(map(len, self._noise)) > CHUNK_MAX:
             self._hand_on_noise(intake)
+
+    def _stranger(self, address: Address, now: float) -> Refusal | None:
+        """Return why datagrams from an address may be another user's. A peer's last ones are its own, although it has
+        closed its socket by now."""
+        user = owner(socket.SOCK_DGRAM, address, self._ours)
+        if is_trusted(user) or (user is None and self._peers.hear(address, now)):
+            return None
+        return Refusal.USER_UNKNOWN if user is None else Refusal.USER
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
         """Let the next count of drops include those from when no process had the socket."""

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from tailrace.security.guard import OPEN
+from tailrace.security.guard import OPEN, Guard
 from tailrace.service_manager.descriptors import NOWHERE, Slot
 from tailrace.sources.connections import ConnectedPeer
 from tailrace.sources.listening import BACKLOG, Listening, accepts
@@ -110,8 +110,11 @@ class UnixListener:
         )
         return ConnectedPeer(f"unix:uid={uid},pid={pid}", str(uid))
 
-    def allows(self, peer: ConnectedPeer) -> bool:  # noqa: ARG002 - the file's mode decides
-        return True
+    def refusal(self, peer: ConnectedPeer) -> Refusal | None:  # noqa: ARG002 - the file's mode decides
+        return None
+
+    def demands(self, peer: ConnectedPeer) -> Guard:  # noqa: ARG002 - the same of all
+        return OPEN
 
 
 def url(path: Path) -> str:
