@@ -7,11 +7,12 @@ ever work at once, and keeps them.
 
 The library that writes the table has threads of its own for blocking calls, and ends them after 10 s as well. If it then
 gets none, its call never returns, even when there are threads again. So `occupy` calls the library every few seconds,
-which keeps the threads that its calls need.
+which keeps the threads that its calls need. A start that gets none hangs as well: `require` refuses it first.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -27,8 +28,33 @@ WRITERS = 1
 """Blocking calls at once that write metrics, which have a limiter of their own, so that many scrapes at a time delay
 no sync."""
 
+NEEDED = 24
+"""Threads of a collector on two processors, most of them the library's. The library has two more for each further
+processor."""
+
 OCCUPY_SECONDS = 4.0
 """Seconds between two calls, less than half of the time after which the library ends an idle thread."""
+
+
+def require() -> None:
+    """Raise TailraceError if this process cannot have as many threads as a collector needs."""
+    try:
+        present = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no path is needed
+    except OSError:
+        present = threading.active_count()
+    over = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(present, NEEDED):
+            started.append(threading.Thread(target=over.wait))
+            started[-1].start()
+    except RuntimeError as error:
+        started.pop()
+        raise _refusal(error) from error
+    finally:
+        over.set()
+        for each in started:
+            each.join()
 
 
 async def hold() -> None:
@@ -45,9 +71,7 @@ async def hold() -> None:
             pass
         except RuntimeError as error:
             ready.abort()
-            raise TailraceError(
-                f"{error}: raise the limit of processes (ulimit -u, TasksMax=)"
-            ) from error
+            raise _refusal(error) from error
 
     async with trio.open_nursery() as nursery:
         for _ in range(ready.parties):
@@ -59,3 +83,7 @@ async def occupy(call: Callable[[], object]) -> None:
     while True:
         await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         await pause(OCCUPY_SECONDS)
+
+
+def _refusal(error: RuntimeError) -> TailraceError:
+    return TailraceError(f"{error}: raise the limit of processes (ulimit -u, TasksMax=)")

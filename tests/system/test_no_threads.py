@@ -109,9 +109,10 @@ def test_a_daemon_without_another_thread_goes_on_and_starts_its_upkeep_later(pla
     assert re.search(r"events: \d+ expected", collector.log())
 
 
-def test_a_start_without_threads_is_an_error_in_words(place):
+@pytest.mark.parametrize("threads", [3, 8, 10, 14, 18, 22])
+def test_a_start_without_threads_is_an_error_in_words(place, threads):
     collector = OfUser(place, sources=SOURCES)
-    collector.code, collector.arguments = LIMITED, ("3",)
+    collector.code, collector.arguments = LIMITED, (str(threads),)
     collector.start(wait=False)
     assert collector.process.wait(timeout=60) == 1
     assert "raise the limit of processes (ulimit -u, TasksMax=)" in collector.log()

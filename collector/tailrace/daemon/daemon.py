@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import trio
 
+from tailrace import threads
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path
 from tailrace.config.schema import Config
@@ -278,13 +279,14 @@ def collecting(
     already. With `memory`, starts that do not fit into it are counted (see `starts`). `working` is called
     as a long start goes on, `replayed` when the ingest is where the table stood, before anything else is decoded.
 
-    Raise ConfigError, LockedError, StoreError, SyncError, MemoryLimitError or OSError."""
+    Raise ConfigError, LockedError, StoreError, SyncError, MemoryLimitError, OSError, or TailraceError without threads."""
     config, current, health = loaded.config, Current(loaded, clock), Health()
     configured = Configured(
         config, clock, once=mode.once, chosen=chosen,
         descriptors=descriptors or Descriptors(Notifier()), held=held or {},
     )  # fmt: skip
     refuse_foreign(config)
+    threads.require()
     starts = Starts(Path(spool_path(config)), memory, clock) if memory else None
     with _panics_told(), opened(config, clock, health, starts, working) as disk:
         yield Daemon(
