@@ -18,6 +18,7 @@ from tests.ingest.log import (
     heph_epoch,
     heph_event,
     heph_goodbye,
+    heph_option,
     heph_report,
     heph_session,
     run,
@@ -1106,4 +1107,118 @@ def test_holes_that_open_after_the_end_are_gaps_when_the_session_is_forgotten(lo
         ("session0", "1", "network", 5, 2),
     ]
     assert [int(id_, 16) for id_ in ingest.state.announced["s"]] == [8]
+    assert_conserved(ingest)
+
+
+FULL = {"discarded": {"full": 30}}
+
+
+def in_words(rows, kind="gap"):
+    return [
+        (row["name"], row["stream"], row["seq"], attributes(row)["count"], attributes(row).get("detail"))
+        for row in of(rows, kind)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+def test_events_that_the_client_discards_without_a_number_are_missing(log, transport):
+    """A thread without a place has no stream, and so its events have no numbers."""
+    session = log.open(transport=transport)
+    data = heph_epoch(9) + heph_session(7) + events(0, 1, 2) + heph_goodbye({1: 3}, **FULL)
+    log.datagrams(session, [data]) if transport == "udp" else log.data(session, data)
+    open_, _ = run(log.entries)
+    assert (open_.account("s").missing, list(open_.awaited("s"))) == (30, [("session0", "", 30)])
+    log.tick(3)
+    log.close(session)
+    ingest, rows = run(log.entries)
+    assert in_words(rows) == [("sender", "", None, 30, "unnumbered")]
+    assert (ingest.account("s").expected, ingest.account("s").missing) == (33, 30)
+    assert_conserved(ingest)
+    assert_replays(log.entries, 1, 2)
+
+
+def test_numbers_that_did_not_come_show_what_the_client_discarded(log):
+    session = log.open()
+    log.data(session, heph_epoch(9) + heph_session(7) + events(0) + heph_report([1, 1, 5]))
+    log.data(
+        session, events(6, 9) + heph_goodbye({1: 12, 2: 1}, discarded={"full": 6, "nested": 3})
+    )
+    log.close(session)
+    ingest, rows = run(log.entries)
+    assert ingest.account("s").missing == 10  # 1 to 5, 7, 8, 10 and 11, and the other stream's 0
+    assert not [row for row in in_words(rows) if row[-1] == "unnumbered"]
+    assert_conserved(ingest)
+
+
+def test_events_that_were_sent_and_lost_are_no_events_without_numbers(log):
+    session = log.open()
+    said = {"lost": 4, "given_up": 4, "refused": 4, "uncounted": 4, "full": 0}
+    log.data(session, heph_epoch(9) + heph_session(7) + events(0))
+    log.data(session, heph_goodbye({1: 1}, discarded=said))
+    log.close(session)
+    _, rows = run(log.entries)
+    assert in_words(rows) == []
+
+
+@pytest.mark.parametrize("how", ["tick", "stop"])
+def test_what_is_missing_without_numbers_is_healed_when_numbers_show_it(log, how):
+    """A client reports how much it discarded before an event or its goodbye shows the numbers."""
+    session = log.open()
+    log.data(session, heph_epoch(9) + heph_session(7) + events(0))
+    log.data(session, heph_option("tailrace.report", FULL))
+    log.tick(1) if how == "tick" else log.add(EntryKind.STOP)
+    _, rows = run(log.entries)
+    assert in_words(rows) == [("sender", "", None, 30, "unnumbered")]
+    if how == "stop":
+        log.add(EntryKind.START)
+    log.data(session, heph_report([1, 1, 20]) + events(21) + heph_goodbye({1: 22}, **FULL))
+    log.close(session)
+    ingest, rows = run(log.entries)
+    missing = [row for row in in_words(rows) if row[0] == "sender"]
+    assert sorted(missing, key=str) == [
+        ("sender", "", None, 30, "unnumbered"),
+        ("sender", "1", 1, 20, None),
+    ]
+    assert ("sender", "", None, 20, "unnumbered") in in_words(rows, "heal")
+    assert ingest.account("s").missing == 30
+    assert_conserved(ingest)
+    assert_replays(log.entries, *range(1, len(log.entries)))
+
+
+def test_a_client_that_ends_without_a_goodbye_has_stated_what_it_discarded(log):
+    session = log.open()
+    log.data(session, heph_epoch(9) + heph_session(7) + events(0))
+    log.data(session, heph_option("tailrace.report", FULL))
+    log.close(session, "reset")
+    log.now += 3600 * SECOND
+    log.add(EntryKind.TICK)
+    _, rows = run(log.entries)
+    assert sorted(in_words(rows), key=str) == [
+        ("sender", "", None, 30, "unnumbered"),
+        ("truncated", "", None, 0, "no_goodbye"),
+    ]
+
+
+@pytest.mark.parametrize("streams", [1, 64])
+def test_of_streams_that_are_not_followed_an_unknown_number_is_missing(log, streams):
+    """What the client discarded may have numbers in them."""
+    session = log.open(limits=LedgerConfig(streams_max=8))
+    log.data(session, heph_epoch(9) + heph_session(7) + events(0))
+    log.data(session, b"".join(events(0, stream=n) for n in range(2, streams + 1)))
+    log.data(session, heph_goodbye({n: 1 for n in range(1, streams + 1)}, **FULL))
+    log.close(session)
+    _, rows = run(log.entries)
+    words = in_words(rows)
+    assert (("sender", "", None, 30, "unnumbered") in words) == (streams == 1)
+    assert any(reason == "uncounted" for reason, *_ in words) == (streams > 1)
+
+
+def test_a_client_that_claims_more_than_is_believed_lacks_an_unknown_number(log):
+    session = log.open()
+    log.data(session, heph_epoch(9) + heph_session(7) + events(0))
+    log.data(session, heph_goodbye({1: 1}, discarded={"full": 2**63 - 1, "nested": 2**63 - 1}))
+    log.close(session)
+    ingest, rows = run(log.entries)
+    assert in_words(rows) == [("network", "", None, 0, "goodbye")]
+    assert ingest.account("s").missing == 0
     assert_conserved(ingest)

@@ -106,8 +106,14 @@ class Incarnation:
     def waiting(self) -> bool:
         """Return whether a window is open that only time closes."""
         counters = self.counters
-        holes = counters is not None and counters.windows.waiting
+        holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
         return holes or self._references.waiting or self._gap_rows.waiting
+
+    @property
+    def _unnamed(self) -> int:
+        """Return how many events the client has discarded that no number shows and no gap names yet."""
+        counters = self.counters
+        return max(0, counters.unnumbered - counters.state.unnumbered) if counters else 0
 
     def awaited(self) -> Counter[str]:
         """Count by stream the events that may still come and are in no gap row yet."""
@@ -115,6 +121,8 @@ class Incarnation:
         windows = self.counters.windows.awaited() if self.counters else ()
         for stream, events in (*windows, *self._references.awaited(), *self._gap_rows.awaited()):
             found[stream] += events
+        if unnamed := self._unnamed:
+            found[""] += unnamed
         return found
 
     @property
@@ -206,6 +214,7 @@ class Incarnation:
         if self._statements:
             reason = Reason.ELSEWHERE if facts.elsewhere else Reason.SENDER
             self._statements.discarded(facts.discarded, now, reason)
+            self._statements.never_sent(facts.never_sent)
             if facts.goodbye:
                 self._statements.goodbye(facts.goodbye.streams, now)
         if self._siblings:
@@ -279,7 +288,9 @@ class Incarnation:
         mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
+        never_sent = its.state.never_sent
         if events := hand_over(its):
+            mine.state.never_sent = max(mine.state.never_sent, never_sent)
             streams, counts, marks = zip(*events, strict=True)
             mine.observe(streams, counts, marks, now)
             self.report(now)
@@ -324,6 +335,8 @@ class Incarnation:
         """Close the windows whose time has passed."""
         if self.counters:
             self.counters.windows.expire(now)
+        if self._statements:
+            self._statements.name_unnumbered()
         self._references.expire(now)
         self.report(now)
         self._write(self._gap_rows.expire(now))
@@ -332,6 +345,8 @@ class Incarnation:
         """Close all windows."""
         if self.counters:
             self.counters.windows.close()
+        if self._statements:
+            self._statements.name_unnumbered()
         self._references.close()
         self.report(now)
         self._write(self._gap_rows.close())
@@ -377,6 +392,8 @@ class Incarnation:
     def report(self, now: int) -> None:
         """Write rows of the ledger's findings."""
         findings = self._references.findings
+        if self._statements:
+            self._statements.heal_numbered()
         if self.counters:
             findings = findings + self.counters.findings
             self.counters.findings.clear()

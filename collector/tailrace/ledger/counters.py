@@ -107,7 +107,29 @@ class Counters:
         state = self.state
         expected = sum(s.next - s.base + s.extra for s in state.streams.values())
         expected += state.let_go + state.uncounted
-        return Account(expected, state.seen, state.missing, state.duplicates, state.uncounted)
+        unnumbered = self.unnumbered
+        return Account(
+            expected + unnumbered,
+            state.seen,
+            state.missing + unnumbered,
+            state.duplicates,
+            state.uncounted,
+        )
+
+    @property
+    def unnumbered(self) -> int:
+        """Return how many events the client states as discarded that no number shows.
+
+        Every number that did not come counts as shown, since nobody can tell which of them the network lost. Where
+        some numbers are not followed, a gap of unknown size says so, and nothing is added to what was named before."""
+        state = self.state
+        if state.never_sent <= state.missing:
+            return 0
+        unknown = state.unfollowed or state.others or state.tails_refused
+        if unknown or not all(stream.counted for stream in state.streams.values()):
+            return state.unnumbered
+        shown = state.missing + sum(stream.base for stream in state.streams.values())
+        return max(0, state.never_sent - shown)
 
     def observe(
         self,

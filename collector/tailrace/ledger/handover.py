@@ -23,6 +23,7 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
         state.uncounted
         or state.unfollowed
         or state.duplicates
+        or state.unnumbered
         or any(s.next - s.base > window or s.gaps or s.floor or s.extra for s in streams.values())
     ):
         return []
@@ -32,7 +33,7 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
     counters.release()
     streams.clear()
     counters.marks.count = 0
-    state.seen = state.missing = state.tails = 0
+    state.seen = state.missing = state.tails = state.never_sent = 0
     counters.windows.forget()
     return events
 

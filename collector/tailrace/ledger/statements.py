@@ -11,6 +11,8 @@ The statements are described in clients/PROTOCOL.md.
   an incarnation ends without a goodbye, its discarded numbers say how far it went.
 - The goodbyes of one session are believed up to `TAILS_MAX` missing events in total. More becomes one gap
   of unknown size.
+- A client also states how many events it discarded in all and never sent (`never_sent`). Those that no number shows, say events of
+  threads for which it had no room, become a gap without a number. An event or a goodbye may show them later, which heals that gap.
 - A number that is half the counter's range ahead or more lies behind, and says nothing about the end. For a
   stream of which nothing came, such a number is one of those gaps of unknown size.
 """
@@ -73,6 +75,36 @@ class Statements:
                 ahead = [d for d in stream.discarded if d.last >= stream.next]
                 stream.discarded = _with(ahead, said)[:DISCARDED_MAX]
             self._changed(name, stream, before, now)
+
+    def never_sent(self, events: int) -> None:
+        """Take note of how many events the client has discarded in the session so far, and never sent."""
+        state = self._counters.state
+        state.never_sent = max(state.never_sent, events)
+
+    def name_unnumbered(self) -> None:
+        """Name the discarded events that no number shows."""
+        state = self._counters.state
+        more = self._counters.unnumbered - state.unnumbered
+        if more > 0 and state.tails + more > TAILS_MAX:
+            self._refuse_tail("")
+        elif more > 0:
+            self._name_unnumbered(Kind.GAP, more)
+
+    def heal_numbered(self) -> None:
+        """Heal what was named so, and what numbers show now."""
+        state = self._counters.state
+        less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
+        if less > 0:
+            self._name_unnumbered(Kind.HEAL, less)
+
+    def _name_unnumbered(self, kind: str, events: int) -> None:
+        state = self._counters.state
+        change = events if kind == Kind.GAP else -events
+        state.tails += change
+        state.unnumbered += change
+        self._counters.findings.append(
+            Finding(kind, "", None, events, Reason.SENDER, detail="unnumbered")
+        )
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
         """Apply a goodbye: the number on the wire of each stream's next event."""

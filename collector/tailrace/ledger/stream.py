@@ -194,6 +194,10 @@ class CountersState(msgspec.Struct):
     """Events found missing because a goodbye said how far the streams went."""
     tails_refused: bool = False
     """Whether goodbyes claimed more than is believed."""
+    never_sent: int = 0
+    """Events that the client discarded before it sent them, as it states."""
+    unnumbered: int = 0
+    """How many of them are in gaps without a number, because no number shows them."""
     datagrams: int = 0
     """Datagrams in which the events came; 0 for a stream of bytes."""
 

@@ -79,7 +79,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `totals`: how many records of each kind (begin, end, annotation, instant) the producer wrote in this
     session. `ends`: the producer has written its last record. `announces` is the client's session, `goodbye` its
     end, `discarded` the ranges that the client has no more (stream, first wire number, how many): it threw them
-    away or, with `elsewhere`, another collector has acknowledged them.
+    away or, with `elsewhere`, another collector has acknowledged them. `never_sent` is how many events in all the
+    client threw away and never sent, in the session so far.
     """
 
     clock: str | None = None
@@ -91,6 +92,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     announces: Announcement | None = None
     discarded: tuple[tuple[str, int, int], ...] = ()
     elsewhere: bool = False
+    never_sent: int = 0
     goodbye: Goodbye | None = None
 
 

@@ -40,7 +40,11 @@ PARTS_MAX = 2**13
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
-_Discarded = dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]
+_COUNT_MAX = 2**63 - 1
+_Discarded = dict[str, Annotated[int, msgspec.Meta(ge=0, le=_COUNT_MAX)]]
+
+_SENT = frozenset({"given_up", "lost", "refused", "uncounted"})
+"""Reasons of events that the client had sent. They have numbers, and some of them may have arrived."""
 
 
 class _Session(msgspec.Struct):
@@ -66,7 +70,8 @@ class _Report(msgspec.Struct):
     @property
     def facts(self) -> SessionFacts:
         ranges = tuple((str(stream), first, count) for stream, first, count in self.ranges)
-        return SessionFacts(discarded=ranges, elsewhere=self.elsewhere)
+        never_sent = _never_sent(self.discarded)
+        return SessionFacts(discarded=ranges, elsewhere=self.elsewhere, never_sent=never_sent)
 
 
 class _Goodbye(msgspec.Struct):
@@ -77,7 +82,14 @@ class _Goodbye(msgspec.Struct):
 
     @property
     def facts(self) -> SessionFacts:
-        return SessionFacts(goodbye=Goodbye(self.streams, self.more, self.part))
+        goodbye = Goodbye(self.streams, self.more, self.part)
+        return SessionFacts(goodbye=goodbye, never_sent=_never_sent(self.discarded))
+
+
+def _never_sent(discarded: _Discarded) -> int:
+    """Return how many discarded events cannot have arrived."""
+    sum_ = sum(count for reason, count in discarded.items() if reason not in _SENT)
+    return min(sum_, _COUNT_MAX)
 
 
 _SHAPES: dict[str, type[_Session | _Report | _Goodbye]] = {
