@@ -43,8 +43,8 @@ def heph_session(number, **more):
     return heph_option("tailrace.session", {"session": f"{number:032x}", **more})
 
 
-def heph_report(*ranges):
-    return heph_option("tailrace.report", {"ranges": ranges})
+def heph_report(*ranges, **more):
+    return heph_option("tailrace.report", {"ranges": ranges, **more})
 
 
 def heph_goodbye(finals, **more):

@@ -90,6 +90,10 @@ class Client:
         self._put([heph_session(7, acknowledge=True) + heph_report([stream, first, count])])
         self.send(stream, 1)
 
+    def state(self, discarded):
+        """Report how many events were discarded, without their numbers."""
+        self._put([heph_session(7, acknowledge=True) + heph_report(discarded={"full": discarded})])
+
     def say_goodbye(self):
         ends = {str(stream): count for stream, count in self.emitted.items()}
         self._put([heph_session(7, acknowledge=True) + heph_goodbye(ends)])
@@ -229,6 +233,23 @@ def test_what_nobody_has_is_counted_once_with_the_reason_of_who_knows_most(views
     check(views, client, unknown=0)
     reasons = Counter({row[1]: row[4] for row in views.rows(GAPS)})
     assert reasons == {"sender": 3, "network": 4}
+
+
+def test_what_a_client_discards_without_numbers_is_counted_once(views):
+    """It states to each collector how many events it has discarded in all."""
+    client = Client(random.Random(3))
+    for at, discarded, sent in ((0, 5, 4), (1, 30, 0), (0, 12, 4)):
+        client.connect(at)
+        client.send(1, sent)
+        client.state(discarded)
+        client.wait(SETTLED)
+    client.say_goodbye()
+    client.leave()
+    client.wait(FORGOTTEN)
+    views.hold(client.rows())
+    gaps = [row[:5] for row in views.rows(GAPS) if row[1] == "sender"]
+    assert gaps == [("", "sender", None, None, 30)]
+    assert views.rows(MISSING) == [("", 30)]
 
 
 def test_another_event_under_a_number_of_both_is_shown(views):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import trio
 
 from tailrace.errors import ConfigError, StoreError
 from tailrace.run import certificate, program
 from tailrace.run.surroundings import RunToken, sources
+from tests.c.building import HERE, build
 from tests.program import COMMAND, run
 
 
@@ -56,3 +59,22 @@ def test_a_key_that_is_empty_is_no_key_that_signed(tmp_path):
     assert made.returncode == 0, made.stderr
     verified = tailrace("verify", "--key", "", str(tmp_path / "certificate.json"))
     assert (verified.returncode, "it is not signed" in verified.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("threads", [100, 300])
+def test_what_threads_without_a_place_emit_is_missing(threads, tmp_path):
+    """The C client has 128 streams. Events of further threads have no numbers, and only the goodbye says how many."""
+    made = tailrace(
+        "run", "--store", str(tmp_path), "--max-loss", "0", "--",
+        str(build(HERE / "threads.c", "-D_POSIX_C_SOURCE=200809L")), str(threads), "10",
+    )  # fmt: skip
+    emitted, discarded = map(int, made.stdout.split()[:2])
+    assert (discarded > 0) == (threads > 128)
+    assert made.returncode == (4 if discarded else 0), made.stderr
+    totals = certificate.read(tmp_path / "certificate.json").totals
+    assert (totals.expected, totals.stored) == (emitted, emitted - discarded)
+    assert (totals.missing.get("sender", 0), totals.unknown) == (discarded, False)
+    gaps = tailrace("gaps", "--store", str(tmp_path), "--json").stdout.splitlines()
+    streams = tailrace("streams", "--store", str(tmp_path), "--complete-only")
+    assert sum(json.loads(gap)["count"] for gap in gaps) == discarded
+    assert streams.returncode == (3 if discarded else 0)

@@ -216,11 +216,12 @@ class Garble(_Fact):
 
 
 class Discard(_Fact):
-    """A program without a client throws events of a stream away, and says so."""
+    """A program without a client throws events of a stream away, and `unnumbered` others that have no numbers, and says so."""
 
     program: int
     stream: int
     count: int
+    unnumbered: int = 0
 
 
 class Vanish(_Fact):

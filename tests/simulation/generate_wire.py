@@ -94,7 +94,12 @@ def _course(
             made.append(facts.Garble(at=at, program=program, how=random.choice(GARBLES)))
         if heph and not begin.first and random.random() < 0.15:
             count = random.choice([1, 20])
-            made.append(facts.Discard(at=at, program=program, stream=streams[0], count=count))
+            more = 7 if count > 1 and begin.transport == "heph-tcp" else 0
+            made.append(
+                facts.Discard(
+                    at=at, program=program, stream=streams[0], count=count, unnumbered=more
+                )
+            )
         at += random.choice([0, MS, 50 * MS, SECOND, 20 * SECOND])
     return at
 

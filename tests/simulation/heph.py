@@ -31,6 +31,7 @@ class Heph:
         self._first = first
         self._introduces = introduces
         self._next: dict[int, int] = {}
+        self._discarded = 0
         self.sender = make(self._greet)
 
     def event(self, stream: int, number: int, name: str) -> None:
@@ -40,10 +41,12 @@ class Heph:
         self._next[stream] = number + 1
         self.sender.send([self._event(stream, number, name)])
 
-    def discard(self, stream: int, number: int, count: int) -> None:
+    def discard(self, stream: int, number: int, count: int, unnumbered: int) -> None:
         """Say that some events were thrown away."""
         self._next[stream] = number + count
-        report = heph_report((stream, (self._first + number) % 2**32, count))
+        self._discarded += count + unnumbered
+        numbered = stream, (self._first + number) % 2**32, count
+        report = heph_report(numbered, discarded=self._stated)
         self.sender.send([Part(report)])
 
     def garble(self, how: str, stream: int, number: int, name: str) -> None:
@@ -64,8 +67,12 @@ class Heph:
     def close(self) -> None:
         """Say how far the streams went, and end."""
         finals = {str(s): (self._first + n) % 2**32 for s, n in self._next.items()}
-        self.sender.send([Part(heph_goodbye(finals))])
+        self.sender.send([Part(heph_goodbye(finals, discarded=self._stated))])
         self.sender.end()
+
+    @property
+    def _stated(self) -> dict[str, int]:
+        return {"full": self._discarded} if self._discarded else {}
 
     def _event(self, stream: int, number: int, name: str) -> Part:
         now = self._time.monotonic_ns() - self._zero

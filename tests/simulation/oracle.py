@@ -189,6 +189,19 @@ def _check_gaps(
         counted = [s for s in program.numbers if Event(begin, s, 0) not in uncounted]
         missing = {stream: gaps.missing[begin, stream] for stream in counted}
         demand(missing == {s: lacking[s] for s in missing}, "another sum", (missing, lacking))
+        is_whole_session = gaps.sessions[begin] == 1 and len(counted) == len(program.numbers)
+        _check_unnumbered(program, gaps, stored, said=is_whole_session and begin in said)
+
+
+def _check_unnumbered(program: Program, gaps: Gaps, stored: Counter[Event], *, said: bool) -> None:
+    """What a program threw away without a number is in a gap. Events that no row names may be in it as well. What the network
+    lost may hide as much of it, and so may numbers that another session has."""
+    owner, named = program.begin.program, gaps.unnumbered[program.begin.program]
+    nowhere = sum(event not in stored and event not in gaps for event in program.sent)
+    demand(named <= program.unnumbered + nowhere, "discarded and numbered", (owner, named))
+    lost = sum(event in gaps for event in program.sent) - program.thrown
+    least = program.unnumbered - lost if said else 0
+    demand(named >= least, "discarded and in no gap", (owner, named, least))
 
 
 def _goodbyes(rows: list[dict[str, Any]], programs: dict[str, set[int]]) -> set[int]:
@@ -258,6 +271,9 @@ class Gaps:
         self.missing: Counter[tuple[int, int]] = Counter()
         """How many events of a program's stream are missing."""
         self.reasons: Counter[str] = Counter()
+        self.unnumbered: Counter[int] = Counter()
+        """How many events without numbers a program has discarded, as the rows say."""
+        self.sessions = Counter(owner for owners in programs.values() for owner in owners)
         self._ranges: dict[tuple[int, int], list[range]] = defaultdict(list)
         """Gaps over a range, of which only how many events they lack is said."""
         for row in of(rows, "gap") + of(rows, "heal"):
@@ -270,6 +286,8 @@ class Gaps:
                 if "last" in about:
                     about["last"] -= first
                 self._add(owner, int(row["stream"]), row["seq"] - first, about, sign)
+            elif owners and about.get("detail") == "unnumbered":
+                self.unnumbered.update(dict.fromkeys(owners, sign * about["count"]))
 
     def __contains__(self, event: Event) -> bool:
         return self.exact[event] > 0 or self._in_range(event)

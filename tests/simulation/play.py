@@ -61,6 +61,9 @@ class Program:
     """How old the world was when it began (ns)."""
     torn: set[Event] = field(default_factory=set)
     """Events of which only a piece was sent, or nothing."""
+    thrown: int = 0
+    unnumbered: int = 0
+    """Events that were thrown away with a number, and without one."""
     closing: tuple[int, int] | None = None
     """When the program began to end in order, and by when the client had to be done (ages, ns)."""
 
@@ -285,7 +288,9 @@ class Play:
                 case facts.Discard():
                     events = self._number(program, fact.stream, fact.count)
                     program.torn.update(events)
-                    own.discard(fact.stream, events[0].number, fact.count)
+                    program.thrown += fact.count
+                    program.unnumbered += fact.unnumbered
+                    own.discard(fact.stream, events[0].number, fact.count, fact.unnumbered)
                 case facts.Close():
                     own.close()
                     return

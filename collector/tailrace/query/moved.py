@@ -14,6 +14,8 @@ table shows it: all of these sessions have the same announced id, in the form th
   received (`late_join`).
 - A goodbye to any collector ends the client. Without one, only the session that ended last has a gap for its missing
   end, and none has while a running collector has a session of the client open.
+- A client states to each collector how many events it has discarded in all. Of those without a number (`unnumbered`),
+  the gaps of the session that lacks most count, and no others.
 
 Numbers from 2^32 on are the collector's own: the wire has 32 bits, and a collector to which a client comes late counts
 from 0 again. So gaps of streams with such numbers stay as each ledger has them. Sessions of files do not count as
@@ -146,14 +148,26 @@ lacking AS (
 settled AS (
   SELECT number, least(k.remaining, coalesce(l.events, 0))::BIGINT AS events
   FROM spans JOIN known AS k USING (number) LEFT JOIN lacking AS l USING (number)
+),
+unnumbered AS (
+  SELECT client, arg_max({'source': source, 'session': session}, lost) AS most
+  FROM (
+    SELECT client, source, session, sum(remaining) AS lost FROM known
+    WHERE detail = 'unnumbered' AND client IS NOT NULL
+    GROUP BY client, source, session
+  )
+  GROUP BY client
 )
 SELECT k.* EXCLUDE (client, number) REPLACE (
   CASE WHEN s.number IS NULL THEN k.healed ELSE k."count" - s.events END AS healed,
   coalesce(s.events, k.remaining) AS remaining
 )
 FROM known AS k LEFT JOIN settled AS s USING (number) LEFT JOIN part.moved_ends AS e USING (client)
-WHERE k.detail IS DISTINCT FROM 'no_goodbye' OR k.client IS NULL
-  OR NOT e.goes_on AND {'source': k.source, 'session': k.session} = e.final;
+  LEFT JOIN unnumbered AS u USING (client)
+WHERE CASE WHEN k.client IS NULL THEN true
+  WHEN k.detail = 'no_goodbye' THEN NOT e.goes_on AND {'source': k.source, 'session': k.session} = e.final
+  WHEN k.detail = 'unnumbered' THEN {'source': k.source, 'session': k.session} = u.most
+  ELSE true END;
 """
 
 _ENDS = """
