@@ -1205,7 +1205,7 @@ def test_of_streams_that_are_not_followed_an_unknown_number_is_missing(log, stre
     session = log.open(limits=LedgerConfig(streams_max=8))
     log.data(session, heph_epoch(9) + heph_session(7) + events(0))
     log.data(session, b"".join(events(0, stream=n) for n in range(2, streams + 1)))
-    log.data(session, heph_goodbye({n: 1 for n in range(1, streams + 1)}, **FULL))
+    log.data(session, heph_goodbye(dict.fromkeys(range(1, streams + 1), 1), **FULL))
     log.close(session)
     _, rows = run(log.entries)
     words = in_words(rows)
