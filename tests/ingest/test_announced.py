@@ -1201,7 +1201,7 @@ def test_a_client_that_ends_without_a_goodbye_has_stated_what_it_discarded(log):
 
 @pytest.mark.parametrize("streams", [1, 64])
 def test_of_streams_that_are_not_followed_an_unknown_number_is_missing(log, streams):
-    """What the client discarded may have numbers in them."""
+    """The discarded events may have numbers in them."""
     session = log.open(limits=LedgerConfig(streams_max=8))
     log.data(session, heph_epoch(9) + heph_session(7) + events(0))
     log.data(session, b"".join(events(0, stream=n) for n in range(2, streams + 1)))

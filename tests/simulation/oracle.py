@@ -194,8 +194,8 @@ def _check_gaps(
 
 
 def _check_unnumbered(program: Program, gaps: Gaps, stored: Counter[Event], *, said: bool) -> None:
-    """What a program threw away without a number is in a gap. Events that no row names may be in it as well. What the network
-    lost may hide as much of it, and so may numbers that another session has."""
+    """A gap has the events that a program threw away without a number. Events that no row names may be in it as well. Events that
+    the network lost may hide as many of it, and so may numbers that another session has."""
     owner, named = program.begin.program, gaps.unnumbered[program.begin.program]
     nowhere = sum(event not in stored and event not in gaps for event in program.sent)
     demand(named <= program.unnumbered + nowhere, "discarded and numbered", (owner, named))
