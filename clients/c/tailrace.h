@@ -29,14 +29,15 @@
  *
  * Names and strings are UTF-8. They are cut at 65535 bytes, between characters; arrays at 65535 values.
  * An event call is async-signal-safe once the thread has made one. An event of a signal handler that
- * interrupts another event call is discarded and counted ("nested").
+ * interrupts another event call is discarded and counted ("nested"). So is an event whose call a handler leaves
+ * by siglongjmp ("left").
  */
 #ifndef TAILRACE_H
 #define TAILRACE_H
 
 #if defined(TAILRACE_IMPLEMENTATION) && defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && \
     !defined(_XOPEN_SOURCE) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700 /* POSIX.1-2008 with sigaltstack */
 #endif
 
 #include <stddef.h>
@@ -342,6 +343,8 @@ enum {
     TLR_ROUND = 256,   /* writes in one round of the sending thread */
     TLR_SHOWING_MS = 100,
     TLR_READ_MS = 500, /* how long a peer may take to read the goodbye and close */
+    TLR_LOCK_MS = 100, /* how long close waits for a thread in an event call */
+    TLR_THREADS = 128, /* rings, unless the program wants another number */
     TLR_ADDRESSES = 8,
     TLR_TOKEN_MIN = 16,
     TLR_TOKEN_MAX = 256,
@@ -352,10 +355,14 @@ enum {
 static const uint32_t tlr_event_magic = 0xC1FC1FB7u;
 static const uint64_t tlr_ms = 1000000u, tlr_second = 1000000000u;
 
-enum tlr_reason { TLR_FULL, TLR_OVERSIZE, TLR_NESTED, TLR_REFUSED, TLR_REASONS };
-static const char *const tlr_reason_names[] = {"full", "oversize", "nested", "refused"};
+enum tlr_reason { TLR_FULL, TLR_OVERSIZE, TLR_NESTED, TLR_REFUSED, TLR_LEFT, TLR_REASONS };
+static const char *const tlr_reason_names[] = {"full", "oversize", "nested", "refused", "left"};
 
 enum tlr_transport { TLR_UDP, TLR_TCP, TLR_UNIX, TLR_FILE };
+
+/* The part of a thread that holds a lock, or NULL. A thread that left a call of the client by siglongjmp finds by it
+ * which locks it still holds. */
+typedef struct tlr_local *tlr_lock_word;
 
 /* One stream: a ring of whole packets, each in one piece. The emitting thread, which holds `lock`, puts
  * packets in and moves `head`. The thread that holds the sender's lock takes them out and moves `tail`. Both
@@ -363,12 +370,17 @@ enum tlr_transport { TLR_UDP, TLR_TCP, TLR_UNIX, TLR_FILE };
  * four zero bytes (or less room than that) say so. */
 typedef struct tlr_stream {
     unsigned char *ring;
-    int lock;
+    tlr_lock_word lock;
     uint32_t head;
     uint32_t tail_seen; /* the emitting side's copy of `tail` */
     uint32_t next;      /* number of the next event */
-    uint32_t hole;      /* first number of the discarded events before `next` that are not reported yet */
-    uint32_t holes;     /* how many discarded events that are */
+    uint32_t reported;  /* the events from here to `next` are discarded and not reported yet */
+    uint32_t discarded[TLR_REASONS];
+    /* The next step of the holder of the lock, by which tlr_recover finds out how far it has come: */
+    uint32_t begun;        /* `next` as it was before */
+    uint32_t coming_head;  /* `head` once the event is in the ring */
+    uint32_t coming_count; /* how many are discarded, the event among them, for... */
+    uint32_t coming_reason; /* ...this tlr_reason; none: TLR_REASONS */
     uint64_t asked;     /* no_thread: when the oldest waiting packet came */
     char apart[64];     /* the sender's part on a cache line of its own */
     uint32_t tail;
@@ -379,8 +391,9 @@ typedef struct tlr_stream {
     char apart2[44];
 } tlr_stream;
 
-/* States of the sending thread. The first event wakes it from sleep, many events from a nap. */
-enum tlr_rest { TLR_WORKS, TLR_SLEEPS, TLR_NAPS };
+/* States of the sending thread. The first event wakes it from sleep, many events from a nap. No event ends a pause, since
+ * nothing can be sent before. */
+enum tlr_rest { TLR_WORKS, TLR_SLEEPS, TLR_NAPS, TLR_PAUSES };
 
 /* With a token (SHOWING), events wait for a moment: a collector that refuses the token closes the connection,
  * and sent events are not kept. */
@@ -401,7 +414,7 @@ typedef struct tlr_mark {
 
 /* The connection or file, for one thread at a time: the holder of `lock`. */
 typedef struct tlr_sender {
-    int lock;
+    tlr_lock_word lock;
     tlr_state state;
     int fd;
     tlr_mark mark;
@@ -449,8 +462,11 @@ typedef struct tlr_core {
     size_t batch;
     tlr_stream *streams;
     size_t stream_count;
+    size_t used; /* the streams from the first one on that were ever used in the session */
+    unsigned char *rings; /* NULL while closed */
     uint32_t ring_size;
-    int table; /* lock for `known`, `shared`, `taken` and `number` of all streams */
+    int on; /* between connect and close */
+    tlr_lock_word table; /* for `known`, `shared`, `taken` and `number` of all streams, and tlr_key */
     uint32_t generation;
     int forked; /* this process is a forked child that has not emitted yet */
     int started;
@@ -464,32 +480,55 @@ typedef struct tlr_core {
     tlr_sender sender;
 } tlr_core;
 
+enum tlr_call { TLR_OUTSIDE, TLR_EMITS, TLR_WAITS };
+enum tlr_stage { TLR_BEGUN, TLR_DONE };
+
 typedef struct tlr_local {
     tlr_stream *stream;
     uint32_t generation;
     uint32_t number;
     int numbered; /* tailrace_use_stream gave the number */
-    volatile int busy;
-    size_t nested; /* events of signal handlers that have not used up their numbers yet */
+    volatile enum tlr_call busy; /* what the thread is doing here */
+    const char *volatile frame;  /* where on the stack */
+    volatile enum tlr_stage event; /* what has become of the event */
+    int uncancelled;             /* 1 + the thread's state of cancellation, while it is changed here */
+    size_t nested; /* events of signal handlers, or left by siglongjmp, that have not used up their numbers yet */
     uint64_t substream;
 } tlr_local;
 
 int tailrace_on_;
 static tlr_core tlr;
+static tlr_stream tlr_table[TLR_THREADS]; /* not freed at close: a late event call may still look at its stream */
 static __thread tlr_local tlr_thread;
-static pthread_mutex_t tlr_life = PTHREAD_MUTEX_INITIALIZER; /* held by connect, close, and the start in a child */
+static tlr_lock_word tlr_life; /* held by connect, close, and the start in a child */
 static pthread_key_t tlr_key;
 
 #define TLR_LOAD(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
 #define TLR_STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELAXED)
 
-static int tlr_try(int *lock) { return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE); }
+static int tlr_is_on(void) { return __atomic_load_n(&tlr.on, __ATOMIC_ACQUIRE); }
 
-static void tlr_lock(int *lock) {
-    while (!tlr_try(lock)) sched_yield();
+static int tlr_try(tlr_lock_word *lock) {
+    tlr_lock_word nobody = NULL;
+    return __atomic_compare_exchange_n(lock, &nobody, &tlr_thread, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-static void tlr_unlock(int *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+/* Let others run, at the `turn`th look at a lock. Sleep soon: a thread of real-time priority that only yields would keep
+ * the holder from its processor. */
+static void tlr_yield(unsigned turn) {
+    static const struct timespec nap = {0, 50000};
+    if (turn < 16)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
+}
+
+static void tlr_lock(tlr_lock_word *lock) {
+    unsigned turn = 0;
+    while (!tlr_try(lock)) tlr_yield(turn++);
+}
+
+static void tlr_unlock(tlr_lock_word *lock) { __atomic_store_n(lock, (tlr_lock_word)NULL, __ATOMIC_RELEASE); }
 
 static uint64_t tlr_read(clockid_t id) {
     struct timespec time;
@@ -498,6 +537,16 @@ static uint64_t tlr_read(clockid_t id) {
 }
 
 static uint64_t tlr_monotonic(void) { return tlr_read(CLOCK_MONOTONIC); }
+
+/* Return whether the lock was taken before the deadline. Whoever holds it longer has left a call by siglongjmp. */
+static int tlr_lock_until(tlr_lock_word *lock, uint64_t deadline) {
+    unsigned turn = 0;
+    while (!tlr_try(lock)) {
+        if (tlr_monotonic() >= deadline) return 0;
+        tlr_yield(turn++);
+    }
+    return 1;
+}
 
 uint64_t tailrace_now(void) { return tlr.clock ? tlr.clock() : tlr_monotonic(); }
 
@@ -515,6 +564,19 @@ static int tlr_is_privileged(void) {
 static const char *tlr_variable(const char *name) {
     const char *value = tlr_is_privileged() ? NULL : getenv(name);
     return value && *value ? value : NULL;
+}
+
+/* Keep the thread from being cancelled with a lock held. */
+static void tlr_hold(void) {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    tlr_thread.uncancelled = before + 1;
+}
+
+static void tlr_let(void) {
+    int before = tlr_thread.uncancelled;
+    tlr_thread.uncancelled = 0;
+    if (before) pthread_setcancelstate(before - 1, NULL);
 }
 
 /* -- Bytes -- */
@@ -650,12 +712,19 @@ static unsigned char *tlr_option_end(unsigned char *packet, unsigned char *end) 
     return end;
 }
 
+static uint64_t tlr_discarded(int reason) {
+    uint64_t sum = TLR_LOAD(tlr.discarded[reason]);
+    size_t index;
+    for (index = 0; index < TLR_LOAD(tlr.used); index++) sum += TLR_LOAD(tlr.streams[index].discarded[reason]);
+    return sum;
+}
+
 static unsigned char *tlr_put_discarded(unsigned char *at) {
     const char *comma = "";
     int reason;
     at = tlr_put_string(at, "\"discarded\":{");
     for (reason = 0; reason < TLR_REASONS; reason++) {
-        size_t count = TLR_LOAD(tlr.discarded[reason]);
+        uint64_t count = tlr_discarded(reason);
         if (!count) continue;
         at = tlr_put_string(at, comma);
         at = tlr_put_quoted(at, tlr_reason_names[reason]);
@@ -1302,7 +1371,7 @@ static int tlr_ready(uint64_t now) {
 static int tlr_round(uint64_t now) {
     int moved = 0, budget = TLR_ROUND, more = 1;
     size_t index;
-    if (!tlr_ready(now)) return 0;
+    if (!tlr.started || !tlr_ready(now)) return 0;
     while (more && budget > 0) {
         more = 0;
         for (index = 0; index < tlr.stream_count; index++) {
@@ -1325,6 +1394,21 @@ static int tlr_anything_waits(void) {
     return 0;
 }
 
+/* Return for how long nothing can be sent, whatever is emitted, unless the kernel has news of the connection; 0 if it
+ * can. The caller holds the lock. */
+static uint64_t tlr_pause(uint64_t now) {
+    const tlr_sender *out = &tlr.sender;
+    uint64_t until = 0;
+    if (out->state == TLR_DOWN || (out->state == TLR_OPENING && tlr.transport == TLR_UDP)) {
+        until = out->retry_at;
+    } else if (out->state == TLR_SHOWING) {
+        until = out->opened_at + TLR_SHOWING_MS * tlr_ms;
+    } else if (out->state == TLR_OPENING || (out->blocked && tlr.transport != TLR_UDP)) {
+        until = now + (tlr.transport == TLR_FILE ? 100 * tlr_ms : tlr_second);
+    }
+    return until > now ? until - now : 0;
+}
+
 /* Wait until the kernel may take more, at most for `ns`. Hold the lock only to look. */
 static void tlr_wait(uint64_t ns, int wake) {
     struct pollfd look[2];
@@ -1334,14 +1418,15 @@ static void tlr_wait(uint64_t ns, int wake) {
         look[count].fd = wake;
         look[count++].events = POLLIN;
     }
-    tlr_lock(&out->lock);
-    if (out->fd >= 0 && tlr.transport != TLR_FILE && out->state != TLR_DOWN) {
-        look[count].fd = out->fd;
-        look[count].events = POLLIN;
-        if (out->blocked || (out->state == TLR_OPENING && tlr.transport != TLR_UDP)) look[count].events |= POLLOUT;
-        count++;
+    if (tlr_lock_until(&out->lock, tlr_monotonic() + ns)) {
+        if (out->fd >= 0 && tlr.transport != TLR_FILE && out->state != TLR_DOWN) {
+            look[count].fd = out->fd;
+            look[count].events = POLLIN;
+            if (out->blocked || (out->state == TLR_OPENING && tlr.transport != TLR_UDP)) look[count].events |= POLLOUT;
+            count++;
+        }
+        tlr_unlock(&out->lock);
     }
-    tlr_unlock(&out->lock);
     (void)poll(look, count, (int)((ns + tlr_ms - 1) / tlr_ms));
 }
 
@@ -1351,8 +1436,7 @@ static int tlr_can_wake(int end) {
     return fd > 0 && tlr_is_ours(fd, &tlr.wake_marks[end]);
 }
 
-/* Make the pipe that wakes the sending thread, unless it is there. It stays open until the process ends: a late event
- * may still write to it. */
+/* Make the pipe that wakes the sending thread, unless it is there. */
 static int tlr_make_pipe(void) {
     tlr_mark standard;
     int ends[2], end, held, failed;
@@ -1378,38 +1462,52 @@ static void tlr_sleep(int how, uint64_t ns) {
     __atomic_store_n(&tlr.idle, how, __ATOMIC_SEQ_CST);
     /* This look sees a thread that emitted since our last look at the rings. If the thread's store is not
      * visible yet, the end of the sleep does. */
-    if (how == TLR_NAPS || !tlr_anything_waits()) tlr_wait(ns, tlr.wake[0]);
+    if (how != TLR_SLEEPS || !tlr_anything_waits()) tlr_wait(ns, tlr.wake[0]);
     __atomic_store_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST);
     while (tlr_can_wake(0) && read(tlr.wake[0], drained, sizeof drained) > 0) {}
 }
 
+static int tlr_is_stopping(void) { return __atomic_load_n(&tlr.stopping, __ATOMIC_ACQUIRE); }
+
 static void *tlr_run(void *nothing) {
-    (void)nothing;
-    while (!__atomic_load_n(&tlr.stopping, __ATOMIC_ACQUIRE)) {
+    unsigned turn = 0;
+    while (!tlr_is_stopping()) {
+        uint64_t now, pause;
         int moved;
-        tlr_lock(&tlr.sender.lock);
-        moved = tlr_round(tlr_monotonic());
+        if (!tlr_try(&tlr.sender.lock)) {
+            tlr_yield(turn++);
+            continue;
+        }
+        turn = 0;
+        now = tlr_monotonic();
+        moved = tlr_round(now);
+        pause = tlr_pause(now);
         tlr_unlock(&tlr.sender.lock);
+        if (pause) {
+            tlr_sleep(TLR_PAUSES, pause);
+            continue;
+        }
         if (!moved && !tlr_anything_waits()) tlr_sleep(TLR_SLEEPS, 100 * tlr_ms);
-        if (!__atomic_load_n(&tlr.stopping, __ATOMIC_ACQUIRE)) tlr_sleep(TLR_NAPS, tlr.flush_ns);
+        if (!tlr_is_stopping() && tlr_anything_waits()) tlr_sleep(TLR_NAPS, tlr.flush_ns);
     }
-    return NULL;
+    return nothing;
 }
 
-/* -- Emitting -- */
-
+/* End the rest of the sending thread. */
 static void tlr_wake(void) {
-    if (TLR_LOAD(tlr.idle) && __atomic_exchange_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST) && tlr_can_wake(1)) {
+    if (__atomic_exchange_n(&tlr.idle, TLR_WORKS, __ATOMIC_SEQ_CST) && tlr_can_wake(1)) {
         ssize_t ignored = write(TLR_LOAD(tlr.wake[1]), "", 1);
         (void)ignored;
     }
 }
 
+/* -- Emitting -- */
+
 /* Make one system call for a stream with enough to send, if no other thread is sending. */
 static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
     tlr_sender *out = &tlr.sender;
     if (!tlr_try(&out->lock)) return;
-    if (!tailrace_is_on()) {
+    if (!tlr_is_on()) {
         tlr_unlock(&out->lock);
         return;
     }
@@ -1427,10 +1525,8 @@ static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
     tlr_unlock(&out->lock);
 }
 
-/* After an event, send, or wake the sending thread, if the `waiting` bytes or the time are worth it. */
+/* After an event, send, if the `waiting` bytes or the time are worth it. */
 static void tlr_after(tlr_stream *stream, size_t waiting) {
-    int saved = errno, cancelled;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled); /* not to be cancelled with the sender's lock held */
     if (tlr.no_thread) {
         uint64_t now = tlr_monotonic();
         int old = TLR_LOAD(stream->asked) && now - TLR_LOAD(stream->asked) >= tlr.flush_ns;
@@ -1439,26 +1535,32 @@ static void tlr_after(tlr_stream *stream, size_t waiting) {
             tlr_send_promptly(stream, now);
             TLR_STORE(stream->asked, now);
         }
-    } else if (tlr.prompt && waiting >= tlr.batch) {
-        tlr_send_promptly(stream, 0);
     } else {
-        tlr_wake();
+        tlr_send_promptly(stream, 0);
     }
-    pthread_setcancelstate(cancelled, NULL);
-    errno = saved;
 }
 
 /* Use up the numbers of `count` events that are not recorded. */
-static void tlr_skip(tlr_stream *stream, uint32_t count) {
-    if (!stream->holes) stream->hole = stream->next;
-    stream->holes += count;
-    stream->next += count;
+static void tlr_skip(tlr_stream *stream, uint32_t count) { TLR_STORE(stream->next, stream->next + count); }
+
+/* Count the event of a stream that is to be discarded. It is the same once or twice. */
+static void tlr_count_discarded(tlr_stream *stream) {
+    TLR_STORE(stream->discarded[stream->coming_reason], stream->coming_count);
+    TLR_STORE(stream->next, stream->begun + 1);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    TLR_STORE(stream->coming_reason, TLR_REASONS);
 }
 
 static void tlr_discard(tlr_stream *stream, enum tlr_reason reason) {
-    __atomic_fetch_add(&tlr.discarded[reason], 1, __ATOMIC_RELAXED);
-    if (stream) tlr_skip(stream, 1);
+    TLR_STORE(stream->coming_count, stream->discarded[reason] + 1);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    TLR_STORE(stream->coming_reason, reason);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    tlr_count_discarded(stream);
 }
+
+/* Count an event that no stream has. */
+static void tlr_count(enum tlr_reason reason) { __atomic_fetch_add(&tlr.discarded[reason], 1, __ATOMIC_RELAXED); }
 
 /* Return room for `size` bytes in one piece, or NULL. `*skip` bytes before it stay unused. */
 static unsigned char *tlr_reserve(tlr_stream *stream, size_t size, uint32_t *skip) {
@@ -1511,6 +1613,13 @@ static void tlr_put_event(unsigned char *at, const tlr_event *event, size_t size
     for (index = 0; index < event->count; index++) at = tlr_put_attribute(at, &event->list[index]);
 }
 
+/* Use up the number of an event that is in the ring. Nothing before it is left to report. */
+static void tlr_count_recorded(tlr_stream *stream) {
+    TLR_STORE(stream->reported, stream->begun + 1);
+    TLR_STORE(stream->next, stream->begun + 1);
+    TLR_STORE(stream->coming_head, stream->head - 1); /* no event is coming */
+}
+
 /* Put an event into its stream's ring, behind a report of the events discarded before it. The caller holds the
  * stream's lock. */
 static void tlr_record(tlr_stream *stream, const tlr_event *event) {
@@ -1521,16 +1630,19 @@ static void tlr_record(tlr_stream *stream, const tlr_event *event) {
         tlr_discard(stream, TLR_OVERSIZE);
         return;
     }
-    if (stream->holes) before = tlr_report(report, stream->number, stream->hole, stream->holes);
+    if (stream->next != stream->reported)
+        before = tlr_report(report, stream->number, stream->reported, stream->next - stream->reported);
     at = tlr_reserve(stream, before + size, &skip);
     if (!at) {
         tlr_discard(stream, TLR_FULL);
         return;
     }
     tlr_put_event(tlr_put(at, report, before), event, size, stream->number, stream->next);
-    stream->next++;
-    stream->holes = 0;
-    __atomic_store_n(&stream->head, stream->head + skip + (uint32_t)(before + size), __ATOMIC_RELEASE);
+    TLR_STORE(stream->coming_head, stream->head + skip + (uint32_t)(before + size));
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&stream->head, stream->coming_head, __ATOMIC_RELEASE);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    tlr_count_recorded(stream);
 }
 
 /* -- Streams of threads -- */
@@ -1574,6 +1686,7 @@ static tlr_stream *tlr_find(const tlr_local *thread) {
     }
     unused->number = number;
     unused->known = 1;
+    TLR_STORE(tlr.used, (size_t)(unused - tlr.streams) + 1);
     return unused;
 }
 
@@ -1586,52 +1699,66 @@ static void tlr_let_go(tlr_local *thread) {
     thread->stream = NULL;
 }
 
-static void tlr_thread_ends(void *stream) {
-    (void)stream;
-    tlr_let_go(&tlr_thread);
-}
-
 static int tlr_start(void);
+
+/* Begin the session of a forked child, with its first event. No signal handler of the program may leave amid it. */
+static void tlr_start_forked(void) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    tlr_lock(&tlr_life);
+    if (tlr.forked) tlr_start();
+    tlr_unlock(&tlr_life);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
 
 static tlr_stream *tlr_take_stream(tlr_local *thread) {
     int saved = errno;
-    if (TLR_LOAD(tlr.forked)) {
-        pthread_mutex_lock(&tlr_life);
-        if (tlr.forked) tlr_start();
-        pthread_mutex_unlock(&tlr_life);
-    }
+    if (TLR_LOAD(tlr.forked)) tlr_start_forked();
     thread->generation = TLR_LOAD(tlr.generation);
     tlr_lock(&tlr.table);
-    thread->stream = tlr_find(thread);
-    if (thread->stream) thread->stream->taken = 1;
+    thread->stream = tlr_is_on() ? tlr_find(thread) : NULL;
+    if (thread->stream) {
+        thread->stream->taken = 1;
+        pthread_setspecific(tlr_key, thread); /* close deletes the key, with this lock held */
+    }
     tlr_unlock(&tlr.table);
-    if (thread->stream) pthread_setspecific(tlr_key, thread->stream);
     errno = saved;
     return thread->stream;
 }
 
-/* Use up the numbers of events that were discarded in signal handlers. The caller holds the stream's lock. */
+/* Use up the numbers of events that were discarded in signal handlers, or left. The caller holds the stream's lock. */
 static void tlr_settle(tlr_local *thread, tlr_stream *stream) {
     if (!TLR_LOAD(thread->nested)) return;
     tlr_skip(stream, (uint32_t)__atomic_exchange_n(&thread->nested, 0, __ATOMIC_RELAXED));
 }
 
+/* Unlock a stream: its event has its place or is discarded. */
+static void tlr_end_event(tlr_stream *stream) {
+    tlr_thread.event = TLR_DONE;
+    TLR_STORE(stream->begun, stream->next);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    tlr_unlock(&stream->lock);
+}
+
 /* Return whether the session has not been closed meanwhile. The caller holds the lock of the thread's stream. */
 static int tlr_goes_on(const tlr_local *thread) {
-    return tailrace_is_on() && thread->generation == TLR_LOAD(tlr.generation);
+    return tlr_is_on() && thread->generation == TLR_LOAD(tlr.generation);
 }
 
 static void tlr_emit_alone(tlr_local *thread, const tlr_event *event) {
     tlr_stream *stream = thread->stream;
     uint32_t waiting;
+    int promptly, idle, saved;
     if (!stream || thread->generation != TLR_LOAD(tlr.generation)) stream = tlr_take_stream(thread);
     if (!stream) {
-        tlr_discard(NULL, TLR_FULL);
+        tlr_count(TLR_FULL);
+        thread->event = TLR_DONE;
         return;
     }
     tlr_lock(&stream->lock);
     if (!tlr_goes_on(thread)) {
-        tlr_unlock(&stream->lock);
+        tlr_end_event(stream);
         return;
     }
     tlr_record(stream, event);
@@ -1641,8 +1768,19 @@ static void tlr_emit_alone(tlr_local *thread, const tlr_event *event) {
         stream->tail_seen = __atomic_load_n(&stream->tail, __ATOMIC_ACQUIRE);
         waiting = stream->head - stream->tail_seen;
     }
-    tlr_unlock(&stream->lock);
-    if (tlr.no_thread || waiting >= tlr.batch || TLR_LOAD(tlr.idle) == TLR_SLEEPS) tlr_after(stream, waiting);
+    promptly = tlr.no_thread || (tlr.prompt && waiting >= tlr.batch);
+    idle = TLR_LOAD(tlr.idle);
+    if (!promptly && idle != TLR_SLEEPS && (idle != TLR_NAPS || waiting < tlr.batch)) {
+        tlr_end_event(stream);
+        return;
+    }
+    saved = errno;
+    tlr_hold();
+    if (!promptly) tlr_wake(); /* with the lock held, for which close waits before it closes the pipe */
+    tlr_end_event(stream);
+    if (promptly) tlr_after(stream, waiting);
+    tlr_let();
+    errno = saved;
 }
 
 /* Settle events of a handler that came at the end of an event call, since that may be the thread's last. */
@@ -1653,29 +1791,99 @@ static void tlr_settle_late(tlr_local *thread) {
         tlr_settle(thread, stream);
     else
         TLR_STORE(thread->nested, 0); /* the session is over or has no stream: the events are only counted */
-    if (stream) tlr_unlock(&stream->lock);
+    if (stream) tlr_end_event(stream);
+}
+
+/* Return whether the call in which the thread is busy was left by siglongjmp, because this one is no deeper in the stack.
+ * Otherwise this one may be a signal handler's. */
+static int tlr_was_left(const tlr_local *thread, const char *frame) {
+    const char *before = thread->frame;
+#ifdef SS_DISABLE
+    stack_t handlers;
+    const char *other;
+    int here, there;
+    if (sigaltstack(NULL, &handlers)) return 0;
+    other = (const char *)handlers.ss_sp;
+    here = (handlers.ss_flags & SS_ONSTACK) != 0;
+    there = !(handlers.ss_flags & SS_DISABLE) && before >= other && before < other + handlers.ss_size;
+    return here == there ? frame >= before : there;
+#else
+    return frame == before; /* two calls are never at the same place; a handler's own stack may be anywhere */
+#endif
+}
+
+/* Finish what the thread began in a call that it left: give back its locks, and count the event that has no place. */
+static void tlr_recover(tlr_local *thread) {
+    int lost = thread->busy == TLR_EMITS && thread->event == TLR_BEGUN;
+    size_t index;
+    for (index = 0; index < tlr.stream_count; index++) {
+        tlr_stream *stream = &tlr.streams[index];
+        if (TLR_LOAD(stream->lock) != thread) continue;
+        if (stream->head == stream->coming_head) tlr_count_recorded(stream);
+        if (stream->coming_reason != TLR_REASONS) tlr_count_discarded(stream);
+        if (stream->next != stream->begun) lost = 0;
+        tlr_end_event(stream);
+    }
+    if (TLR_LOAD(tlr.sender.lock) == thread) {
+        tlr_fail(tlr_monotonic()); /* nobody knows how much the kernel has taken */
+        tlr_unlock(&tlr.sender.lock);
+    }
+    if (TLR_LOAD(tlr.table) == thread) tlr_unlock(&tlr.table);
+    if (TLR_LOAD(tlr_life) == thread) tlr_unlock(&tlr_life);
+    if (lost) {
+        tlr_count(TLR_LEFT);
+        __atomic_fetch_add(&thread->nested, 1, __ATOMIC_RELAXED);
+    }
+    tlr_let();
+    thread->busy = TLR_OUTSIDE;
+}
+
+/* Begin a call that takes locks. Return 0 if it is a signal handler's, amid another call of the same thread: the thread
+ * would wait for itself. */
+static int tlr_enter(enum tlr_call call, const char *frame) {
+    tlr_local *thread = &tlr_thread;
+    if (thread->busy) {
+        if (!tlr_was_left(thread, frame)) return 0;
+        thread->frame = frame;
+        tlr_recover(thread);
+    }
+    thread->frame = frame;
+    thread->event = TLR_BEGUN;
+    thread->busy = call;
+    return 1;
+}
+
+static const char *tlr_frame(void *frame) { return (const char *)frame; }
+#define TLR_FRAME tlr_frame(__builtin_frame_address(0))
+
+static void tlr_thread_ends(void *given) {
+    tlr_local *thread = (tlr_local *)given;
+    if (thread->busy) tlr_recover(thread);
+    thread->busy = TLR_WAITS;
+    if (TLR_LOAD(thread->nested)) tlr_settle_late(thread);
+    tlr_let_go(thread);
+    thread->busy = TLR_OUTSIDE;
 }
 
 static void tlr_emit(const tlr_event *event) {
     tlr_local *thread = &tlr_thread;
-    if (thread->busy) {
-        __atomic_fetch_add(&tlr.discarded[TLR_NESTED], 1, __ATOMIC_RELAXED);
+    if (!tlr_enter(TLR_EMITS, TLR_FRAME)) {
+        tlr_count(TLR_NESTED);
         __atomic_fetch_add(&thread->nested, 1, __ATOMIC_RELAXED);
         return;
     }
-    thread->busy = 1;
     tlr_emit_alone(thread, event);
-    thread->busy = 0;
+    thread->busy = TLR_OUTSIDE;
     while (TLR_LOAD(thread->nested)) {
-        thread->busy = 1;
+        thread->busy = TLR_WAITS;
         tlr_settle_late(thread);
-        thread->busy = 0;
+        thread->busy = TLR_OUTSIDE;
     }
 }
 
 tailrace_span tailrace_begin(const char *name) {
     tailrace_span span = {NULL, 0, 0};
-    if (tailrace_is_on()) {
+    if (tlr_is_on()) {
         span.name = name ? name : "";
         span.substream = tlr_thread.substream;
         span.start = tailrace_now();
@@ -1698,27 +1906,27 @@ static void tlr_emit_at(const char *name, uint64_t substream, uint64_t start, ui
 }
 
 void tailrace_end_list(tailrace_span *span, const tailrace_attribute *list, size_t count) {
-    if (!span->name || !tailrace_is_on()) return;
+    if (!span->name || !tlr_is_on()) return;
     tlr_emit_at(span->name, span->substream, span->start, tailrace_now(), NULL, list, count);
     span->name = NULL;
 }
 
 void tailrace_event_list(const char *name, const tailrace_attribute *list, size_t count) {
-    if (tailrace_is_on()) {
+    if (tlr_is_on()) {
         uint64_t now = tailrace_now();
         tlr_emit_at(name, tlr_thread.substream, now, now, NULL, list, count);
     }
 }
 
 void tailrace_counter_list(const char *name, tailrace_attribute value, const tailrace_attribute *list, size_t count) {
-    if (tailrace_is_on()) {
+    if (tlr_is_on()) {
         uint64_t now = tailrace_now();
         tlr_emit_at(name, tlr_thread.substream, now, now, &value, list, count);
     }
 }
 
 void tailrace_write_list(const char *name, uint64_t start, uint64_t end, const tailrace_attribute *list, size_t count) {
-    if (tailrace_is_on()) tlr_emit_at(name, tlr_thread.substream, start, end, NULL, list, count);
+    if (tlr_is_on()) tlr_emit_at(name, tlr_thread.substream, start, end, NULL, list, count);
 }
 
 void tailrace_use_stream(uint32_t number) {
@@ -1737,7 +1945,7 @@ void tailrace_use_substream(uint64_t number) { tlr_thread.substream = number; }
 uint64_t tailrace_discarded(void) {
     uint64_t sum = 0;
     int reason;
-    for (reason = 0; reason < TLR_REASONS; reason++) sum += TLR_LOAD(tlr.discarded[reason]);
+    for (reason = 0; reason < TLR_REASONS; reason++) sum += tlr_discarded(reason);
     return sum;
 }
 
@@ -1858,10 +2066,14 @@ static void tlr_reset(void) {
     tlr_sender *out = &tlr.sender;
     size_t index;
     __atomic_fetch_add(&tlr.generation, 1, __ATOMIC_RELEASE);
+    TLR_STORE(tlr.used, 0);
     for (index = 0; index < tlr.stream_count; index++) {
         tlr_stream *stream = &tlr.streams[index];
         tlr_lock(&stream->lock);
-        stream->head = stream->tail_seen = stream->next = stream->hole = stream->holes = 0;
+        stream->head = stream->tail_seen = stream->next = stream->reported = stream->begun = 0;
+        stream->coming_head = (uint32_t)-1;
+        stream->coming_reason = TLR_REASONS;
+        memset(stream->discarded, 0, sizeof stream->discarded);
         TLR_STORE(stream->asked, 0);
         TLR_STORE(stream->tail, 0);
         stream->known = stream->shared = stream->taken = 0;
@@ -1885,9 +2097,8 @@ static void tlr_reset(void) {
 /* Reset a forked child, since its parent sends what the parent has emitted. The session begins with the first
  * event, so that a child that only calls exec costs nothing. */
 static void tlr_in_child(void) {
-    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     size_t index;
-    memcpy(&tlr_life, &unlocked, sizeof unlocked);
+    tlr_unlock(&tlr_life);
     for (index = 0; index < 2; index++) {
         if (tlr_can_wake((int)index)) close(tlr.wake[index]);
         tlr.wake[index] = 0;
@@ -1900,10 +2111,10 @@ static void tlr_in_child(void) {
     tlr.sender_runs = 0;
     tlr_reset();
     tlr_thread.stream = NULL;
-    tlr_thread.busy = 0;
+    tlr_thread.busy = TLR_OUTSIDE;
     tlr_thread.nested = 0;
     tlr.started = 0;
-    TLR_STORE(tlr.forked, tailrace_is_on());
+    TLR_STORE(tlr.forked, tlr_is_on());
 }
 
 static int tlr_start_thread(void) {
@@ -1937,23 +2148,28 @@ static int tlr_start(void) {
     return 0;
 }
 
+/* Make the table of streams, once, and their rings. */
 static int tlr_allocate(size_t bytes, size_t threads) {
-    size_t ring = 4096, table, index;
-    unsigned char *memory;
-    if (tlr.streams) return 0;
-    while (ring * 2 * threads <= bytes && ring < ((size_t)1 << 30)) ring *= 2;
-    table = threads * sizeof(tlr_stream);
-    memory = (unsigned char *)malloc(table + ring * threads);
-    if (!memory) return ENOMEM;
-    if (pthread_key_create(&tlr_key, tlr_thread_ends) || pthread_atfork(NULL, NULL, tlr_in_child) || atexit(tailrace_close)) {
-        free(memory);
-        return ENOMEM;
+    static int prepared;
+    size_t ring = 4096, index;
+    if (!tlr.streams) {
+        while (ring * 2 * threads <= bytes && ring < ((size_t)1 << 30)) ring *= 2;
+        tlr.streams = threads <= TLR_THREADS ? tlr_table : (tlr_stream *)calloc(threads, sizeof(tlr_stream));
+        if (!tlr.streams) return ENOMEM;
+        tlr.stream_count = threads;
+        tlr.ring_size = (uint32_t)ring;
     }
-    memset(memory, 0, table);
-    tlr.streams = (tlr_stream *)(void *)memory;
-    tlr.stream_count = threads;
-    tlr.ring_size = (uint32_t)ring;
-    for (index = 0; index < threads; index++) tlr.streams[index].ring = memory + table + ring * index;
+    if (!tlr.rings) {
+        tlr.rings = (unsigned char *)malloc(tlr.ring_size * tlr.stream_count);
+        if (!tlr.rings) return ENOMEM;
+        if ((!prepared && pthread_atfork(NULL, NULL, tlr_in_child)) || pthread_key_create(&tlr_key, tlr_thread_ends)) {
+            free(tlr.rings);
+            tlr.rings = NULL;
+            return ENOMEM;
+        }
+        prepared = 1;
+    }
+    for (index = 0; index < tlr.stream_count; index++) tlr.streams[index].ring = tlr.rings + tlr.ring_size * index;
     return 0;
 }
 
@@ -1971,11 +2187,17 @@ static int tlr_take_token(const tailrace_options *options) {
     return 0;
 }
 
+static void tlr_end(uint64_t deadline);
+
 static int tlr_connect(const char *address, const tailrace_options *options) {
+    sigset_t all, before;
     size_t ring_max;
-    int error = tailrace_is_on() ? EALREADY : tlr_parse(address);
+    int error;
+    if (tlr_is_on()) return EALREADY;
+    if (tlr.started) tlr_end(tlr_monotonic()); /* a close was left by siglongjmp */
+    error = tlr_parse(address);
     if (!error) error = tlr_take_token(options);
-    if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)64 << 20, options->threads ? options->threads : 128);
+    if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)64 << 20, options->threads ? options->threads : (size_t)TLR_THREADS);
     if (error) return error;
     tlr.clock = options->clock;
     tlr.ticks_per_second = options->ticks_per_second ? options->ticks_per_second : tlr_second;
@@ -1988,10 +2210,14 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     tlr.batch = tlr.transport == TLR_UDP ? (size_t)TLR_DATAGRAM : (size_t)TLR_BATCH;
     if (tlr.transport == TLR_UDP && tlr_is_local(&tlr.addresses[0].name)) tlr.batch = TLR_DATAGRAM_LOCAL;
     if (tlr.batch > tlr.ring_size / 4) tlr.batch = tlr.ring_size / 4;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* no signal handler may leave amid this */
     tlr.forked = 0;
     tlr_reset();
     tlr_start();
-    __atomic_store_n(&tailrace_on_, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&tlr.on, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&tailrace_on_, 1, __ATOMIC_RELEASE);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return 0;
 }
 
@@ -2000,14 +2226,19 @@ int tailrace_connect(const char *address, const tailrace_options *options) {
     int error, saved = errno;
     if (!address) address = tlr_variable("TAILRACE_ADDRESS");
     if (!address || !*address) return 0;
-    pthread_mutex_lock(&tlr_life);
+    if (!tlr_enter(TLR_WAITS, TLR_FRAME)) {
+        errno = EALREADY;
+        return -1;
+    }
+    tlr_lock(&tlr_life);
     error = tlr_connect(address, options ? options : &defaults);
     if (error == EPROTONOSUPPORT) {
         tlr_lock(&tlr.sender.lock);
         tlr_note("this client has no TLS: send to a unix socket, or to a TLS proxy on this host, such as stunnel", error);
         tlr_unlock(&tlr.sender.lock);
     }
-    pthread_mutex_unlock(&tlr_life);
+    tlr_unlock(&tlr_life);
+    tlr_thread.busy = TLR_OUTSIDE;
     errno = error ? error : saved;
     return error ? -1 : 0;
 }
@@ -2022,11 +2253,10 @@ static char *tlr_append(char *at, char *end, const char *text) {
 int tailrace_last_error(char *text, size_t size) {
     tlr_sender *out = &tlr.sender;
     const char *wrong, *question;
-    int error, saved = errno, cancelled;
+    int error, saved = errno;
     if (size) *text = 0;
-    if (tlr_thread.busy) return 0;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
-    tlr_thread.busy = 1; /* an event of a signal handler must not wait for this thread */
+    if (!tlr_enter(TLR_WAITS, TLR_FRAME)) return 0;
+    tlr_hold();
     tlr_lock(&out->lock);
     if (out->state == TLR_UP && tlr_monotonic() - out->opened_at > tlr_second) out->wrong = NULL;
     wrong = out->wrong;
@@ -2039,15 +2269,15 @@ int tailrace_last_error(char *text, size_t size) {
         if (error) text = tlr_append(tlr_append(text, end, ": "), end, strerror(error));
         tlr_append(text, end, question);
     }
-    tlr_thread.busy = 0;
-    pthread_setcancelstate(cancelled, NULL);
+    tlr_thread.busy = TLR_OUTSIDE;
+    tlr_let();
     errno = saved;
     return wrong ? (error ? error : ECONNRESET) : 0;
 }
 
 /* Try to connect at once, without the rest of the pause, since the program waits. */
 static void tlr_hurry(void) {
-    tlr_lock(&tlr.sender.lock);
+    if (!tlr_lock_until(&tlr.sender.lock, tlr_monotonic() + TLR_LOCK_MS * tlr_ms)) return;
     if (tlr.sender.state == TLR_DOWN) tlr.sender.retry_at = 0;
     tlr_unlock(&tlr.sender.lock);
 }
@@ -2055,13 +2285,10 @@ static void tlr_hurry(void) {
 /* Send until nothing waits, at most until `deadline`. */
 static int tlr_drain(uint64_t deadline) {
     for (;;) {
-        uint64_t now = tlr_monotonic();
+        uint64_t now;
         int waits;
-        if (!tlr_try(&tlr.sender.lock)) {
-            if (now >= deadline) return -1;
-            sched_yield();
-            continue;
-        }
+        if (!tlr_lock_until(&tlr.sender.lock, deadline)) return -1;
+        now = tlr_monotonic();
         (void)tlr_round(now);
         waits = tlr_anything_waits() || tlr.sender.control_size;
         tlr_unlock(&tlr.sender.lock);
@@ -2075,7 +2302,7 @@ static int tlr_drain(uint64_t deadline) {
 static int tlr_were_refused(void) {
     tlr_sender *out = &tlr.sender;
     int refused;
-    tlr_lock(&out->lock);
+    if (!tlr_lock_until(&out->lock, tlr_monotonic() + TLR_LOCK_MS * tlr_ms)) return 1;
     if (tlr.transport == TLR_UDP && out->state == TLR_UP && tlr_is_gone()) tlr_fail(tlr_monotonic());
     refused = out->refused;
     out->refused = 0;
@@ -2089,16 +2316,16 @@ static int tlr_never_connected(void) {
 }
 
 int tailrace_flush(unsigned milliseconds) {
-    int saved = errno, left = tlr_never_connected() ? -1 : 0, cancelled;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
-    if (tailrace_is_on() && !TLR_LOAD(tlr.forked) && !tlr_thread.busy) {
-        tlr_thread.busy = 1; /* an event of a signal handler must not wait for this thread */
+    int saved = errno, left = tlr_never_connected() ? -1 : 0;
+    if (tlr_is_on() && !TLR_LOAD(tlr.forked) && tlr_enter(TLR_WAITS, TLR_FRAME)) {
+        tlr_hold();
         tlr_hurry();
         left = tlr_drain(tlr_monotonic() + milliseconds * tlr_ms);
         if (tlr_were_refused()) left = -1;
-        tlr_thread.busy = 0;
+        if (TLR_LOAD(tlr.idle) == TLR_PAUSES) tlr_wake(); /* the pause may have ended here */
+        tlr_thread.busy = TLR_OUTSIDE;
+        tlr_let();
     }
-    pthread_setcancelstate(cancelled, NULL);
     errno = saved;
     return left;
 }
@@ -2117,7 +2344,7 @@ static void tlr_say_last_ranges(uint64_t deadline) {
     size_t index;
     for (index = 0; index < tlr.stream_count; index++) {
         tlr_stream *stream = &tlr.streams[index];
-        if (!stream->holes) continue;
+        if (stream->next == stream->reported) continue;
         if (at && at - packet > TLR_CONTROL_MAX - 100) {
             if (tlr_say(packet, tlr_put_string(at, "]}"), deadline)) return;
             at = NULL;
@@ -2128,7 +2355,7 @@ static void tlr_say_last_ranges(uint64_t deadline) {
             at = tlr_put_string(tlr_option(packet, "tailrace.report"), "{");
             at = tlr_put_string(tlr_put_discarded(at), ",\"ranges\":[");
         }
-        at = tlr_put_range(at, stream->number, stream->hole, stream->holes);
+        at = tlr_put_range(at, stream->number, stream->reported, stream->next - stream->reported);
     }
     if (at) tlr_say(packet, tlr_put_string(at, "]}"), deadline);
 }
@@ -2156,7 +2383,10 @@ static void tlr_say_goodbye(uint64_t deadline) {
 }
 
 static void tlr_stop_thread(void) {
+    sigset_t all, before;
     if (!tlr.sender_runs) return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* no signal handler may leave amid the join */
     __atomic_store_n(&tlr.stopping, 1, __ATOMIC_RELEASE);
     if (tlr_can_wake(1)) {
         ssize_t ignored = write(tlr.wake[1], "", 1);
@@ -2164,6 +2394,7 @@ static void tlr_stop_thread(void) {
     }
     pthread_join(tlr.thread, NULL);
     tlr.sender_runs = 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* End our side of the connection, and wait for the peer, which closes once it has read everything. Return 0 if
@@ -2200,45 +2431,94 @@ static void tlr_say_the_end(uint64_t deadline) {
     } while ((opened != tlr.sender.opened || !tlr_is_read(deadline)) && tlr_monotonic() < deadline);
 }
 
-static void tlr_close(void) {
+/* Let threads that are emitting finish their events. Return how many streams stay locked, because a thread left its call by
+ * siglongjmp and has not come back: its event is lost. */
+static int tlr_await_events(void) {
+    uint64_t deadline = tlr_monotonic() + TLR_LOCK_MS * tlr_ms;
     size_t index;
-    TLR_STORE(tailrace_on_, 0);
-    tlr_stop_thread();
-    for (index = 0; index < tlr.stream_count; index++) { /* let a thread that is emitting finish its event */
-        tlr_lock(&tlr.streams[index].lock);
-        tlr_unlock(&tlr.streams[index].lock);
+    int left = 0;
+    for (index = 0; index < tlr.stream_count; index++) {
+        if (tlr_lock_until(&tlr.streams[index].lock, deadline)) {
+            tlr_unlock(&tlr.streams[index].lock);
+        } else {
+            left++;
+            tlr_count(TLR_LEFT);
+        }
     }
+    return left;
+}
+
+/* Give back what connect took, so that the client's library may be unloaded: no thread needs it any more. */
+static void tlr_give_back(void) {
+    size_t index;
+    if (!tlr.rings) return;
+    pthread_key_delete(tlr_key);
+    for (index = 0; index < tlr.stream_count; index++) {
+        TLR_STORE(tlr.streams[index].tail, 0);
+        TLR_STORE(tlr.streams[index].head, 0);
+    }
+    free(tlr.rings);
+    tlr.rings = NULL;
+    for (index = 0; index < 2; index++) {
+        if (tlr_can_wake((int)index)) close(tlr.wake[index]);
+        TLR_STORE(tlr.wake[index], 0);
+    }
+}
+
+/* End a session that is off. */
+static void tlr_end(uint64_t deadline) {
+    int left;
+    tlr_stop_thread();
+    left = tlr_await_events();
     tlr_hurry();
-    if (tlr.started) tlr_say_the_end(tlr_monotonic() + tlr.linger_ns);
-    tlr_lock(&tlr.sender.lock);
-    if (tlr.sender.fd >= 0) tlr_shut(tlr.sender.fd, &tlr.sender.mark);
-    tlr.sender.fd = -1;
-    tlr.sender.state = TLR_DOWN;
-    tlr_unlock(&tlr.sender.lock);
-    tlr.started = 0;
+    if (tlr.started) tlr_say_the_end(deadline);
+    deadline = tlr_monotonic() + TLR_LOCK_MS * tlr_ms;
+    if (!tlr_lock_until(&tlr.table, deadline)) return;
+    if (tlr_lock_until(&tlr.sender.lock, deadline)) {
+        if (tlr.sender.fd >= 0) tlr_shut(tlr.sender.fd, &tlr.sender.mark);
+        tlr.sender.fd = -1;
+        tlr.sender.state = TLR_DOWN;
+        tlr.started = 0;
+        if (!left) tlr_give_back();
+        tlr_unlock(&tlr.sender.lock);
+    }
+    tlr_unlock(&tlr.table);
+}
+
+static void tlr_switch_off(void) {
+    __atomic_store_n(&tlr.on, 0, __ATOMIC_RELEASE);
+    __atomic_fetch_sub(&tailrace_on_, 1, __ATOMIC_RELEASE);
 }
 
 /* Close after a signal handler called exit() in the middle of an event, whose locks stay held. The sending
  * thread sends what it can. The end of the streams is not sent. */
 static void tlr_close_amid_event(void) {
     uint64_t deadline = tlr_monotonic() + tlr.linger_ns;
-    TLR_STORE(tailrace_on_, 0);
+    tlr_switch_off();
     while (tlr.sender_runs && tlr_anything_waits() && tlr_monotonic() < deadline) poll(NULL, 0, 1);
 }
 
 void tailrace_close(void) {
-    int saved = errno, cancelled;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
-    if (tlr_thread.busy) {
-        if (tailrace_is_on()) tlr_close_amid_event();
-    } else {
-        pthread_mutex_lock(&tlr_life);
-        if (tailrace_is_on()) tlr_close();
-        pthread_mutex_unlock(&tlr_life);
+    int saved = errno;
+    if (!tlr_enter(TLR_WAITS, TLR_FRAME)) {
+        if (tlr_is_on()) tlr_close_amid_event();
+        return;
     }
-    pthread_setcancelstate(cancelled, NULL);
+    tlr_hold();
+    if (tlr_lock_until(&tlr_life, tlr_monotonic() + tlr.linger_ns + tlr_second)) {
+        if (tlr_is_on()) {
+            tlr_switch_off();
+            tlr_end(tlr_monotonic() + tlr.linger_ns);
+        }
+        tlr_unlock(&tlr_life);
+    }
+    tlr_thread.busy = TLR_OUTSIDE;
+    tlr_let();
     errno = saved;
 }
+
+/* Close when the program ends, behind its own last functions, or when the client's library is unloaded. */
+__attribute__((destructor)) static void tlr_unload(void) { tailrace_close(); }
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.c.building import HERE, build
+from tests.c.building import HERE, Program, build
 from tests.c.listening import Stream, Udp, hear
 
 
@@ -39,3 +41,136 @@ def test_what_a_program_writes_to_closed_standard_descriptors_reaches_nothing(tm
     data = data if isinstance(data, bytes) else b"".join(data)
     assert b"SHOUTED" not in data
     assert len(hear(data).sessions) == 100
+
+
+def plugin(name, *flags):
+    return build(HERE / "plugin.c", "-shared", "-fPIC", f"-DPLUGIN={name}", *flags)
+
+
+@pytest.fixture(scope="module")
+def host():
+    return build(HERE / "host.c", "-std=gnu99", libraries=("-ldl",))
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    return build(HERE / "hostile.c", "-Wl,--wrap=sched_yield")
+
+
+@pytest.mark.parametrize("stop", [[], ["stop"]])
+def test_a_thread_that_ends_after_the_library_was_unloaded_ends_well(host, stop):
+    peer = Stream()
+    run(host, "late", peer.address, plugin("a"), *stop)
+    (data,) = peer.close()
+    heard = hear(data)
+    assert heard.final == {"1": 10}
+    heard.check_complete()
+
+
+def test_loading_and_unloading_again_and_again_leaves_nothing(host):
+    peer = Stream()
+    (left,) = run(host, "turns", peer.address, plugin("a"), 40)
+    assert left == "0 0 0"
+    assert [hear(data).final for data in peer.close()] == [{"1": 10}] * 40
+
+
+@pytest.mark.parametrize("flag", ["-Wl,-Bsymbolic-functions", "-Wl,-Bsymbolic"])
+def test_two_libraries_that_bind_their_own_functions_are_two_sessions(host, flag):
+    """They may still share the variable by which calls see that tracing is off."""
+    peer = Stream()
+    (said,) = run(host, "two", peer.address, plugin("a", flag), plugin("b", flag))
+    assert said == "0 0"
+    heard = [hear(data) for data in peer.close()]
+    assert sorted(len(each.events) for each in heard) == [10, 20]
+    for each in heard:
+        each.check_complete()
+
+
+def stated(heard):
+    """The events that came, and those that the goodbye names. A jump out of a call that sends costs the connection, and
+    its last events come again."""
+    (bye,) = heard.said("tailrace.goodbye")
+    return len({(e.stream, e.counter) for e in heard.events}) + sum(bye["discarded"].values())
+
+
+@pytest.mark.parametrize("who", ["jump", "main", "stack"])
+def test_jumps_out_of_event_calls_cost_those_events_and_are_counted(hostile, who):
+    peer = Stream()
+    (begun,) = run(hostile, who, peer.address, 150)
+    heard = heard_of(peer)
+    assert stated(heard) == int(begun)
+    assert heard.said("tailrace.goodbye")[0]["discarded"]["left"] > 0
+
+
+def test_a_thread_that_jumped_out_and_waits_holds_up_nobody(hostile):
+    for _ in range(5):
+        peer = Stream()
+        (begun,) = run(hostile, "stay", peer.address, 20)
+        heard = heard_of(peer)
+        if heard.said(
+            "tailrace.goodbye"
+        ):  # it may have left a call that sends, and the end stays unknown
+            assert stated(heard) == int(begun)
+
+
+@pytest.mark.parametrize("what", ["exit", "flush"])
+def test_an_exit_in_a_signal_handler_amid_a_call_that_waits_ends_the_program(hostile, what):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        run(hostile, what, f"tcp://127.0.0.1:{nobody.getsockname()[1]}", 300, code=3)
+
+
+def test_a_close_that_was_left_by_a_jump_may_be_followed_by_another_session(hostile):
+    peer = Stream()
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        absent = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
+        run(hostile, "leave", absent, 300, peer.address)
+    heard = heard_of(peer)
+    assert heard.final == {"1": 10}
+    heard.check_complete()
+
+
+def test_a_real_time_thread_does_not_keep_the_holder_of_its_stream_from_the_processor(hostile):
+    ended = subprocess.run(
+        [hostile, "real", "file:///dev/null", "300"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if ended.returncode == 77:
+        pytest.skip("no thread may have real-time priority here")
+    most, in_all = map(int, ended.stdout.split())
+    assert in_all > 0  # it had to wait
+    assert most <= 16
+
+
+def wakes(process):
+    """How often the threads of a process have begun to run again, after they had waited by themselves."""
+    texts = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/status")]
+    return sum(int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0]) for text in texts)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix", "file"])
+def test_a_collector_that_is_away_costs_few_wakes(tmp_path, kind):
+    """The sending thread looks for it once a second, not each time that events may be sent."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = {
+            "tcp": f"tcp://127.0.0.1:{nobody.getsockname()[1]}",
+            "unix": f"unix://{tmp_path}/socket",
+            "file": f"file://{tmp_path}/absent/file",
+        }[kind]
+        program = Program(build(HERE / "play.c"))
+        program.ask(f"connect {address} linger=1")
+        program.tell("many 10", "sleep 1500", "say waited", "sleep 2000")
+        assert program.process.stdout.readline() == "waited 0\n"
+        before = wakes(program.process)
+        assert program.ask("say waited") == "waited 0"
+        assert wakes(program.process) - before < 30  # 5 ms apart, they would be 400
+        program.end()
+
+
+def heard_of(peer):
+    return hear(b"".join(peer.close()))

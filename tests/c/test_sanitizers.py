@@ -3,6 +3,8 @@ program with an error or says something, and either fails the test."""
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from tests.c.building import HERE, Program, build
@@ -93,3 +95,38 @@ def test_signals_amid_the_last_event(program):
     assert len(heard) == 60
     for each in heard:
         each.check_complete()
+
+
+@pytest.mark.parametrize("what", ["jump", "main", "exit"])
+def test_programs_that_leave_calls(sanitizer, what):
+    hostile = build(HERE / "hostile.c", "-Wl,--wrap=sched_yield", *SANITIZERS[sanitizer])
+    peer = Stream()
+    ended = subprocess.run(
+        [hostile, what, peer.address, "30"],
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0 or (what, ended.returncode) == ("exit", 3)
+    assert not ended.stderr
+    peer.close()
+
+
+def test_a_library_that_is_loaded_and_unloaded(sanitizer):
+    flags = SANITIZERS[sanitizer]
+    host = build(HERE / "host.c", "-std=gnu99", *flags, libraries=("-ldl",))
+    plugin = build(HERE / "plugin.c", "-shared", "-fPIC", "-DPLUGIN=a", *flags)
+    peer = Stream()
+    for words in (["late"], ["late", "stop"]):
+        ended = subprocess.run(
+            [host, words[0], peer.address, plugin, *words[1:]],
+            env=ENVIRON,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+    peer.close()

@@ -1,0 +1,222 @@
+/*
+ * Does to the client what programs do. Prints how many events it has begun to emit.
+ *
+ *     hostile jump ADDRESS JUMPS     a thread that leaves event calls by siglongjmp, and ends
+ *     hostile stay ADDRESS JUMPS     the same, but it waits until the end of the program, and never emits again
+ *     hostile main ADDRESS JUMPS     the same in the only thread of the program, which closes and exits
+ *     hostile stack ADDRESS JUMPS    the same with signal handlers on a stack of their own, which emit, too
+ *     hostile exit ADDRESS MS        closes, and calls exit(3) in a signal handler after MS milliseconds
+ *     hostile flush ADDRESS MS       the same in tailrace_flush
+ *     hostile leave ADDRESS MS       leaves a close by siglongjmp, connects again, emits 10 events and closes
+ *     hostile real ADDRESS EVENTS    a thread of real-time priority emits so many beside another one on its stream and its
+ *                                    processor; prints how often it yielded in vain for one event at most, and at all.
+ *                                    Exits with 77 if it may not have that priority
+ */
+#define _GNU_SOURCE
+#define TAILRACE_IMPLEMENTATION
+#include "tailrace.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <sys/time.h>
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+static __thread unsigned yields;
+
+int __wrap_sched_yield(void) {
+    yields++;
+    return __real_sched_yield();
+}
+
+static sigjmp_buf out;
+static pthread_t worker;
+static volatile uint64_t begun;
+static volatile sig_atomic_t emits_in_handler;
+static double values[2000];
+static uint64_t many[65535];
+
+static volatile sig_atomic_t was_busy, is_next;
+
+/* Jump out of a call that has begun: otherwise nobody knows whether the client got the event that `begun` counts. */
+static void jump(int number) {
+    (void)number;
+    if (!pthread_equal(pthread_self(), worker)) return;
+    is_next = 1;
+    if (was_busy || !tlr_thread.busy) return;
+    if (emits_in_handler) {
+        begun++;
+        tailrace_event("handler");
+    }
+    siglongjmp(out, 1);
+}
+
+static void after(long us, void (*handler)(int), int flags) {
+    struct itimerval once = {{0, 0}, {0, 0}};
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    action.sa_flags = flags;
+    sigaction(SIGALRM, &action, NULL);
+    once.it_value.tv_sec = us / 1000000;
+    once.it_value.tv_usec = us % 1000000;
+    setitimer(ITIMER_REAL, &once, NULL);
+}
+
+static void emit(int deeper) {
+    volatile char room[300];
+    room[0] = (char)deeper;
+    if (deeper > 0) {
+        emit(deeper - 1);
+    } else {
+        begun++;
+        was_busy = tlr_thread.busy != TLR_OUTSIDE;
+        tailrace_event("step", tailrace_f64s("values", values, 2000));
+    }
+    room[1] = room[0];
+}
+
+static void jump_often(int jumps, int flags) {
+    volatile int turn;
+    worker = pthread_self();
+    for (turn = 0; turn < jumps; turn++) {
+        if (sigsetjmp(out, 1)) continue;
+        is_next = 0;
+        after(300 + 37 * turn % 700, jump, flags);
+        while (!is_next) emit(turn % 3);
+    }
+    after(0, SIG_IGN, 0);
+}
+
+static int jumps;
+static pthread_barrier_t over;
+
+static sigset_t alarm_only;
+
+static void *jump_and_end(void *nothing) {
+    pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+    jump_often(jumps, 0);
+    return nothing;
+}
+
+static void *jump_and_stay(void *nothing) {
+    pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+    jump_often(jumps, 0);
+    pthread_barrier_wait(&over);
+    for (;;) pause();
+    return nothing;
+}
+
+static void in_a_thread(void *(*function)(void *), int ends) {
+    pthread_t thread;
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    pthread_barrier_init(&over, NULL, 2);
+    pthread_sigmask(SIG_BLOCK, &alarm_only, NULL);
+    pthread_create(&thread, NULL, function, NULL);
+    if (ends)
+        pthread_join(thread, NULL);
+    else
+        pthread_barrier_wait(&over);
+}
+
+static void on_another_stack(void) {
+    static char room[1 << 16];
+    stack_t stack;
+    memset(&stack, 0, sizeof stack);
+    stack.ss_sp = room;
+    stack.ss_size = sizeof room;
+    sigaltstack(&stack, NULL);
+    emits_in_handler = 1;
+    jump_often(jumps, SA_ONSTACK);
+}
+
+static void leave(int number) {
+    (void)number;
+    exit(3);
+}
+
+static void jump_out(int number) {
+    (void)number;
+    siglongjmp(out, 1);
+}
+
+static void leave_close(long ms) {
+    begun = 10;
+    if (!sigsetjmp(out, 1)) {
+        after(1000 * ms, jump_out, 0);
+        tailrace_close();
+    }
+}
+
+static int is_over;
+
+static void *emit_long(void *nothing) {
+    tailrace_use_stream(7);
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) tailrace_event("long", tailrace_u64s("values", many, 65535));
+    return nothing;
+}
+
+static void *emit_at_once(void *given) {
+    unsigned most = 0, all = 0;
+    struct timespec nap = {0, 300000};
+    int index;
+    tailrace_use_stream(7);
+    for (index = 0; index < *(int *)given; index++) {
+        yields = 0;
+        tailrace_event("short");
+        if (yields > most) most = yields;
+        all += yields;
+        nanosleep(&nap, NULL);
+    }
+    __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
+    printf("%u %u\n", most, all);
+    return NULL;
+}
+
+static void real_time(int events) {
+    pthread_t slow, fast;
+    pthread_attr_t attributes;
+    struct sched_param priority;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    priority.sched_priority = 10;
+    pthread_attr_init(&attributes);
+    pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+    pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
+    pthread_attr_setschedparam(&attributes, &priority);
+    pthread_create(&slow, NULL, emit_long, NULL);
+    if (pthread_create(&fast, &attributes, emit_at_once, &events)) exit(77);
+    pthread_join(fast, NULL);
+    pthread_join(slow, NULL);
+}
+
+int main(int count, char **words) {
+    const char *what = words[1];
+    tailrace_options options;
+    memset(&options, 0, sizeof options);
+    options.linger_ms = !strcmp(what, "leave") ? 60000 : 20000;
+    if (!strcmp(what, "real")) options.threads = 1;
+    jumps = count > 3 ? atoi(words[3]) : 0;
+    if (tailrace_connect(words[2], &options)) return 2;
+    if (!strcmp(what, "jump")) in_a_thread(jump_and_end, 1);
+    if (!strcmp(what, "stay")) in_a_thread(jump_and_stay, 0);
+    if (!strcmp(what, "main")) jump_often(jumps, 0);
+    if (!strcmp(what, "stack")) on_another_stack();
+    if (!strcmp(what, "real")) real_time(jumps);
+    if (!strcmp(what, "exit") || !strcmp(what, "flush") || !strcmp(what, "leave")) tailrace_event("first");
+    if (!strcmp(what, "exit") || !strcmp(what, "flush")) after(1000 * jumps, leave, 0);
+    if (!strcmp(what, "exit")) tailrace_close();
+    if (!strcmp(what, "flush")) tailrace_flush(20000);
+    if (!strcmp(what, "leave")) {
+        leave_close(jumps);
+        options.linger_ms = 20000;
+        if (tailrace_connect(count > 4 ? words[4] : words[2], &options)) return 4;
+        for (count = 0; count < 10; count++) tailrace_event("again");
+    }
+    if (strcmp(what, "real")) printf("%lu\n", (unsigned long)begun);
+    return 0;
+}
