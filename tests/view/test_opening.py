@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import html
+import os
 import stat
 
 import pytest
+
+from tests.program import COMMAND, run
+from tests.system.collector import until
 
 STORE = "/api/v1/store"
 SQL = "/api/v1/sql"
 QUESTION = '{"sql": "SELECT 1"}'
 
 
-def cookie(viewer):
+def entered(viewer):
+    """The cookie, and the path of the page, of somebody who opened the printed address."""
     answer = viewer.send("GET", f"/?token={viewer.token}")
-    return answer.headers["set-cookie"].partition(";")[0]
+    return answer.headers["set-cookie"].partition(";")[0], answer.headers["location"].rstrip("/")
 
 
 def test_the_printed_address_answers_with_a_cookie_and_forgets_the_token(viewer):
     answer = viewer.send("GET", f"/?token={viewer.token}&view=timeline&from=5")
-    assert (answer.status, answer.headers["location"]) == (303, "/?view=timeline&from=5")
+    path, _, rest = answer.headers["location"].partition("?")
+    assert (answer.status, rest) == (303, "view=timeline&from=5")
     given = answer.headers["set-cookie"]
+    assert f"Path={path};" in given
     assert "HttpOnly" in given
     assert "SameSite=strict" in given
     assert "Domain" not in given
-    asked = viewer.send("GET", STORE, {"Cookie": f"other=1; {given.partition(';')[0]}"})
-    assert asked.status == 200
+    cookie = {"Cookie": f"other=1; {given.partition(';')[0]}"}
+    assert viewer.send("GET", path + STORE[1:], cookie).status == 200
+    assert viewer.send("GET", path).body == viewer.send("GET", "/").body
+
+
+def test_who_gets_the_cookie_at_another_port_gets_in_nowhere(viewer):
+    """Browsers send cookies to all ports of a host. The path is in no request to another port, and is not in the cookie."""
+    cookie, path = entered(viewer)
+    _, _, value = cookie.partition("=")
+    assert viewer.token not in cookie
+    assert path.strip("/") not in cookie
+    for headers in ({"Cookie": cookie}, {"Authorization": f"Bearer {value}"}):
+        assert viewer.send("GET", STORE, headers).status == 401
+    assert viewer.send("GET", f"/?token={value}").status == 401
+    assert viewer.send("GET", path + STORE).status == 401
+    assert viewer.send("GET", f"{path}0{STORE}", {"Cookie": cookie}).status == 404
 
 
 @pytest.mark.parametrize(
@@ -45,8 +67,9 @@ def test_without_the_token_the_api_answers_nothing(viewer, headers):
 
 
 def test_a_cookie_of_another_server_is_none_of_ours(viewer):
-    name, _, _ = cookie(viewer).partition("=")
-    assert viewer.send("GET", STORE, {"Cookie": f"{name}=x"}).status == 401
+    cookie, path = entered(viewer)
+    name, _, _ = cookie.partition("=")
+    assert viewer.send("GET", path + STORE, {"Cookie": f"{name}=x"}).status == 401
 
 
 def test_a_wrong_token_is_told_at_once(viewer):
@@ -92,20 +115,23 @@ def test_a_name_that_is_allowed_is_answered(viewer_of, few_store):
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_another_page_is_refused_even_with_the_cookie(viewer, site):
-    headers = {"Cookie": cookie(viewer), "Sec-Fetch-Site": site}
-    assert viewer.send("GET", STORE, headers).status == 403
+    cookie, path = entered(viewer)
+    headers = {"Cookie": cookie, "Sec-Fetch-Site": site}
+    assert viewer.send("GET", path + STORE, headers).status == 403
 
 
 @pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:1"])
 def test_what_sends_something_must_come_from_our_page(viewer, origin):
-    headers = {"Cookie": cookie(viewer)} | ({} if origin is None else {"Origin": origin})
-    assert viewer.send("POST", SQL, headers, QUESTION).status == 403
-    assert viewer.send("DELETE", "/api/v1/notes?id=0", headers).status == 403
+    cookie, path = entered(viewer)
+    headers = {"Cookie": cookie} | ({} if origin is None else {"Origin": origin})
+    assert viewer.send("POST", path + SQL, headers, QUESTION).status == 403
+    assert viewer.send("DELETE", f"{path}/api/v1/notes?id=0", headers).status == 403
 
 
 def test_our_page_may_send(viewer):
-    headers = {"Cookie": cookie(viewer), "Origin": f"http://{viewer.host}:{viewer.port}"}
-    assert viewer.send("POST", SQL, headers, QUESTION).json["rows"] == [[1]]
+    cookie, path = entered(viewer)
+    headers = {"Cookie": cookie, "Origin": f"http://{viewer.host}:{viewer.port}"}
+    assert viewer.send("POST", path + SQL, headers, QUESTION).json["rows"] == [[1]]
 
 
 @pytest.mark.parametrize(
@@ -162,3 +188,46 @@ def test_a_socket_that_a_killed_viewer_left_is_replaced(viewer_of, few_store, tm
     viewer_of(few_store, "--unix", path).end(9)
     assert path.exists()
     assert viewer_of(few_store, "--unix", path).ask("store").status == 200
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "node7.example:0"])
+def test_an_address_that_other_hosts_reach_is_refused(few_store, address):
+    done = run(
+        [*COMMAND, "view", "--listen", address, few_store],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    said = " ".join(done.stderr.replace("│", " ").split())
+    for remedy in ("ssh -L", "--unix PATH", "--host NAME"):
+        assert remedy in said
+
+
+def test_who_names_the_host_may_listen_on_every_address(viewer_of, few_store):
+    viewer = viewer_of(few_store, "--listen", "0.0.0.0:0", "--host", "node7.example")
+    viewer.host = "127.0.0.1"
+    assert viewer.get("store")["version"] == 1
+
+
+BROWSER = """#!/bin/sh
+echo "$@" > arguments.new
+file=${1#file://}
+stat -c %a "$file" "$(dirname "$file")" > modes
+cp "$file" opened.html
+mv arguments.new arguments
+"""
+
+
+def test_the_arguments_of_the_browser_hold_no_token(viewer_of, few_store, tmp_path):
+    """Every user of the host can read them."""
+    browser = tmp_path / "browser"
+    browser.write_text(BROWSER)
+    browser.chmod(0o700)
+    environ = os.environ | {"BROWSER": str(browser), "XDG_RUNTIME_DIR": str(tmp_path)}
+    viewer = viewer_of(few_store, "--open", cwd=tmp_path, env=environ)
+    until((tmp_path / "arguments").exists, "the browser to be opened")
+    arguments = (tmp_path / "arguments").read_text()
+    assert viewer.token not in arguments
+    assert (tmp_path / "modes").read_text().split() == ["600", "700"]
+    assert html.escape(viewer.url) in (tmp_path / "opened.html").read_text()
+    assert viewer.end() == (0, "")
+    assert list(tmp_path.glob("tailrace-view-*")) == []

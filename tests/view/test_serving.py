@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from itertools import islice
 
 import psutil
@@ -12,6 +12,7 @@ import pytest
 
 from tailrace.view import serve
 from tailrace.view.desk import FRESH_SECONDS
+from tests.system.collector import until
 from tests.view.viewer import Viewer
 
 PAGES = 200
@@ -44,6 +45,49 @@ def test_200_open_pages_get_the_news_and_questions_are_answered(viewer):
             while b"event: news" not in heard:
                 heard += page.recv(4096)
     assert viewer.get("store")["version"] == 1
+
+
+ATTACKED_BY = 1500
+"""Connections, three times as many as there may be."""
+
+
+def over(sock):
+    """Whether the server has ended a connection."""
+    try:
+        return not sock.recv(4096, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"GET /api/v1/store HTTP/1.1\r\nHost: localhost\r\n",
+        b"POST /api/v1/sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
+    ],
+    ids=["nothing", "head", "body"],
+)
+def test_requests_that_never_end_hold_up_nobody(viewer, begun):
+    with ExitStack() as stack:
+        pages = [stack.enter_context(closing(raw(viewer, "/api/v1/live"))) for _ in range(5)]
+        for page in pages:
+            page.recv(1000)
+        slow = [
+            stack.enter_context(closing(socket.create_connection((viewer.host, viewer.port))))
+            for _ in range(ATTACKED_BY)
+        ]
+        for sock in slow:
+            with suppress(ConnectionError):
+                sock.sendall(begun)
+        assert viewer.get("store")["version"] == 1
+        assert sum(not over(sock) for sock in slow) <= serve.CONNECTIONS_MAX
+        until(lambda: all(map(over, slow)), "the rest to be ended")
+        for page in pages:
+            assert page.recv(1000)
+        assert not any(map(over, pages))
 
 
 def test_clients_that_never_read_hold_up_nobody(viewer):

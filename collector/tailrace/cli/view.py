@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import html
+import os
+import shutil
+import tempfile
 import webbrowser
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import click
 
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.cli.store import NamedRun, named_run
+from tailrace.config.listen import is_loopback
 from tailrace.standard import STDERR, STDOUT, never_wait
 
 
@@ -22,7 +27,7 @@ from tailrace.standard import STDERR, STDOUT, never_wait
     metavar="HOST:PORT",
     default="127.0.0.1:0",
     show_default=True,
-    help="Address to listen on; port 0 is any free port.",
+    help="Address to listen on; port 0 is any free port. One that other hosts reach needs --host.",
 )
 @click.option(
     "--unix",
@@ -60,6 +65,14 @@ def command(
     Ends on Ctrl-C or SIGTERM. `docs/view.md` has the details."""
     if store is not None and stores:
         raise click.UsageError("give the store either as STORE or with --store")
+    host = _host(address)
+    if path is None and not is_loopback(host) and not hosts:
+        raise click.BadParameter(
+            f"other hosts can reach {host}, and nothing is encrypted: use a tunnel to a loopback address, as in"
+            " `ssh -L 8080:127.0.0.1:PORT HOST`, or a socket with --unix PATH; or allow with --host NAME the name"
+            " under which they ask",
+            param_hint="--listen",
+        )
     names = stores or ((store,) if store is not None else ())
     runs = [named_run(name) for name in names] or [NamedRun(None, ())]
     loaded = [load_config(config, run.store) for run in runs]
@@ -84,9 +97,9 @@ def command(
     for number in range(len(shelves)):
         turn.snapshot(number)
     turn.end(good=True)
-    host = _host(address)
     token = Token() if path is None else None
-    with listen_at(path) if path is not None else nullcontext(listen(address)) as sock:
+    listening = listen_at(path) if path is not None else nullcontext(listen(address))
+    with listening as sock, ExitStack() as until_end:
         url = f"unix:{path}"
         if token is not None:
             shown = f"[{host}]" if ":" in host else host
@@ -95,9 +108,30 @@ def command(
         def ready() -> None:
             click.echo(url)
             if opens and token is not None:
-                webbrowser.open(url)
+                _open(url, until_end)
 
         serve(Viewer(shelves, token, {host, *hosts}), sock, ready)
+
+
+def _open(url: str, until_end: ExitStack) -> None:
+    """Open an address in a browser by a file that only this user can read: every user of the host can read its arguments."""
+    try:
+        runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+        directory = tempfile.mkdtemp(
+            prefix="tailrace-view-", dir=runtime if os.access(runtime, os.W_OK) else None
+        )
+        until_end.callback(shutil.rmtree, directory, ignore_errors=True)
+        file = Path(directory) / "open.html"
+        file.touch(0o600)
+        file.write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(url)}">'
+        )
+    except OSError as error:
+        click.echo(
+            f"no browser is opened, since no file can be written: {error.strerror}", err=True
+        )
+    else:
+        webbrowser.open(file.as_uri())
 
 
 def _host(text: str) -> str:

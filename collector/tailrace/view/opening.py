@@ -1,8 +1,9 @@
 """Decide who may ask: the host that is meant, the token, and the page that a request comes from.
 
 The port of a loopback address is open to every user of the machine, and to every page in every browser on it.
-So the API demands the token: in the address of the first request, which answers with a cookie, or in the
-header `Authorization`. The socket in the file system needs none, since only its owner can open it. In both
+So the API demands the token, in the header `Authorization`, or a cookie for it, which the first request gets that has
+the token in its address. Browsers send a cookie to all ports of a host, so whoever has another port may read it. So
+the cookie is not the token, its path is a random one that only this page has, and only there it counts. The socket in the file system needs none, since only its owner can open it. In both
 cases the header `Host` must name this server, or a page could reach it under a name of its own (DNS rebinding).
 A browser says which page a request comes from: other pages are refused, and what changes something must come from ours.
 The static files of the page hold nothing secret. They need no token, so that a link from anywhere opens the page,
@@ -46,18 +47,22 @@ HEADERS = {
 """The headers of every answer. `referrer-policy` leaves `Origin` in the page's own requests."""
 
 
+COOKIE = "tailrace"
+
+
 class Token:
-    """The secret of one server, and the name and value of the cookie that stands for it.
+    """The secret of one server, with the value of the cookie that stands for it, and the path at which the cookie does."""
 
-    Cookies are shared by all ports of a host, so each server's has a name of its own."""
-
-    def __init__(self, text: str | None = None) -> None:
-        self.text = text or secrets.token_urlsafe(32)
-        self._digest = sha256(self.text.encode()).digest()
-        self.cookie = f"tailrace-{self._digest.hex()[:12]}"
+    def __init__(self) -> None:
+        self.text = secrets.token_urlsafe(32)
+        self.cookie = secrets.token_urlsafe(32)
+        self.path = f"/{secrets.token_hex(16)}/"
 
     def is_(self, given: str) -> bool:
-        return hmac.compare_digest(sha256(given.encode()).digest(), self._digest)
+        return _equal(given, self.text)
+
+    def is_cookie(self, given: str) -> bool:
+        return _equal(given, self.cookie)
 
 
 class Door:
@@ -78,11 +83,16 @@ class Door:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        answer = self._answer(scope)
+        token = self._token
+        at_page = token is not None and scope["path"].startswith(token.path)
+        if token is not None and at_page:
+            scope = {**scope, "path": scope["path"][len(token.path) - 1 :]}
+        answer = self._answer(scope, at_page=at_page)
         await (answer or self._app)(scope, receive, with_headers)
 
-    def _answer(self, scope: Scope) -> Response | None:
-        """Return the answer to a request that does not get in, or to one that brings the token."""
+    def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
+        """Return the answer to a request that does not get in, or to one that brings the token. `at_page` says that
+        the path is one at which the cookie counts."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
@@ -102,7 +112,8 @@ class Door:
                 "open the address that `tailrace view` printed",
             )
         by_header = self._has_bearer(headers)
-        if self._token is not None and not by_header and not self._has_cookie(headers):
+        by_cookie = at_page and self._has_cookie(headers)
+        if self._token is not None and not by_header and not by_cookie:
             return refusal(
                 HTTPStatus.UNAUTHORIZED,
                 "the token is missing or wrong",
@@ -119,7 +130,7 @@ class Door:
         return None
 
     def _entry(self, scope: Scope) -> Response | None:
-        """Return a redirection to the same address without the token, and with the cookie."""
+        """Return a redirection to the page's own path, without the token and with the cookie."""
         parameters = QueryParams(scope["query_string"])
         given = parameters.get("token")
         if given is None or self._token is None:
@@ -132,8 +143,9 @@ class Door:
                 "open the address that `tailrace view` printed",
             )
         rest = urlencode([(k, v) for k, v in parameters.multi_items() if k != "token"])
-        answer = RedirectResponse("/?" + rest if rest else "/", HTTPStatus.SEE_OTHER)
-        answer.set_cookie(self._token.cookie, self._token.text, httponly=True, samesite="strict")
+        path = self._token.path
+        answer = RedirectResponse(f"{path}?{rest}" if rest else path, HTTPStatus.SEE_OTHER)
+        answer.set_cookie(COOKIE, self._token.cookie, path=path, httponly=True, samesite="strict")
         return answer
 
     def _has_bearer(self, headers: Headers) -> bool:
@@ -143,10 +155,16 @@ class Door:
     def _has_cookie(self, headers: Headers) -> bool:
         assert self._token is not None  # noqa: S101 - asked only then
         try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self._token.cookie)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
             return False
-        return cookie is not None and self._token.is_(cookie.value)
+        return cookie is not None and self._token.is_cookie(cookie.value)
+
+
+def _equal(given: str, secret: str) -> bool:
+    """Compare by digests, so that the duration tells nothing."""
+    digests = (sha256(text.encode(errors="surrogateescape")).digest() for text in (given, secret))
+    return hmac.compare_digest(*digests)
 
 
 def _is_ours(headers: Headers, host: str) -> bool:

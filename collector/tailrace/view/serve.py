@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from tailrace.errors import AddressError
 from tailrace.sources.listening import of_connections
@@ -18,6 +21,12 @@ from tailrace.view.application import Viewer
 
 UNREAD_SECONDS = 60
 """A connection whose client takes none of our bytes for so long is closed by the kernel."""
+
+REQUEST_SECONDS = 10
+"""A request that is not whole by then is not waited for."""
+
+CONNECTIONS_MAX = 512
+"""Connections at a time. The one that has waited longest for a whole request makes room for the next."""
 
 STOP_SECONDS = 2
 BACKLOG = 1024
@@ -29,6 +38,34 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Protocol(H11Protocol):
+    """A connection that ends if a request does not come. uvicorn waits for ever for the rest of one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        if len(self.connections) > CONNECTIONS_MAX:
+            min(_waiting(self.server_state), key=lambda each: each.since).end()
+
+    def on_response_complete(self) -> None:
+        self.since = self.loop.time()
+        super().on_response_complete()
+
+    @property
+    def waits(self) -> bool:
+        """Return whether a request is not whole yet."""
+        return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
+
+    def end(self) -> None:
+        self.connections.discard(self)  # the loop does so later
+        self.transport.abort()
+
+
+def _waiting(state: ServerState) -> list[_Protocol]:
+    """Return the connections whose request is not whole yet."""
+    return [each for each in state.connections if isinstance(each, _Protocol) and each.waits]
 
 
 def listen(address: str) -> socket.socket:
@@ -78,7 +115,7 @@ def serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> Non
 async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
     config = uvicorn.Config(
         viewer.app,
-        http="h11",
+        http=_Protocol,
         ws="none",
         lifespan="on",
         loop="asyncio",
@@ -102,6 +139,12 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
         await asyncio.sleep(0.01)
     if not serving.done():
         ready()
+    while not serving.done():
+        await asyncio.wait([serving], timeout=1)
+        since = loop.time() - REQUEST_SECONDS
+        for each in _waiting(server.server_state):
+            if each.since < since:
+                each.end()
     await serving
 
 
