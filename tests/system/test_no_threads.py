@@ -19,7 +19,8 @@ import pytest
 from tests.system.collector import SOURCES, Collector, until
 from tests.system.test_unread_output import send
 
-USER = 54321
+USER = 100_000 + os.getpid()
+"""A user of this process alone: the kernel counts the threads of all processes of a user."""
 AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
 
 EAGER = """
