@@ -71,6 +71,15 @@ def test_it_holds_until_something_changes(merged, tmp_path):
     done = tailrace(directory, "verify", "all/job.json", "--json")
     assert (done.returncode, json.loads(done.stdout)["holds"]) == (0, True), done.stdout
     certificate = json.loads((directory / "all/job.json").read_bytes())
+    text = (directory / "all/job.json").read_text()
+    for there, put in {
+        '"kind":': '"approved": true, "kind":',
+        '"rank": 0': '"rank": 9, "rank": 0',
+    }.items():
+        (tmp_path / "added.json").write_text(text.replace(there, put))
+        done = tailrace(directory, "verify", tmp_path / "added.json")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "is not a job certificate" in done.stderr
     ranks = certificate["ranks"]
     for name, change in {
         "rank 1 of job 17.0: state": {

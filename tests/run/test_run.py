@@ -94,6 +94,29 @@ def test_a_certificate_holds(clean):
     done = tailrace(directory, "verify", "store/certificate.json")
     assert done.returncode == 0, done.stdout
     assert "500 of 500 events stored" in done.stdout
+    assert "not signed, so it does not prove who made it" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("there", "put"),
+    [
+        ('"kind":', '"approved": true, "kind":'),
+        ('"kind":', '"k\\u0069nd": "tailrace run certificate", "kind":'),
+        ('"stored": 500', '"stored": 499, "stored": 500'),
+        ('"exit_status":', '"note": "by hand", "exit_status":'),
+        ('"digest":', '"digest": "0", "digest":'),
+    ],
+)
+def test_a_certificate_with_a_member_that_no_digest_covers_is_refused(clean, tmp_path, there, put):
+    """Its digest matches, and another reader may show what it says."""
+    directory, _, _ = clean
+    text = (directory / "store/certificate.json").read_text()
+    assert there in text
+    changed = tmp_path / "changed.json"
+    changed.write_text(text.replace(there, put))
+    done = tailrace(directory, "verify", changed)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "changed.json: is not a run certificate" in done.stderr
 
 
 def test_as_json_too(clean, tmp_path):

@@ -95,6 +95,12 @@ async def test_a_head_request_gets_no_body(autojump_clock):
         (b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (b"GET /a HTTP/1.1\r\nHost: x\r\n" + b"A: " + b"b" * http.HEADERS_MAX, 431),
         (b"GET /" + b"a" * http.HEADERS_MAX, 431),
+        (b"GET /a HTTP/1.1\r\nHost: x\r\nA: " + b"b" * http.HEADERS_MAX + b"\r\n\r\n", 431),
+        (b"GET /a HTTP/1.1\nHost: x\n\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost: x\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost: x\r\nA: b\rC: d\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost: x\r\n y\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nHost: x\r\nA: b\r\n\tc\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600) + b"\r\n\r\n", 400),  # TLS
     ],
 )  # fmt: skip
@@ -189,3 +195,19 @@ async def test_who_goes_away_is_nobody_to_blame(autojump_clock):
             await client.stream.send_eof()
             await client.heard()
         assert client.ended is None
+
+
+async def test_a_head_as_long_as_may_be_is_answered_however_it_comes(autojump_clock):
+    head = GET.replace(b"\r\n\r\n", b"\r\nA: ")
+    whole = head + b"b" * (http.HEADERS_MAX - len(head) - 4) + b"\r\n\r\n"
+    assert len(whole) == http.HEADERS_MAX
+    async with talking() as client:
+        await client.stream.send_all(whole + whole)
+        for at in range(0, len(whole), 1000):
+            await client.stream.send_all(whole[at : at + 1000])
+        for byte in GET:
+            await client.stream.send_all(bytes([byte]))
+        await client.stream.send_eof()
+        await client.over.wait()
+    assert len(client.asked) == 4
+    assert client.ended is None

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.chosen import choose as load
+from tailrace.importing import importing
+from tailrace.importing.choosing import choose
+from tailrace.importing.discover import find
 from tailrace_client import Emitter
 from tests import program
 from tests.query.asking import ask, ask_all
@@ -320,6 +324,51 @@ def test_a_file_that_is_compressed_after_an_interruption_is_shown_once(tmp_path)
     assert ask(
         store, "SELECT count(*), count(DISTINCT id) FROM events WHERE kind IN ('begin', 'span')"
     ) == [(LONG, LONG)]
+
+
+def test_links_out_of_a_directory_are_named_and_not_followed(tmp_path):
+    """Somebody else may have put them there. Within the directory, and by name, they are what they lead to."""
+    store, place, other = tmp_path / "store", tmp_path / "traces", tmp_path / "other"
+    place.mkdir()
+    other.mkdir()
+    (place / "own.jets").write_bytes(jets(3))
+    (place / "within.jets").symlink_to("own.jets")
+    for name in ("a", "b"):
+        (other / f"{name}.jets").write_bytes(jets(3, first=100))
+    (place / "away.jets").symlink_to(other / "a.jets")
+    (place / "up.jets").symlink_to("../other/a.jets")
+    (place / "around").symlink_to(other)
+    (place / "secret.txt").symlink_to("/etc/passwd")
+    said = do(store, place, code=1)
+    assert ids(store) == [1, 2, 3]
+    assert (
+        "3 files are links out of the directory, and are not followed; give them by name:" in said
+    )
+    for name in ("away.jets", "up.jets", "secret.txt"):
+        assert f"  {place / name}\n" in said
+    (place / "alias").symlink_to(place)
+    for name in ("away.jets", "up.jets", "secret.txt"):
+        (place / name).unlink()
+    do(store, place / "alias")
+    do(store, place, other / "a.jets")
+    assert ids(store) == [1, 2, 3, 100, 101, 102]
+
+
+def test_a_link_that_takes_the_place_of_a_file_that_was_found_is_not_followed(tmp_path):
+    place, secret = tmp_path / "traces", tmp_path / "secret"
+    place.mkdir()
+    secret.write_bytes(jets(5, first=100))
+    for name in ("a", "b"):
+        (place / f"{name}.jets").write_bytes(jets(3, first=ord(name)))
+    found = find([place], None)
+    choice = choose(found.traces, [], again=False)
+    (place / "b.jets").unlink()
+    (place / "b.jets").symlink_to(secret)
+    loaded = load(None, str(tmp_path / "store"))
+    wanted = importing.sources("import", choice.taken, "auto", formats=1)
+    done = importing.run(loaded, wanted, choice.taken, found.within, lambda _: None)
+    assert done.status.sources["import"].refused == {"outside": 1}
+    assert ids(tmp_path / "store") == [97, 98, 99]
 
 
 def test_nothing_garbage_and_strangers_are_failures(tmp_path):

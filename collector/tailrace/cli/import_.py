@@ -76,7 +76,9 @@ def command(
     by reason (`unknown`: an unknown number as well); `events`, `missing` and `unknown` are their sums.
     `left_out` are the other files, each with the reason (`why`) and the file that it is a copy `of`
     (`trace` is false if nothing says that it was meant to be a trace); `imported_before` says what the
-    table has of the files."""
+    table has of the files.
+
+    Links in a directory are followed as long as they lead to something in it."""
     loaded = load_config(config, store)
 
     from tailrace import log
@@ -95,7 +97,7 @@ def command(
     if choice.taken:
         with ExitStack() as stack:
             wanted = importing.sources(source, choice.taken, dialect, formats=len(found.traces))
-            done = importing.run(loaded, wanted, choice.taken, _bar(stack))
+            done = importing.run(loaded, wanted, choice.taken, found.within, _bar(stack))
     summary = summaries.summary(
         loaded, source, choice, found.left_out, before=before,
         last=done.status if done else None, interrupted=bool(done and done.signal),
@@ -142,6 +144,10 @@ def _counted(why: Why, count: int) -> str:
         "copy": (
             "is a copy of another file, or of its beginning",
             "are copies of other files, or of their beginnings",
+        ),
+        "outside": (
+            "is a link out of the directory, and is not followed; give it by name",
+            "are links out of the directory, and are not followed; give them by name",
         ),
         "empty": ("is empty", "are empty"),
         "gone": ("was gone before it could be read", "were gone before they could be read"),

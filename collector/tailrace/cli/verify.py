@@ -124,7 +124,11 @@ def _text(path: Path, certificate: Certificate | JobCertificate, found: list[str
         yield f"{path}: does not hold: {counted(len(found), 'difference')}"
         return
     totals, signature = certificate.totals, certificate.signature
-    signed = f", signed by {signature.public_key}" if signature else ""
+    signed = (
+        f", signed by {signature.public_key}"
+        if signature
+        else ", not signed, so it does not prove who made it"
+    )
     yield (
         f"{path}: holds: {totals.stored} of {counted(totals.expected, 'event')} stored in"
         f" {counted(len(certificate.streams), 'stream')}{signed}"

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
 import msgspec
 
@@ -18,6 +18,7 @@ from tailrace.decoding.contract import without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.model.spelling import spelled
+from tailrace.sources.tail.roots import OPEN
 
 HEAD_BYTES = 4096
 
@@ -32,6 +33,8 @@ class Why(StrEnum):
     """The table has its content."""
     COPY = "copy"
     """Another file has the same content, or begins with it."""
+    OUTSIDE = "outside"
+    """It is a link out of the directory that was given."""
     EMPTY = "empty"
     """It has no content."""
     GONE = "gone"
@@ -55,6 +58,8 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Discovered(NamedTuple):
     traces: Traces
     left_out: list[LeftOut]
+    within: dict[str, str]
+    """The directory of each file that was found in one."""
 
 
 def find(paths: Iterable[Path], format_: str | None) -> Discovered:
@@ -69,10 +74,22 @@ def find(paths: Iterable[Path], format_: str | None) -> Discovered:
     traces: Traces = {}
     named: dict[str, bool] = {}
     """The files that are not traces, and whether each was given by name."""
+    outside: list[LeftOut] = []
+    within: dict[str, str] = {}
+    given: set[str] = set()
     for path in paths:
         searched = _is_directory(path)
         place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
+        real = os.path.realpath(place)
         for file in _files(Path(place)) if searched else [place]:
+            if searched and not _is_inside(file, real):
+                trace = any(each.files.stream(file) for each in FORMATS.values())
+                outside.append(LeftOut(path=spelled(file), why=Why.OUTSIDE, trace=trace))
+                continue
+            if searched:
+                within.setdefault(file, place)
+            else:
+                given.add(file)
             name = _format(file, format_, searched=searched)
             if name is None:
                 named[file] = named.get(file, False) or not searched
@@ -86,7 +103,8 @@ def find(paths: Iterable[Path], format_: str | None) -> Discovered:
         for file, itself in named.items()
         if itself or file not in documents
     ]
-    return _without_empty(traces, left_out)
+    kept = {file: place for file, place in within.items() if file not in given}
+    return _without_empty(traces, outside + left_out, kept)
 
 
 def is_empty(file: str) -> bool:
@@ -114,7 +132,7 @@ def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
 
 
-def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Discovered:
+def _without_empty(traces: Traces, left_out: list[LeftOut], within: dict[str, str]) -> Discovered:
     kept: Traces = {}
     for name, files in traces.items():
         for file in files:
@@ -122,7 +140,7 @@ def _without_empty(traces: Traces, left_out: list[LeftOut]) -> Discovered:
                 left_out.append(LeftOut(path=spelled(file), why=Why.EMPTY))
             else:
                 kept.setdefault(name, []).append(file)
-    return Discovered(kept, left_out)
+    return Discovered(kept, left_out, within)
 
 
 def _ending(file: str) -> str:
@@ -132,7 +150,7 @@ def _ending(file: str) -> str:
 def _inflates_to_nothing(file: str) -> bool:
     """Return whether a file is compressed, complete and without content. Raise OSError."""
     try:
-        with Path(file).open("rb") as raw:
+        with _opened(file) as raw:
             if raw.read(2) != b"\x1f\x8b":
                 return False
             raw.seek(0)
@@ -173,6 +191,11 @@ def _files(directory: Path) -> Iterator[str]:
                 yield str(file)
 
 
+def _is_inside(file: str, real: str) -> bool:
+    """Return whether a file is in the directory that is really `real`, wherever links lead."""
+    return os.path.realpath(file).startswith(real.rstrip("/") + "/")
+
+
 def _raise(error: OSError) -> NoReturn:
     raise _refusal(str(error.filename), error) from error
 
@@ -189,10 +212,15 @@ def _recognised(file: str) -> str | None:
     return None
 
 
+def _opened(file: str) -> BinaryIO:
+    """Open a file; do not wait if it is a pipe by now. Raise OSError."""
+    return os.fdopen(os.open(file, OPEN), "rb")
+
+
 def _head(file: str) -> bytes:
     """Return the first bytes of a file's content."""
     try:
-        with Path(file).open("rb") as raw:
+        with _opened(file) as raw:
             head = raw.read(HEAD_BYTES)
             if not head.startswith(b"\x1f\x8b"):
                 return head

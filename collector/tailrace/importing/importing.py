@@ -31,6 +31,7 @@ from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import SourceStatus, Status
 from tailrace.importing.choosing import TakenFile
+from tailrace.sources.tail import Chosen
 
 LOOK_SECONDS = 0.1
 
@@ -88,15 +89,16 @@ def run(
     loaded: Loaded,
     found: Mapping[str, SourceConfig],
     taken: Iterable[TakenFile],
+    within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files. Call `show` ten times a second.
+    """Read all files, each `within` the directory in which it was found, if it was. Call `show` ten times a second.
 
     Raise TailraceError when something prevents that. Everything read until then is in the table or the
     spool."""
     raise_descriptor_limit()
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
-    chosen = {file.path: file.replaces for file in taken}
+    chosen = Chosen({file.path: file.replaces for file in taken}, within)
     work = _Import(show)
     with (
         tamed_garbage_collection(),

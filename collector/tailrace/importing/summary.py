@@ -7,14 +7,13 @@ gets the same answer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 
 from tailrace.config.load import Loaded, store_path
 from tailrace.figures import Status
 from tailrace.importing.choosing import Choice
-from tailrace.importing.discover import LeftOut, Why
+from tailrace.importing.discover import LeftOut, Why, is_empty
 from tailrace.importing.readings import Reading, finished, root
 from tailrace.model.spelling import spelled
 from tailrace.query.completeness import MISSING
@@ -56,7 +55,8 @@ class Summary(msgspec.Struct, kw_only=True):
         """Return whether the import failed: a file could not be read or is not a trace, or there is no
         event at all."""
         no_trace = any(
-            left.trace and left.why in {Why.UNRECOGNISED, Why.GONE} for left in self.left_out
+            left.trace and left.why in {Why.UNRECOGNISED, Why.GONE, Why.OUTSIDE}
+            for left in self.left_out
         )
         return bool(self.errors) or no_trace or self.without_events
 
@@ -153,7 +153,7 @@ def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
     """Return the files that were to be read but have no session."""
     read = {file.path for file in files}
     return [
-        LeftOut(path=path, why=Why.EMPTY if Path(taken.path).is_file() else Why.GONE)
+        LeftOut(path=path, why=Why.EMPTY if is_empty(taken.path) else Why.GONE)
         for taken in choice.taken
         if (path := spelled(taken.path)) not in read
     ]

@@ -32,7 +32,7 @@ SELECT session, max(last_time) FROM streams GROUP BY session
 """
 
 
-class NodeEvidence(msgspec.Struct, kw_only=True):
+class NodeEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One node of a job. A collector that did not end in order was killed."""
 
     job: str | None
@@ -43,7 +43,7 @@ class NodeEvidence(msgspec.Struct, kw_only=True):
     collectors_ended: int
 
 
-class RankEvidence(msgspec.Struct, kw_only=True):
+class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One rank, how it ended, and the sums over its sessions. Times are Unix nanoseconds, null where unknown."""
 
     job: str | None
@@ -64,7 +64,7 @@ class RankEvidence(msgspec.Struct, kw_only=True):
     """Whether an unknown number of further events is missing."""
 
 
-class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True):
+class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     kind: str
     version: int
     tailrace: str
@@ -146,15 +146,7 @@ def _evidence(
 
 def read(path: Path) -> JobCertificate:
     """Return the job certificate in a file. Raise StoreError if it is none, or of another version."""
-    try:
-        certificate = msgspec.json.decode(path.read_bytes(), type=JobCertificate)
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: is not a job certificate: {error}") from error
-    if (certificate.kind, certificate.version) != (KIND, VERSION):
-        raise StoreError(f"{path}: is not a job certificate of version {VERSION}")
-    return certificate
+    return certificates.decoded(path, JobCertificate, KIND, VERSION)
 
 
 def write(certificate: JobCertificate, path: Path) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ KIND = "tailrace run certificate"
 VERSION = 1
 
 
-class Program(msgspec.Struct, kw_only=True):
+class Program(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The program that ran. Times are Unix nanoseconds."""
 
     arguments: list[str]
@@ -32,7 +32,7 @@ class Program(msgspec.Struct, kw_only=True):
     ended: int
 
 
-class Machine(msgspec.Struct, kw_only=True):
+class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     host: str
     system: str
     release: str
@@ -40,7 +40,7 @@ class Machine(msgspec.Struct, kw_only=True):
     processors: int
 
 
-class Totals(msgspec.Struct, kw_only=True):
+class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Sums over the streams."""
 
     expected: int
@@ -49,7 +49,7 @@ class Totals(msgspec.Struct, kw_only=True):
     unknown: bool
 
 
-class Signature(msgspec.Struct, kw_only=True):
+class Signature(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """An Ed25519 signature, with key and value in hex."""
 
     public_key: str
@@ -57,13 +57,18 @@ class Signature(msgspec.Struct, kw_only=True):
 
 
 class Signed(Protocol):
-    """A certificate of any kind, as a signature needs it."""
+    """A certificate of any kind."""
 
+    kind: str
+    version: int
     sha256: str
     signature: Signature | None
 
 
-class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True):
+C = TypeVar("C", bound=Signed)
+
+
+class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     kind: str
     version: int
     program: Program
@@ -134,12 +139,31 @@ def write(certificate: Signed, path: Path) -> Path:
 
 def read(path: Path) -> Certificate:
     """Return the certificate in a file. Raise StoreError if it is not one, or of another version."""
+    return decoded(path, Certificate, KIND, VERSION)
+
+
+def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
+    """Return a certificate of a run or a job. Raise StoreError.
+
+    A member that is unknown, or that is there twice, is in no digest, and another reader may take it for true."""
+    what = kind.removeprefix("tailrace ")
     try:
-        certificate = msgspec.json.decode(path.read_bytes(), type=Certificate)
+        text = path.read_bytes()
+        certificate = msgspec.json.decode(text, type=type_)
+        json.loads(text, object_pairs_hook=_once)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: is not a run certificate: {error}") from error
-    if (certificate.kind, certificate.version) != (KIND, VERSION):
-        raise StoreError(f"{path}: is not a run certificate of version {VERSION}")
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: is not a {what}: {error}") from error
+    if (certificate.kind, certificate.version) != (kind, version):
+        raise StoreError(f"{path}: is not a {what} of version {version}")
     return certificate
+
+
+def _once(members: list[tuple[str, object]]) -> None:
+    """Raise ValueError if an object has a member twice."""
+    seen: set[str] = set()
+    for name, _ in members:
+        if name in seen:
+            raise ValueError(f"the member {name!r} is there twice")
+        seen.add(name)

@@ -36,7 +36,7 @@ Key = tuple[str, str, str]
 """Source, session and stream."""
 
 
-class StreamEvidence(msgspec.Struct, kw_only=True):
+class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One stream of one session, where expected = stored + missing. `missing` counts by reason.
 
     `unknown` says that an unknown number of further events is missing. `rows` and `digest` (SHA-256, hex)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from tailrace.clock import Clock
 from tailrace.sources.tail.catalog import Catalog
@@ -30,6 +30,7 @@ class Discovery:
         schedule: Schedule,
         roots: Roots,
         complaints: Complaints,
+        within: Mapping[str, str],
     ) -> None:
         self.searched_at = float("-inf")
         """When the last search began."""
@@ -40,7 +41,7 @@ class Discovery:
         self._complaints = complaints
         self._clock: Clock = desk.clock
         self._is_stream: Callable[[str], bool] = desk.files.stream
-        self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed)
+        self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
 
     @property

@@ -17,8 +17,9 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tailrace.clock import Clock
@@ -35,6 +36,7 @@ _ESCAPED = re.compile(r"\[([*?[])\]")
 Parts = tuple[str, ...]
 """The parts of a pattern that are still to be matched; () matches all that is below."""
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 _ALL = frozenset[Parts]({()})
 
 
@@ -93,10 +95,17 @@ class Search:
     It adds the patterns' roots to `roots`, and calls `failed` with the name of every error."""
 
     def __init__(
-        self, patterns: list[str], roots: Roots, clock: Clock, failed: Callable[[str], None]
+        self,
+        patterns: list[str],
+        roots: Roots,
+        clock: Clock,
+        failed: Callable[[str], None],
+        within: Mapping[str, str] = _NONE,
     ) -> None:
+        """`within` has other roots of files that are named (see `Chosen`)."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
+        self._within = within
         self._clock = clock
         self._failed = failed
         self._listings: dict[str, _Listing] = {}
@@ -136,7 +145,8 @@ class Search:
         if found is not None and stat.S_ISDIR(found.st_mode):
             yield from self._descend(pattern, seen)
         elif found is not None and stat.S_ISREG(found.st_mode) and not pattern.parts:
-            if self._roots.add(root, is_file=True) is None:
+            above = self._within.get(root)
+            if self._roots.add(above or root, is_file=above is None) is None:
                 self._unseen.add(root)
             else:
                 yield Found(root, named=True)

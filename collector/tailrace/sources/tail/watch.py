@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
@@ -48,9 +48,15 @@ SLEEP_MIN = 0.001
 END_OF_FILE = "end of file"
 UNREADABLE = "unreadable"
 
-Chosen = Mapping[str, tuple[str, ...]]
-"""Paths that are each read for themselves, though one may be another's copy, with the sessions that
-the reading of each replaces."""
+
+class Chosen(NamedTuple):
+    """Paths that are each read for themselves, though one may be another's copy."""
+
+    replaces: Mapping[str, tuple[str, ...]]
+    """The sessions that the reading of each path replaces."""
+    within: Mapping[str, str] = {}
+    """The directory in which a path was found, out of which no link is followed."""
+
 
 Wait = float | Literal["others", "room"]
 """The next step waits so many seconds, lets other tasks run, or waits until the intake has room."""
@@ -91,10 +97,15 @@ class Watch:
             writers=Writers(clock, proc=system.proc, stat=system.stat),
             remember=self._catalog.remember,
             documents=DocumentWatch(files, roots, intake, self._complaints.failed),
-            replaces=chosen or {},
+            replaces=chosen.replaces if chosen else {},
         )  # fmt: skip
         self._discovery = Discovery(
-            self._desk, self._catalog, self._schedule, roots, self._complaints
+            self._desk,
+            self._catalog,
+            self._schedule,
+            roots,
+            self._complaints,
+            chosen.within if chosen else {},
         )
         self._resume(intake.files(self))
 
