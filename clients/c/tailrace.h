@@ -74,7 +74,8 @@ typedef struct tailrace_options {
  * client connects, and reconnects, beside the program. The first call in a process decides memory and
  * number of rings. Return 0, or -1 with errno: EINVAL for an invalid address or token, EHOSTUNREACH for a
  * host without an address, EPROTONOSUPPORT for tls:// (send to a unix socket, or through a TLS proxy on
- * this host), ENOMEM, EALREADY while connected. */
+ * this host), ENOMEM, EALREADY while connected, EBUSY while a thread that left an event call by siglongjmp has not come
+ * back to the client. */
 int tailrace_connect(const char *address, const tailrace_options *options);
 
 /* Return why the collector could not be reached or was lost: an errno, with words for people in `text`, at
@@ -86,10 +87,12 @@ int tailrace_last_error(char *text, size_t size);
  * TAILRACE_ADDRESS is set and the program never connected. */
 int tailrace_flush(unsigned milliseconds);
 
-/* Send the rest and the end of every stream, waiting at most `linger_ms`, and switch off. exit() calls this. */
+/* Send the rest and the end of every stream, waiting at most `linger_ms`, and switch off. exit() calls this, behind the
+ * program's atexit functions and destructors, and so does dlclose() of a library with the client. Events emitted later
+ * count as discarded: the next session states them, or exit() states them in a session of their own. */
 void tailrace_close(void);
 
-/* Return the number of events discarded since the session began. */
+/* Return the number of events discarded since the session began, and of events emitted while none was on. */
 uint64_t tailrace_discarded(void);
 
 /* ---- Attributes ------------------------------------------------------------------------------- */
@@ -167,14 +170,22 @@ static inline tailrace_attribute tailrace_strs(const char *name, const char *con
 /* ---- Spans, events, counters ------------------------------------------------------------------ */
 
 typedef struct tailrace_span {
-    const char *name; /* NULL: begun while off, or ended */
+    const char *name; /* NULL: begun while off (`start` is 1 then), or ended */
     uint64_t start;
     uint64_t substream;
 } tailrace_span;
 
+/* How many clients of the process are connected; 0 if the program is to emit nothing; -1 if it is not connected yet, or no
+ * longer, so that events count as discarded. */
 extern int tailrace_on_;
 
-static inline int tailrace_is_on(void) { return __atomic_load_n(&tailrace_on_, __ATOMIC_ACQUIRE); }
+static inline int tailrace_is_on(void) { return __atomic_load_n(&tailrace_on_, __ATOMIC_ACQUIRE) > 0; }
+
+void tailrace_miss_(void);
+
+static inline void tailrace_off_(void) {
+    if (__atomic_load_n(&tailrace_on_, __ATOMIC_RELAXED) < 0) tailrace_miss_();
+}
 
 /* Return a reading of the clock of spans and events: CLOCK_MONOTONIC in ns, or `options.clock`. */
 uint64_t tailrace_now(void);
@@ -194,7 +205,8 @@ void tailrace_counter_list(const char *name, tailrace_attribute value, const tai
  *     tailrace_counter(name, value, attributes…)     emit a quantity's value now (a double)
  *     tailrace_write(name, start, end, attributes…)  emit a span of known times, as readings of the clock
  *
- * With up to 32 attributes. While off, a call costs a load and a branch, and arguments are not evaluated.
+ * With up to 32 attributes. While off, arguments are not evaluated, and a call costs a load and a branch; before
+ * tailrace_connect and after tailrace_close it counts the event, too.
  */
 #define tailrace_event(...) TAILRACE_IF_ON_(TAILRACE_CALL_(1, tailrace_event, __VA_ARGS__))
 #define tailrace_end(...) TAILRACE_IF_ON_(TAILRACE_CALL_(1, tailrace_end, __VA_ARGS__))
@@ -210,7 +222,7 @@ void tailrace_use_own_stream(void);
 /* Emit on substream `number` from now on: one for each coroutine or task that shares the calling thread. */
 void tailrace_use_substream(uint64_t number);
 
-#define TAILRACE_IF_ON_(call) (tailrace_is_on() ? (call) : (void)0)
+#define TAILRACE_IF_ON_(call) (tailrace_is_on() ? (call) : tailrace_off_())
 
 #ifndef __cplusplus
 
@@ -355,8 +367,8 @@ enum {
 static const uint32_t tlr_event_magic = 0xC1FC1FB7u;
 static const uint64_t tlr_ms = 1000000u, tlr_second = 1000000000u;
 
-enum tlr_reason { TLR_FULL, TLR_OVERSIZE, TLR_NESTED, TLR_REFUSED, TLR_LEFT, TLR_REASONS };
-static const char *const tlr_reason_names[] = {"full", "oversize", "nested", "refused", "left"};
+enum tlr_reason { TLR_FULL, TLR_OVERSIZE, TLR_NESTED, TLR_REFUSED, TLR_LEFT, TLR_UNCONNECTED, TLR_CLOSED, TLR_REASONS };
+static const char *const tlr_reason_names[] = {"full", "oversize", "nested", "refused", "left", "unconnected", "closed"};
 
 enum tlr_transport { TLR_UDP, TLR_TCP, TLR_UNIX, TLR_FILE };
 
@@ -496,7 +508,8 @@ typedef struct tlr_local {
     uint64_t substream;
 } tlr_local;
 
-int tailrace_on_;
+int tailrace_on_ = -1;
+static size_t tlr_missed; /* events emitted while no session was on, which none has stated */
 static tlr_core tlr;
 static tlr_stream tlr_table[TLR_THREADS]; /* not freed at close: a late event call may still look at its stream */
 static __thread tlr_local tlr_thread;
@@ -1752,13 +1765,17 @@ static void tlr_emit_alone(tlr_local *thread, const tlr_event *event) {
     int promptly, idle, saved;
     if (!stream || thread->generation != TLR_LOAD(tlr.generation)) stream = tlr_take_stream(thread);
     if (!stream) {
-        tlr_count(TLR_FULL);
+        if (tlr_is_on())
+            tlr_count(TLR_FULL);
+        else
+            tailrace_miss_();
         thread->event = TLR_DONE;
         return;
     }
     tlr_lock(&stream->lock);
     if (!tlr_goes_on(thread)) {
         tlr_end_event(stream);
+        tailrace_miss_();
         return;
     }
     tlr_record(stream, event);
@@ -1881,8 +1898,11 @@ static void tlr_emit(const tlr_event *event) {
     }
 }
 
+/* Count an event that is emitted while no session is on. */
+void tailrace_miss_(void) { __atomic_fetch_add(&tlr_missed, 1, __ATOMIC_RELAXED); }
+
 tailrace_span tailrace_begin(const char *name) {
-    tailrace_span span = {NULL, 0, 0};
+    tailrace_span span = {NULL, 1, 0};
     if (tlr_is_on()) {
         span.name = name ? name : "";
         span.substream = tlr_thread.substream;
@@ -1906,15 +1926,24 @@ static void tlr_emit_at(const char *name, uint64_t substream, uint64_t start, ui
 }
 
 void tailrace_end_list(tailrace_span *span, const tailrace_attribute *list, size_t count) {
-    if (!span->name || !tlr_is_on()) return;
-    tlr_emit_at(span->name, span->substream, span->start, tailrace_now(), NULL, list, count);
+    if (span->name && tlr_is_on()) {
+        tlr_emit_at(span->name, span->substream, span->start, tailrace_now(), NULL, list, count);
+    } else if (span->name || span->start) {
+        if (tlr_is_on())
+            tlr_count(TLR_UNCONNECTED);
+        else
+            tailrace_off_();
+    }
     span->name = NULL;
+    span->start = 0;
 }
 
 void tailrace_event_list(const char *name, const tailrace_attribute *list, size_t count) {
     if (tlr_is_on()) {
         uint64_t now = tailrace_now();
         tlr_emit_at(name, tlr_thread.substream, now, now, NULL, list, count);
+    } else {
+        tailrace_off_();
     }
 }
 
@@ -1922,11 +1951,16 @@ void tailrace_counter_list(const char *name, tailrace_attribute value, const tai
     if (tlr_is_on()) {
         uint64_t now = tailrace_now();
         tlr_emit_at(name, tlr_thread.substream, now, now, &value, list, count);
+    } else {
+        tailrace_off_();
     }
 }
 
 void tailrace_write_list(const char *name, uint64_t start, uint64_t end, const tailrace_attribute *list, size_t count) {
-    if (tlr_is_on()) tlr_emit_at(name, tlr_thread.substream, start, end, NULL, list, count);
+    if (tlr_is_on())
+        tlr_emit_at(name, tlr_thread.substream, start, end, NULL, list, count);
+    else
+        tailrace_off_();
 }
 
 void tailrace_use_stream(uint32_t number) {
@@ -1943,7 +1977,7 @@ void tailrace_use_own_stream(void) {
 void tailrace_use_substream(uint64_t number) { tlr_thread.substream = number; }
 
 uint64_t tailrace_discarded(void) {
-    uint64_t sum = 0;
+    uint64_t sum = TLR_LOAD(tlr_missed);
     int reason;
     for (reason = 0; reason < TLR_REASONS; reason++) sum += tlr_discarded(reason);
     return sum;
@@ -2099,6 +2133,7 @@ static void tlr_reset(void) {
 static void tlr_in_child(void) {
     size_t index;
     tlr_unlock(&tlr_life);
+    TLR_STORE(tlr_missed, 0); /* the parent states them */
     for (index = 0; index < 2; index++) {
         if (tlr_can_wake((int)index)) close(tlr.wake[index]);
         tlr.wake[index] = 0;
@@ -2187,7 +2222,19 @@ static int tlr_take_token(const tailrace_options *options) {
     return 0;
 }
 
+static int tlr_await_events(void);
 static void tlr_end(uint64_t deadline);
+
+/* Count one client more, or less, of the process as connected. Libraries that bind their functions locally may share the
+ * variable. */
+static void tlr_switch(int on) {
+    int before = TLR_LOAD(tailrace_on_), after;
+    do {
+        after = before + (on ? 1 : -1);
+        if (before < 1 && on) after = 1;
+        if (after < 1) after = -1;
+    } while (!__atomic_compare_exchange_n(&tailrace_on_, &before, after, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
 
 static int tlr_connect(const char *address, const tailrace_options *options) {
     sigset_t all, before;
@@ -2195,6 +2242,7 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     int error;
     if (tlr_is_on()) return EALREADY;
     if (tlr.started) tlr_end(tlr_monotonic()); /* a close was left by siglongjmp */
+    if (tlr_await_events()) return EBUSY;
     error = tlr_parse(address);
     if (!error) error = tlr_take_token(options);
     if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)64 << 20, options->threads ? options->threads : (size_t)TLR_THREADS);
@@ -2214,18 +2262,22 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     pthread_sigmask(SIG_SETMASK, &all, &before); /* no signal handler may leave amid this */
     tlr.forked = 0;
     tlr_reset();
+    TLR_STORE(tlr.discarded[TLR_UNCONNECTED], __atomic_exchange_n(&tlr_missed, 0, __ATOMIC_RELAXED));
     tlr_start();
     __atomic_store_n(&tlr.on, 1, __ATOMIC_RELEASE);
-    __atomic_fetch_add(&tailrace_on_, 1, __ATOMIC_RELEASE);
+    tlr_switch(1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return 0;
 }
 
 int tailrace_connect(const char *address, const tailrace_options *options) {
     static const tailrace_options defaults = {0, 0, 0, 0, NULL, NULL, 0, 0, NULL, NULL};
-    int error, saved = errno;
+    int error, saved = errno, never = -1;
     if (!address) address = tlr_variable("TAILRACE_ADDRESS");
-    if (!address || !*address) return 0;
+    if (!address || !*address) { /* nobody wants the events, which need not be counted */
+        __atomic_compare_exchange_n(&tailrace_on_, &never, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        return 0;
+    }
     if (!tlr_enter(TLR_WAITS, TLR_FRAME)) {
         errno = EALREADY;
         return -1;
@@ -2470,6 +2522,7 @@ static void tlr_end(uint64_t deadline) {
     int left;
     tlr_stop_thread();
     left = tlr_await_events();
+    __atomic_fetch_add(&tlr.discarded[TLR_CLOSED], __atomic_exchange_n(&tlr_missed, 0, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
     tlr_hurry();
     if (tlr.started) tlr_say_the_end(deadline);
     deadline = tlr_monotonic() + TLR_LOCK_MS * tlr_ms;
@@ -2487,7 +2540,7 @@ static void tlr_end(uint64_t deadline) {
 
 static void tlr_switch_off(void) {
     __atomic_store_n(&tlr.on, 0, __ATOMIC_RELEASE);
-    __atomic_fetch_sub(&tailrace_on_, 1, __ATOMIC_RELEASE);
+    tlr_switch(0);
 }
 
 /* Close after a signal handler called exit() in the middle of an event, whose locks stay held. The sending
@@ -2517,8 +2570,25 @@ void tailrace_close(void) {
     errno = saved;
 }
 
+/* State how many events came after the end of the last session, in one without events. */
+static void tlr_state_missed(void) {
+    if (!TLR_LOAD(tlr_missed) || !tlr.streams || tlr_await_events()) return;
+    tlr_reset();
+    tlr_make_hello();
+    tlr.started = 1;
+    tlr_end(tlr_monotonic() + tlr.linger_ns);
+}
+
 /* Close when the program ends, behind its own last functions, or when the client's library is unloaded. */
-__attribute__((destructor)) static void tlr_unload(void) { tailrace_close(); }
+__attribute__((destructor(101))) static void tlr_unload(void) {
+    tailrace_close();
+    if (tlr_is_on() || !tlr_enter(TLR_WAITS, TLR_FRAME)) return;
+    if (tlr_lock_until(&tlr_life, tlr_monotonic() + tlr_second)) {
+        if (!tlr.started) tlr_state_missed();
+        tlr_unlock(&tlr_life);
+    }
+    tlr_thread.busy = TLR_OUTSIDE;
+}
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -45,9 +45,10 @@ class Heard(NamedTuple):
             found.setdefault(event.stream, []).append(event.counter)
         return found
 
-    def check_complete(self) -> None:
+    def check_complete(self, *, unnumbered: int = 0) -> None:
         """Every number below the goodbye's is an event's, once, or in one range that a report named
-        before the stream's next event came; what was discarded is what the ranges hold."""
+        before the stream's next event came; what was discarded is what the ranges hold, and `unnumbered`
+        events outside of the session."""
         named = {(str(s), first + i) for s, first, n in self.ranges for i in range(n)}
         assert len(named) == sum(count for _, _, count in self.ranges)
         for stream, end in self.final.items():
@@ -56,7 +57,7 @@ class Heard(NamedTuple):
             assert sorted([*seen, *holes]) == list(range(end)), stream
         assert set(self.numbers()) <= set(self.final)
         discarded = self.said("tailrace.goodbye")[-1]["discarded"]
-        assert sum(discarded.values()) == len(named)
+        assert sum(discarded.values()) == len(named) + unnumbered
 
 
 def hear(data: bytes) -> Heard:

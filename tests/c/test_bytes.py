@@ -282,4 +282,4 @@ def test_the_forms_without_lists(tmp_path):
         expected = [(call, n + (call == "counter")) for n in (0, 1, 2, 32) for call in calls]
         assert shapes == expected + ([("guard", 2), ("bare guard", 0)] if compiler == "g++" else [])
         assert attributes(heard.events[15])[31] == ("a", "u64", 31)
-        heard.check_complete()
+        heard.check_complete(unnumbered=3)  # an event and two ends of a span begun before connect

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.c.building import HERE, Program, build
+from tests.c.building import HERE, Program, build, play
 from tests.c.listening import Stream, Udp, hear
 
 
@@ -170,6 +170,63 @@ def test_a_collector_that_is_away_costs_few_wakes(tmp_path, kind):
         assert program.ask("say waited") == "waited 0"
         assert wakes(program.process) - before < 30  # 5 ms apart, they would be 400
         program.end()
+
+
+LATE = ["atexit before connect", "destructor of a global", "destructor of a static"]
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_events_outside_of_main_arrive_and_those_before_connect_are_counted(compiler):
+    peer = Stream()
+    run(build(HERE / "ends.cpp", compiler=compiler), peer.address)
+    heard = heard_of(peer)
+    names = sorted(event.name for event in heard.events)
+    assert names == sorted([*LATE, "function with the attribute destructor", "main"])
+    (bye,) = heard.said("tailrace.goodbye")
+    assert bye["discarded"] == {"unconnected": 2}
+
+
+def test_events_after_a_close_are_stated_by_the_exit():
+    peer = Stream()
+    run(build(HERE / "ends.cpp", compiler="g++"), peer.address, "close")
+    first, second = (hear(data) for data in peer.close())
+    assert [event.name for event in first.events] == ["main"]
+    assert first.said("tailrace.goodbye")[0]["discarded"] == {"unconnected": 2}
+    assert second.events == []
+    assert second.said("tailrace.goodbye") == [
+        {"streams": {}, "more": False, "discarded": {"closed": 4}}
+    ]
+    assert set(first.sessions).isdisjoint(second.sessions)
+
+
+def test_events_between_two_sessions_are_stated_by_the_second_one():
+    peer = Stream()
+    said = play(
+        build(HERE / "play.c"), "many 3", f"connect {peer.address}", "many 5", "say on",
+        "close", "many 7", "say off", f"connect {peer.address}", "many 11", "fork many 2;close;many 4",
+        "close",
+    )  # fmt: skip
+    assert said[1] == "on 3"
+    assert said[2] == "off 10"
+    sessions = sorted((hear(data) for data in peer.close()), key=lambda one: len(one.events))
+    assert [len(one.events) for one in sessions] == [0, 2, 5, 11]
+    discarded = [one.said("tailrace.goodbye")[0]["discarded"] for one in sessions]
+    assert discarded == [{"closed": 4}, {}, {"unconnected": 3}, {"unconnected": 7}]
+
+
+def test_a_program_that_is_told_nothing_counts_nothing(tmp_path):
+    """Without an address, everything stays off, as cheap as it was."""
+    said = play(
+        build(HERE / "play.c"),
+        "many 3",
+        "connect -",
+        "many 5",
+        "say off",
+        "close",
+        "many 7",
+        "say off",
+    )
+    assert said[1:] == ["off 3", "off 3"]
 
 
 def heard_of(peer):

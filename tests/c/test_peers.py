@@ -528,7 +528,7 @@ def test_close_and_connect_again_is_another_session(program, tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_and_all_stays_off(program, address):
-    assert play(program, f"connect {address}", "many 10", "say x") == ["connect -1 22", "x 0"]
+    assert play(program, f"connect {address}", "many 10", "say x") == ["connect -1 22", "x 10"]
 
 
 def test_a_host_without_an_address_is_refused(program):
