@@ -385,6 +385,8 @@ def test_first_words_that_come_alone_and_late_are_those_of_the_events_before(log
     [
         (heph_goodbye({"1": 20}), True),
         (heph_goodbye({"1": 3}), False),
+        (heph_goodbye({"1": 3}, more=True), True),  # it went on
+        (heph_goodbye({"1": 3}, more=True, part=0), False),
         (heph_goodbye({"2": 3}), True),
         (heph_report([1, 20, 2]), True),
         (heph_report([1, 5, 2]), False),

@@ -57,13 +57,17 @@ class Client:
         self._session = None
         self._sent = []
 
-    def connect(self, at, transport="tcp"):
-        """Announce the session to a collector, on a new connection."""
+    def connect(self, at, transport="tcp", *, announce=True):
+        """Go to a collector, on a new connection, and announce the session there."""
         self.leave()
         self._at, self._transport = at, transport
         log = self.logs[at]
         peer = f"127.0.0.1:{5 + self.turn}"
         self._session = log.open(transport=transport, peer=peer, limits=self.limits)
+        if announce:
+            self.announce()
+
+    def announce(self):
         self._put([heph_epoch(EPOCH) + heph_session(7, acknowledge=True, turn=self.turn)])
         self.turn += 1
 
@@ -109,8 +113,13 @@ class Client:
     def rows(self):
         """The rows of all collectors, each with sessions of its own."""
         return [
-            row | {"day": DAY, "session": f"{'ab c'[number]}-{row['session']}"}
-            for number, log in enumerate(self.logs)
+            row
+            | {
+                "day": DAY,
+                "session": f"{name}-{row['session']}",
+                "attributes": (row["attributes"] or "").replace("resumes ", f"resumes {name}-"),
+            }
+            for name, log in zip("abc", self.logs, strict=False)
             for row in run(log.entries)[1]
         ]
 
@@ -250,6 +259,20 @@ def test_what_a_client_discards_without_numbers_is_counted_once(views):
     gaps = [row[:5] for row in views.rows(GAPS) if row[1] == "sender"]
     assert gaps == [("", "sender", None, None, 30)]
     assert views.rows(MISSING) == [("", 30)]
+
+
+def test_events_that_overtook_their_announcement_at_the_second_are_the_clients(views):
+    """The announcement stands in a session of its own, which resumes the session of the events."""
+    client = Client(random.Random(1))
+    client.connect(0, "udp")
+    client.send(1, 6)
+    client.connect(1, "udp", announce=False)
+    client.send(1, 6)
+    client.announce()
+    client._put([heph_goodbye({"1": 6}, more=True)])
+    client.wait(SETTLED)
+    check(views, client, unknown=0)
+    assert len(views.rows("SELECT session FROM streams")) == 2
 
 
 def test_another_event_under_a_number_of_both_is_shown(views):

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.simulation.facts import Scenario, decode, encode
 from tests.simulation.generate import generate, generate_of_files
 from tests.simulation.generate_losses import generate_of_losses
+from tests.simulation.generate_moves import generate_of_moves
 from tests.simulation.seeds import Generate, seeds_of, verdicts
 from tests.simulation.shrink import shrink
 from tests.simulation.verdict import judge
@@ -32,6 +33,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--twice", action="store_true", help="under two hash seeds")
     parser.add_argument("--files", action="store_true", help="programs that write files only")
     parser.add_argument("--names", action="store_true", help="names of the collector's are lost")
+    parser.add_argument("--moves", action="store_true", help="clients move between collectors")
     options = parser.parse_args(arguments)
     if options.scenario:
         verdict = judge(decode(options.scenario.read_bytes()))
@@ -39,6 +41,7 @@ def main(arguments: list[str]) -> int:
         return int(verdict.kind is not None)
     made = generate_of_files if options.files else generate
     made = generate_of_losses if options.names else made
+    made = generate_of_moves if options.moves else made
     hash_seeds = ["1", "2"] if options.twice else ["1"]
     return _play(made, seeds_of(options.seeds), options.jobs, hash_seeds)
 

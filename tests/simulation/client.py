@@ -19,7 +19,7 @@ from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
 from tests.simulation.clocks import ProgramsTime
 from tests.simulation.hearing import Hearing
-from tests.simulation.network import COLLECTOR, Connection, Network
+from tests.simulation.network import COLLECTOR, Connection, Road
 from tests.simulation.watch import Watch
 from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
 
@@ -37,7 +37,7 @@ class Datagrams:
     answers = True
     refusal = ""
 
-    def __init__(self, world: World, network: Network, address: str) -> None:
+    def __init__(self, world: World, network: Road, address: str) -> None:
         self._world = world
         self._network = network
         self._address = address
@@ -101,7 +101,7 @@ class Bytes:
     answers = True
     refusal = ""
 
-    def __init__(self, world: World, network: Network, address: str) -> None:
+    def __init__(self, world: World, network: Road, address: str) -> None:
         self._world = world
         self._network = network
         self._address = address
@@ -194,7 +194,7 @@ class Client:
     def __init__(
         self,
         world: World,
-        network: Network,
+        network: Road,
         transport: str,
         address: str,
         *,
@@ -215,9 +215,9 @@ class Client:
         assert sender.link is not None
         self.link = sender.link
 
-    def watched(self, watch: Watch, program: int, address: str) -> None:
+    def watched(self, watches: Sequence[Watch], program: int, address: str) -> None:
         """Hold what the client believes against what it is told."""
-        self.hearing = Hearing(watch, program, address, self.link)
+        self.hearing = Hearing(watches, program, address, self.link)
         self.transport.hearing = self.hearing
 
     def emit(self, stream: int, number: int, name: str) -> None:

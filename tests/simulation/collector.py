@@ -11,6 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tailrace.config.schema import (
+    MAIN,
+    CollectorConfig,
     Config,
     HeartbeatConfig,
     LedgerConfig,
@@ -57,9 +59,15 @@ class Collector:
         batch: int,
         stalls: float,
         names_are_lost: bool = False,
+        name: str = MAIN,
+        store: list[dict[str, Any]] | None = None,
     ) -> None:
-        self._random = world.random("collector")
-        self.machine = Machine(Disk(world.random("disk")), HostClock(world), watch, files)
+        """`store` are the rows of the collectors with which it shares a table."""
+        self.name = name
+        self._chance = "" if name == MAIN else f"{name}/"
+        self._random = world.random(f"{self._chance}collector")
+        disk = Disk(world.random(f"{self._chance}disk"))
+        self.machine = Machine(disk, HostClock(world), watch, files, table=Table(store))
         self.machine.names_are_lost = names_are_lost
         self.book = self.machine.book
         self.clock = self.machine.clock
@@ -78,6 +86,7 @@ class Collector:
         self._queue = queue
         self._stalls = stalls
         self._config = configuration(self._random, limits, spool_max, batch)
+        self._config = replace(self._config, collector=CollectorConfig(name))
         if files is not None:
             sources = self._config.sources | configured(files)
             self._config = replace(self._config, sources=sources)
@@ -114,7 +123,7 @@ class Collector:
         """Start a process if there is none."""
         if self.life is not None:
             return
-        random = Random(f"{self._world.seed}/life/{self._world.age}")
+        random = Random(f"{self._world.seed}/{self._chance}life/{self._world.age}")
         try:
             self.life = Life(
                 self._world, self._network, self.machine, config=self._configured,
@@ -205,6 +214,11 @@ class Collector:
         self._note_unfollowed()
         if self.life is not None:
             self.life.reload(self._configured)
+
+    @property
+    def works(self) -> bool:
+        """Return whether a process runs and is not suspended."""
+        return self.life is not None and self.works_again <= self._world.age
 
     def suspend(self, duration: int) -> None:
         """Do nothing for so many nanoseconds (SIGSTOP), while the kernel goes on receiving."""

@@ -69,7 +69,12 @@ class Kill(_Fact):
     program: int
 
 
-class KillCollector(_Fact):
+class _OfCollector(_Fact, frozen=True, tag=True, kw_only=True):
+    collector: int = 0
+    """To which collector it happens."""
+
+
+class KillCollector(_OfCollector, frozen=True, tag=True, kw_only=True):
     power: bool = False
     """Whether the machine's power is cut: the disk loses what was not synced, or parts of it."""
     changes: int | None = None
@@ -77,23 +82,23 @@ class KillCollector(_Fact):
     manager starts the process again."""
 
 
-class StartCollector(_Fact):
+class StartCollector(_OfCollector, frozen=True, tag=True, kw_only=True):
     pass
 
 
-class Suspend(_Fact):
+class Suspend(_OfCollector, frozen=True, tag=True, kw_only=True):
     """The collector does nothing for some time (ns), while the kernel goes on receiving."""
 
     duration: int
 
 
-class FullDisk(_Fact):
+class FullDisk(_OfCollector, frozen=True, tag=True, kw_only=True):
     """The collector's disk takes nothing for some time (ns)."""
 
     duration: int
 
 
-class DiskFails(_Fact):
+class DiskFails(_OfCollector, frozen=True, tag=True, kw_only=True):
     """The next call of a kind, `write` or `sync`, that the collector makes to its disk fails (EIO)."""
 
     call: str
@@ -139,8 +144,8 @@ class TableDown(_Fact):
     landed: bool
 
 
-class Partition(_Fact):
-    """The network carries nothing for some time (ns)."""
+class Partition(_OfCollector, frozen=True, tag=True, kw_only=True):
+    """The collector's network carries nothing for some time (ns)."""
 
     duration: int
 
@@ -149,6 +154,19 @@ class Reset(_Fact):
     """The network resets a program's connection."""
 
     program: int
+
+
+OfCollector = KillCollector | StartCollector | Suspend | FullDisk | DiskFails | Partition
+
+
+class Move(_Fact, frozen=True, tag=True, kw_only=True):
+    """A load balancer leads a program's client to another collector."""
+
+    program: int
+    to: int | None
+    """None: each datagram to any of them, and each connection to any that accepts."""
+    cut: int | None = None
+    """The client's connection breaks now, and for its collector after so many nanoseconds; None: it stays."""
 
 
 class _OfTrace(_Fact, frozen=True, tag=True, kw_only=True):
@@ -269,6 +287,7 @@ class Reload(_Fact):
 
 Fact = (
     OfTrace
+    | Move
     | Begin
     | Emit
     | Flush
@@ -333,6 +352,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a full batch, which may be prepared while the one before lands."""
     stalls: float = 0.0
     """The share of blocking calls that take seconds."""
+    collectors: int = 1
+    """Collectors that share a table. A network leads to each; the keys of the second one's fates begin with `a/`."""
 
 
 def encode(scenario: Scenario) -> bytes:
@@ -351,6 +372,7 @@ def encode(scenario: Scenario) -> bytes:
                 "spool",
                 "batch",
                 "stalls",
+                "collectors",
                 "files",
                 "fates",
             )

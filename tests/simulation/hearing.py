@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tailrace_client._link import Link
@@ -19,8 +19,8 @@ WHOLLY_EVERY = 16
 class Hearing:
     """A client's side of the conversation, as bytes that go and come."""
 
-    def __init__(self, watch: Watch, program: int, address: str, link: Link) -> None:
-        self._watch = watch
+    def __init__(self, watches: Sequence[Watch], program: int, address: str, link: Link) -> None:
+        self._watches = watches
         self._program = program
         self._link = link
         self._session = link.dialogue.id  # type: ignore[attr-defined]  # a `Session`
@@ -29,7 +29,8 @@ class Hearing:
         self._rest = b""
         self._news = False
         self._thoughts = 0
-        watch.introduced(self._session, program, address)
+        for watch in watches:
+            watch.introduced(self._session, program, address)
 
     def connected(self) -> None:
         """A new connection begins with a whole packet."""
@@ -37,7 +38,8 @@ class Hearing:
 
     def sent(self, data: bytes) -> None:
         """The client offers bytes to its kernel."""
-        self._watch.sent(self._program, data)
+        for watch in self._watches:
+            watch.sent(self._program, data)
 
     def heard(self, data: bytes) -> None:
         """The client reads bytes, and has thought about what it read before."""

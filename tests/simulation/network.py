@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from itertools import count
+from typing import Protocol
 
 from tests.simulation.world import MS, SECOND, World
 
@@ -101,13 +102,27 @@ class Connection:
         self.came()
 
 
+class Road(Protocol):
+    """The way of a client to whoever collects."""
+
+    @property
+    def parted(self) -> bool: ...
+    def attach(self, address: str, receive: Callable[[str, bytes], None] | None) -> None: ...
+    def send(self, source: str, target: str, datagram: bytes) -> bool: ...
+    def connect(self, source: str, target: str = COLLECTOR) -> Connection: ...
+
+
 class Network:
-    def __init__(self, world: World, fates: Mapping[str, list[int]], segment: int = 0) -> None:
+    def __init__(
+        self, world: World, fates: Mapping[str, list[int]], segment: int = 0, name: str = ""
+    ) -> None:
+        """The keys of this network's fates begin with its name."""
         self.segment = segment
         """Bytes of a connection that arrive together, at most; 0: without limit."""
         self._world = world
         self._fates = fates
-        self._delays = world.random("network")
+        self._name = name
+        self._delays = world.random(f"{name}network")
         self._sent: Counter[str] = Counter()
         self._introduced: dict[str, int | None] = {}
         """By source, when the datagram arrives that comes before all that follow (age, ns)."""
@@ -149,7 +164,7 @@ class Network:
     def answers_lost_next(self) -> int:
         """Return how many of the collector's next datagrams get lost one after the other."""
         first = self._sent["down"]
-        return next(n for n in count() if self._fates.get(f"down/{first + n}", [0]))
+        return next(n for n in count() if self._fate("down", first + n))
 
     def send(self, source: str, target: str, datagram: bytes) -> bool:
         """Carry a datagram; return whether somebody was at the address when it was sent."""
@@ -157,7 +172,7 @@ class Network:
         number = self._sent[way]
         self._sent[way] += 1
         self._note(source, datagram)
-        delays = self._fates.get(f"{way}/{number}", [0])
+        delays = self._fate(way, number)
         introduces = self._introduced.get(source, 0) is None
         if introduces:
             delays = [0]
@@ -190,6 +205,9 @@ class Network:
         age = max(self._world.age, self._open_again)
         pipe.last = max(pipe.last + 1, age + self._usual())
         self._world.at(pipe.last, arrive)
+
+    def _fate(self, way: str, number: int) -> list[int]:
+        return self._fates.get(f"{self._name}{way}/{number}", [0])
 
     def _note(self, source: str, what: bytes) -> None:
         self._digest.update(b"%d %s %d " % (self._world.age, source.encode(), len(what)) + what)

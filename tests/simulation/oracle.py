@@ -54,6 +54,9 @@ def check(play: Play) -> None:
             programs[session].add(program)
     for session, namesake in _namesakes(rows):
         programs[session] |= programs.get(namesake, set())
+    for session, program in announced(play, rows) if len(play.collectors) > 1 else ():
+        if program not in excused:
+            programs[session].add(program)
     uncounted = Uncounted(play, rows, programs, stored)
     for row, event in spans:
         first = play.first(event.program)
@@ -73,7 +76,6 @@ def check(play: Play) -> None:
     else:
         _check_reasons(play, gaps.reasons)
     _check_balance(play)
-    _check_ends(play, judged)
     _check_failures(play)
     oracle_jets.check(play)
     oracle_wire.check(play)
@@ -120,6 +122,18 @@ def _namesakes(rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
             yield session, first.setdefault(attributes(row)["session"], session)
 
 
+def announced(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
+    """Yield the sessions that clients announced, with their programs: no event may have come."""
+    known = {
+        program.client.emitter.session: number
+        for number, program in play.programs.items()
+        if program.client is not None
+    }
+    for row in of(rows, "session"):
+        if row["name"] == "tailrace.session":
+            yield row["session"], known[attributes(row)["session"]]
+
+
 def _by_epoch(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
     """Yield the sessions that connections of programs without a client began, with their programs: no
     event may have come."""
@@ -135,7 +149,7 @@ def _by_epoch(play: Play, rows: list[dict[str, Any]]) -> Iterator[tuple[str, int
 
 def stored_in(play: Play) -> Counter[Event]:
     """Return how often each event is in the table."""
-    spans = of(play.collector.rows, "span")
+    spans = of(play.collector.table.store, "span")
     return Counter(event_of(row) for row in spans if row["format"] == "heph")
 
 
@@ -318,14 +332,20 @@ def _check_reasons(play: Play, reasons: Counter[str]) -> None:
         demand(reasons["kernel"] <= 0, "the kernel dropped nothing", reasons)
 
 
-def _check_ends(play: Play, judged: dict[int, Program]) -> None:
+def check_ends(play: Play) -> None:
     """A client that ends in order is done in time, if nothing was wrong in the last `CALM` of its time and it read
     all answers.
 
     Datagrams may get lost again and again: there, only clients without such a network are judged."""
+    excused = _excused(play, [row for row in play.collector.rows if row["format"] == "heph"])
     wrong = troubles(play)
-    for number, program in judged.items():
-        if program.closing is None or program.client is None or not program.begin.acknowledge:
+    for number, program in play.programs.items():
+        if (
+            number in excused
+            or program.closing is None
+            or program.client is None
+            or not program.begin.acknowledge
+        ):
             continue
         if program.client.discarded:
             continue
@@ -357,7 +377,7 @@ def troubles(play: Play) -> list[tuple[int, int]]:
     for fact in play.scenario.facts:
         if isinstance(fact, facts.Partition):
             found.append((fact.at, fact.at + fact.duration))
-        elif isinstance(fact, facts.Reset):
+        elif isinstance(fact, facts.Reset | facts.Move):
             found.append((fact.at, fact.at))
         elif isinstance(fact, facts.TableDown) and play.scenario.batch < AMPLE_BATCH:
             # Two batches are full soon; decoding and its answers wait for the table.
@@ -367,9 +387,10 @@ def troubles(play: Play) -> list[tuple[int, int]]:
 
 def _of_collector(play: Play) -> list[tuple[int, int]]:
     """Return when the collector could not work: from, to (ages, ns)."""
-    found = list(play.collector.outages)
-    found += [(0, at) for at in play.collector.moved_away]
-    found += play.collector.machine.stalled + play.collector.unfollowed
+    found: list[tuple[int, int]] = []
+    for collector in play.collectors:
+        found += collector.outages + [(0, at) for at in collector.moved_away]
+        found += collector.machine.stalled + collector.unfollowed
     if play.scenario.spool < AMPLE:
         found.append((0, play.world.age))  # receiving waits while the spool is full
     pauses = (f for f in play.scenario.facts if isinstance(f, facts.Suspend | facts.FullDisk))

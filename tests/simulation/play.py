@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from tests.simulation.client import Client, clients_in
 from tests.simulation.clocks import HostTime
 from tests.simulation.collector import Collector
 from tests.simulation.facts import Scenario
-from tests.simulation.network import KEEPALIVE, Connection, Network
+from tests.simulation.network import KEEPALIVE, Connection, Network, Road
 from tests.simulation.producers import TRANSPORTS, Producer, producer
 from tests.simulation.watch import Watch
 from tests.simulation.wire import Sent
@@ -88,6 +88,11 @@ class Play:
             stalls=scenario.stalls,
             names_are_lost=any(isinstance(fact, facts.LoseName) for fact in scenario.facts),
         )
+        self.networks, self.watches, self.collectors = (
+            [self.network],
+            [self.watch],
+            [self.collector],
+        )
         self.yard.give_clock(self.collector.clock.wall_ns)
         self.programs: dict[int, Program] = {}
         self._addresses: dict[str, Program] = {}
@@ -99,7 +104,8 @@ class Play:
         times = lambda group: group.time if isinstance(group, Program) else None  # noqa: E731
         with clients_in(world, times), counting.watched():
             try:
-                self.collector.start()
+                for collector in self.collectors:
+                    collector.start()
                 for fact in self.scenario.facts:
                     if isinstance(fact, COURSE):
                         courses[fact.program].append(fact)
@@ -111,7 +117,8 @@ class Play:
                 last = max((fact.at for fact in self.scenario.facts), default=0)
                 world.run(last + SETTLE)
                 waiting.check(self)
-                self.collector.stop()
+                for collector in self.collectors:
+                    collector.stop()
             finally:
                 self.yard.close()
                 world.close()
@@ -120,15 +127,24 @@ class Play:
     def trace(self) -> str:
         """Return a digest of all that went through the network and into the log from files, and when, and of
         the table."""
-        rows = blake2b(msgspec.json.encode(self.collector.rows), digest_size=8).hexdigest()
-        return f"{self.network.trace}-{rows}" + self.yard.trace
+        return "-".join(map(_trace, self.networks, self.collectors)) + self.yard.trace
+
+    def alone(self) -> Iterator[Play]:
+        """Yield the play as each collector sees it."""
+        yield self
 
     def first(self, program: int) -> int:
         """Return the number of the first event of a program's streams."""
         return self.programs[program].begin.first
 
+    def _road(self, program: int) -> Road:
+        """Return by what a program's client reaches collectors."""
+        del program
+        return self.network
+
     def _happen(self, fact: facts.Fact) -> None:
-        collector = self.collector
+        number = fact.collector if isinstance(fact, facts.OfCollector) else 0
+        collector, network = self.collectors[number], self.networks[number]
         if isinstance(fact, facts.OfTrace):
             self.yard.happen(fact)
         match fact:
@@ -151,10 +167,11 @@ class Play:
             case facts.LoseName():
                 collector.losses.happen(fact, {n: len(p.sent) for n, p in self.programs.items()})
             case facts.TableDown():
-                collector.table.break_(landed=fact.landed)
-                self.world.after(fact.duration, collector.table.mend)
+                for each in self.collectors:
+                    each.table.break_(landed=fact.landed)
+                    self.world.after(fact.duration, each.table.mend)
             case facts.Partition():
-                self.network.part(fact.duration)
+                network.part(fact.duration)
             case facts.Reset():
                 if connection := self._connection(fact.program):
                     connection.reset()
@@ -226,13 +243,13 @@ class Play:
             return
         client = program.client = Client(
             self.world,
-            self.network,
+            self._road(begin.program),
             begin.transport,
             begin.address,
             buffer_bytes=begin.buffer,
             acknowledge=begin.acknowledge,
         )
-        client.watched(self.watch, begin.program, begin.address)
+        client.watched(self.watches, begin.program, begin.address)
         self.world.sleep(boot.randrange(BOOT))
         if beside := [f for f in course if isinstance(f, facts.Emit) and f.beside]:
             self.world.spawn(partial(self._live_beside, program, beside, client))
@@ -322,3 +339,8 @@ class Play:
             program.delivered, program.excused = sent, client.refused
             assert client.hearing is not None
             client.hearing.believes(numbers.items())
+
+
+def _trace(network: Network, collector: Collector) -> str:
+    rows = blake2b(msgspec.json.encode(collector.rows), digest_size=8).hexdigest()
+    return f"{network.trace}-{rows}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,7 +45,8 @@ def is_read(seed: int) -> bool:
 class Rows:
     """Return what rows say of events, without views."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], strays: Container[str] = ()) -> None:
+        """`strays` are the sessions that nobody can tell are a client's: of its events, only the others prove anything."""
         self._clients = _clients(rows)
         rows = self._once(rows)
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
@@ -73,8 +74,9 @@ class Rows:
                 self._gaps[row["session"], row["stream"]].append((row["seq"], end))
             if row["kind"] == "span" and row["source"] in SOURCES:
                 event = event_of(row)
-                self.owners[row["session"]].add(event.program)
-                self.stored[event.program, event.stream].put(event.number)
+                if row["session"] not in strays:
+                    self.owners[row["session"]].add(event.program)
+                    self.stored[event.program, event.stream].put(event.number)
                 self.events[row["session"], row["stream"]] += 1
                 if row["seq"] is not None:
                     self.counted[row["session"], row["stream"]].append(event.number)
@@ -132,11 +134,18 @@ _SAME = ("stream", "seq", "substream", "name", "start", "end", "attributes")
 
 
 def _clients(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the names of the clients that announced themselves, by session."""
+    """Return the names of the clients that announced themselves, by session: also where the announcement came alone."""
     said: defaultdict[str, set[str]] = defaultdict(set)
+    resumed: dict[str, str] = {}
     for row in rows:
         if (row["kind"], row["name"]) == ("session", "tailrace.session"):
             said[row["session"]].add(json.loads(row["attributes"])["session"])
+        elif (row["kind"], row["name"]) == ("session", "close"):
+            resumed[row["session"]] = json.loads(row["attributes"])["closed"]
+    for session in list(said):
+        former = resumed.get(session, "").removeprefix("resumes ")
+        if former != resumed.get(session, "") and former not in said:
+            said[former] = said.pop(session)
     return {session: name for session, names in said.items() if len(names) == 1 for name in names}
 
 
@@ -201,15 +210,20 @@ class Reader:
     def look(self, rows: Sequence[Row], live: Live) -> None:
         """Hold a snapshot against the rows and what was taken in. Raise Violation for what a reader must not
         see, while the collector runs."""
-        known = Rows(rows)
+        known = self._known(rows)
         seen = self._engine.count("SELECT * FROM stored")
         demand(seen == len(rows), "a snapshot of other rows", (seen, len(rows)))
         for stream in self._streams():
             self._check_stream(stream, known)
-        for session in known.owners:
-            scope = Scope.of(Selection(sessions=(session,)))
+        several = len(self._play.collectors) > 1
+        scopes = {known.together(each) if several else (each,): each for each in known.owners}
+        for sessions, session in scopes.items():
+            scope = Scope.of(Selection(sessions=sessions))
             if completeness(self._engine, scope, live).complete:
                 self._check_complete(session, known)
+
+    def _known(self, rows: Sequence[Row]) -> Rows:
+        return Rows(rows)
 
     def _streams(self) -> Iterator[Stream]:
         return (Stream(*row) for row in self._engine.rows(_STREAMS))
@@ -227,16 +241,17 @@ class Reader:
     def _check_complete(self, session: str, known: Rows) -> None:
         """Called complete, a session has all below its last event but what was taken in and is not committed
         yet (ARCHITECTURE.md, "Blind spots")."""
-        durable = self._play.watch.durable
         for program in known.owners[session]:
             for (owner, stream), stored in known.stored.items():
                 if owner != program:
                     continue
                 below = stored.ranges()[-1][1]
-                for span in stored.missing(0, below):
-                    lacking = list(durable.of[owner, stream].missing(*span))
-                    about = (session, owner, stream, lacking)
-                    demand(not lacking, "called complete and lacks events", about)
+                lacking = list(stored.missing(0, below))
+                for watch in self._play.watches:
+                    durable = watch.durable.of[owner, stream]
+                    lacking = [part for span in lacking for part in durable.missing(*span)]
+                about = (session, owner, stream, lacking)
+                demand(not lacking, "called complete and lacks events", about)
 
     # At the end
 
@@ -245,7 +260,7 @@ class Reader:
         self.write(rows)
         self._engine.refresh()
         self.look(rows, NOBODY)
-        known = Rows(rows)
+        known = self._known(rows)
         self._check_sums(known)
         sessions = {session: row for session, *row in self._engine.rows(_SESSIONS)}
         for session, owners in known.owners.items():
@@ -271,7 +286,8 @@ class Reader:
         """Return how many events a program lacks at least, and whether its end is known: True once its goodbye
         came, None where nobody can tell."""
         play = self._play
-        left = Facts(play).took_leave(program)
+        leaves = [Facts(each).took_leave(program) for each in play.alone()]
+        left = None if None in leaves else any(leaves)
         lacks = 0
         for stream, emitted in play.programs[program].numbers.items():
             stored = known.stored[program, stream].ranges()

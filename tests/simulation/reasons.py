@@ -81,8 +81,8 @@ class Facts:
 
     def elsewhere(self, gap: Gap) -> bool:
         """The client had an acknowledgement for them."""
-        durable = self.watch.durable.of
-        return all(event.number in durable[event[:2]] for event in gap.events)
+        durable = [watch.durable for watch in self.play.watches]
+        return all(any(event in each for each in durable) for event in gap.events)
 
     def network(self, gap: Gap) -> bool:
         """They did not come, and no word of the client came that it had discarded them; no word came to the session if

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from tests.ingest.test_machine import attributes, of
+from tests.simulation.book import Row
 from tests.simulation.play import Play
 from tests.simulation.tail import format_of
 from tests.simulation.violation import demand
@@ -41,7 +43,9 @@ def check_session_rows(play: Play) -> None:
             alone = (
                 row["format"] == "heph" and lives[peer] == 1
             )  # a copied JETS header is a restart
-            true = not (why in _RESTARTS and alone) or _stays_in_doubt(play, row["session"])
+            true = not (why in _RESTARTS and alone) or stays_in_doubt(
+                play.collector.rows, row["session"]
+            )
             demand(true, "a restart of nobody", row)
             demand(why != "goodbye" or peer in closing, "a goodbye that nobody said", row)
         elif row["name"] == "tailrace.session":
@@ -50,13 +54,13 @@ def check_session_rows(play: Play) -> None:
             demand(about.keys() >= _CLOCK, "half a clock", row)
 
 
-def _stays_in_doubt(play: Play, session: str) -> bool:
+def stays_in_doubt(rows: Sequence[Row], session: str) -> bool:
     """Return whether nobody can tell if a session and the next one are one program's: the first said no
     epoch, and nothing followed the epoch or announcement of the next one (ARCHITECTURE.md, "Blind spots")."""
     base, _, number = session.partition(".")
     following = f"{base}.{int(number or 0) + 1}"
     said = {name: set[str]() for name in (session, following)}
-    for row in play.collector.rows:
+    for row in rows:
         if row["session"] in said:
             said[row["session"]].add("event" if row["kind"] == "span" else str(row["name"]))
     introduced = not said[session].isdisjoint({"epoch", "resume"})

@@ -17,8 +17,11 @@ FULL = "no room for the files of a commit"
 class Table:
     """Rows and a position that change together (see `tailrace.store.table.Table`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: list[dict[str, Any]] | None = None) -> None:
         self.rows: list[dict[str, Any]] = []
+        """The rows of this collector."""
+        self.store = [] if store is None else store
+        """The rows of all collectors of the store, in the order of their commits."""
         self.down = False
         self.landed = False
         """Whether a commit that is refused is in the table all the same."""
@@ -55,6 +58,7 @@ class Table:
 
     def add(self, new: list[dict[str, Any]], position: int) -> None:
         self.rows += new
+        self.store += new
         self._position = position
         self.grew(position)
 

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from tests.simulation.aftermath import check_aftermath
 from tests.simulation.facts import Scenario
-from tests.simulation.oracle import check, stored_in
+from tests.simulation.moves import Moves
+from tests.simulation.oracle import check, check_ends, stored_in
+from tests.simulation.oracle_moves import looking
 from tests.simulation.patience import check_patience
 from tests.simulation.play import Play
 from tests.simulation.readers import reading
@@ -26,16 +28,18 @@ class Verdict(NamedTuple):
 
 def judge(scenario: Scenario) -> Verdict:
     """Play a scenario; return the verdict. An exception of the code under test is a kind, too."""
-    play = Play(scenario)
+    play = Moves(scenario) if scenario.collectors > 1 else Play(scenario)
     kind, about = None, ""
     logging.disable(logging.CRITICAL)
     try:
-        with reading(play):
+        with looking(play) if isinstance(play, Moves) else reading(play):
             play.run()
-            check(play)
-            check_session_rows(play)
+            for each in play.alone():
+                check(each)
+                check_session_rows(each)
+                check_aftermath(each)
+            check_ends(play)
             check_patience(play, stored_in(play))
-            check_aftermath(play)
     except Violation as violation:
         kind, about = violation.kind, str(violation)
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING
 
 from tailrace.ingest.incarnation import Incarnation
@@ -12,6 +13,8 @@ from tests.simulation.watch import SOURCES
 from tests.simulation.world import SECOND
 
 if TYPE_CHECKING:
+    from tests.simulation.collector import Collector
+    from tests.simulation.life import Life
     from tests.simulation.play import Play, Program
 
 HEARD = 12 * 10 * SECOND
@@ -50,25 +53,34 @@ def check(play: Play) -> None:
     """Raise Violation for what still waits after the last fact. Let time pass first, as long as a client may wait
     for an answer, and in some plays as long as a collector waits for a client."""
     world = play.world
-    play.collector.start()
-    until = world.age + HEARD + play.network.answers_lost_next * BETWEEN
+    for collector in play.collectors:
+        collector.start()
+    lost = max(network.answers_lost_next for network in play.networks)
+    until = world.age + HEARD + lost * BETWEEN
     while world.age < until and (
-        play.collector.life is None or any(map(_waits, play.programs.values()))
+        any(collector.life is None for collector in play.collectors)
+        or any(map(_waits, play.programs.values()))
     ):
         world.run(10 * SECOND)
     deaf = [number for number, program in play.programs.items() if _waits(program)]
     demand(not deaf, "a client that waits for ever", deaf)
-    life = play.collector.life
-    demand(life is not None, "a collector that does not start", play.collector.failures)
-    assert life is not None
-    for source in SOURCES:
+    lives = [_life(collector) for collector in play.collectors]
+    for life, source in product(lives, SOURCES):
         awaited = list(life.ingest.awaited(source))
         demand(not awaited, "events that are awaited for ever", awaited[:9])
         windows = life.ingest.open_windows(source)
         demand(not windows, "a window that stays open", (source, windows))
     if play.scenario.seed % LONG_EVERY == 13:
         world.run(FORGOTTEN)
-        demand(not life.ingest.waiting, "a collector that waits for ever", world.age)
+        for life in lives:
+            demand(not life.ingest.waiting, "a collector that waits for ever", world.age)
+
+
+def _life(collector: Collector) -> Life:
+    life = collector.life
+    demand(life is not None, "a collector that does not start", collector.failures)
+    assert life is not None
+    return life
 
 
 def _waits(program: Program) -> bool:

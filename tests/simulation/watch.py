@@ -84,6 +84,10 @@ class Watch:
         self._whole: dict[tuple[int, int], int] = {}
         """By program and stream, below which number all is durable or reported."""
 
+    def goodbyes_of(self, address: str) -> Sequence[dict[str, Any]]:
+        """Return the packets of goodbyes from an address in the synced log."""
+        return self._parts[address]
+
     # The client's side
 
     def introduced(self, session: str, program: int, address: str) -> None:

@@ -316,7 +316,8 @@ class Incarnation:
         statements = self._statements
         if statements is None:
             return False
-        finals = facts.goodbye.streams if facts.goodbye else {}
+        said = facts.goodbye
+        finals = said.streams if said and not said.at_least else {}
         return statements.deny(facts.discarded, finals)
 
     def silent(self, since: int) -> bool:

@@ -70,6 +70,11 @@ class Goodbye(msgspec.Struct, frozen=True):
     more: bool = False
     part: int | None = None
 
+    @property
+    def at_least(self) -> bool:
+        """Return whether the streams may have gone on already: the client says only how far they go at least."""
+        return self.more and self.part is None
+
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The facts that a session record (Heph `epoch`, JETS header and footer) tells the later stages.

@@ -42,10 +42,22 @@ HAVING count(*) = 1
 
 SESSIONS = f"""
 CREATE OR REPLACE TABLE part.moved AS
-FROM ({_ANNOUNCED}) QUALIFY count(*) OVER (PARTITION BY client) > 1;
+WITH announced AS MATERIALIZED ({_ANNOUNCED}),
+resumed AS (
+  SELECT source, session, substr(attributes ->> '$.closed', 9) AS former FROM part.kept_few
+  WHERE kind = 'session' AND name = 'close' AND json_valid(attributes) AND starts_with(attributes ->> '$.closed', 'resumes ')
+)
+FROM (
+  SELECT DISTINCT a.source, coalesce(r.former, a.session) AS session, a.client
+  FROM announced AS a LEFT JOIN (
+    FROM resumed AS r ANTI JOIN announced AS a ON a.source = r.source AND a.session = r.former
+  ) AS r ON r.source = a.source AND r.session = a.session
+)
+QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
-"""
-"""Note the sessions of clients that have several, and return them."""
+"""  # noqa: S608 - our own words
+"""Note the sessions of clients that have several, and return them. An announcement that came alone behind events stands in
+a session of its own, which then resumes the session of these events."""
 
 NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS
