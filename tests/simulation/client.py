@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -21,7 +22,7 @@ from tests.simulation.clocks import ProgramsTime
 from tests.simulation.hearing import Hearing
 from tests.simulation.network import COLLECTOR, Connection, Road
 from tests.simulation.watch import Watch
-from tests.simulation.world import MS, SECOND, Queue, Thread, Time, World
+from tests.simulation.world import MS, SECOND, Queue, Time, World
 
 LOST = frozenset({"given_up", "lost", "refused", "uncounted"})
 """Why events are discarded that a client had taken."""
@@ -247,16 +248,21 @@ def clients_in(
     chance = world.random("client")
     own_os = SimpleNamespace(urandom=chance.randbytes, getpid=lambda: 1, environ={})
     host = SimpleNamespace(gethostname=lambda: "host")  # a trace is the same on every machine
+    native = count(1)
+    threads = SimpleNamespace(
+        start_new_thread=lambda function, _: world.spawn(function),
+        get_native_id=lambda: next(native),  # no two threads are one
+    )
     modules = [
         getattr(tailrace_client, name)
         for name in ("_lanes", "_sender", "_signal_safe_lock", "_emitter")
     ]
     patches = [patch.object(module, "time", time) for module in modules]
     patches += [
+        patch.object(tailrace_client._sender, "_thread", threads),
         patch.object(
-            tailrace_client._sender, "threading", SimpleNamespace(Thread=partial(Thread, world))
+            tailrace_client._sender, "queue", SimpleNamespace(SimpleQueue=partial(Queue, world))
         ),
-        patch.object(tailrace_client._sender, "SimpleQueue", partial(Queue, world)),
         patch.object(tailrace_client._emitter, "Recorder", Recorder),
         patch.object(tailrace_client._sender, "Link", partial(Link, clock=time.monotonic)),
         patch.object(tailrace_client._session, "os", own_os),

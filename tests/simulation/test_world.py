@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.world import MS, SECOND, Thread, World
+from tests.simulation.world import MS, SECOND, World
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_killed_group_takes_no_more_steps(world):
     steps = []
 
     def run():
-        Thread(world, lambda: (world.sleep(2 * MS), steps.append("thread"))).start()
+        world.spawn(lambda: (world.sleep(2 * MS), steps.append("thread")))
         steps.append("run")
         world.sleep(5 * MS)
         steps.append("never")

@@ -195,22 +195,6 @@ class World:
             self._go_on(process)
 
 
-class Thread:
-    """A `threading.Thread` whose code is a process."""
-
-    def __init__(self, world: World, target: Callable[[], None], **_: object) -> None:
-        self._world = world
-        self._target = target
-        self._process: Process | None = None
-
-    def start(self) -> None:
-        self._process = self._world.spawn(self._target)
-
-    def join(self, seconds: float) -> None:
-        process = self._process
-        self._world.wait(round(seconds * SECOND), lambda: process is None or process.done)
-
-
 class Queue:
     """A `queue.SimpleQueue` at which a process waits."""
 

@@ -298,17 +298,41 @@ t.event("x")
 def test_a_first_event_at_the_very_end_is_sent_without_a_thread(answering):
     """From Python 3.12 on no thread can be started while the interpreter ends."""
     program = """
-import atexit, threading
+import atexit, _thread
 import tailrace_client as t
 def last():
-    def start(self): raise RuntimeError("can't create new thread at interpreter shutdown")
-    threading.Thread.start = start
+    def start(*_): raise RuntimeError("can't create new thread at interpreter shutdown")
+    _thread.start_new_thread = start
     t.event("x")
 t.connect()
 atexit.register(last)
 """
     run(program, TAILRACE_ADDRESS=answering.address)
     assert ended(answering) == [(1, True)]
+
+
+SUB_INTERPRETER = """
+import sys, tailrace_client as t
+try:
+    import _xxsubinterpreters as interpreters
+    another = interpreters.create(isolated=False)
+except ImportError:
+    import _interpreters as interpreters
+    another = interpreters.create("legacy")
+t.event("here")
+flushes = sys.argv[1]
+run = getattr(interpreters, "run_string")
+run(another, f"import tailrace_client as t; t.event('there'); {flushes}")
+interpreters.destroy(another)
+t.event("here again")
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("flushes", ["", "assert t.flush(20)"])
+def test_a_sub_interpreter_can_be_ended_and_its_events_are_sent(answering, flushes, pure):
+    run(SUB_INTERPRETER, flushes, TAILRACE_ADDRESS=answering.address, TAILRACE_PURE=pure)
+    assert ended(answering) == [(1, True), (2, True)]
 
 
 def test_a_process_does_not_wait_longer_at_its_end_than_it_says():

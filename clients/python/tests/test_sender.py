@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import select
@@ -636,7 +637,7 @@ def test_nothing_is_done_where_nothing_was_emitted(emitters):
         emitter = emitters(collector.address)
         assert emitter.flush()
         assert emitter.close()
-        assert emitter._sender._thread is None
+        assert not emitter._sender._has_thread
         assert collector.sessions == []
 
 
@@ -645,14 +646,14 @@ def test_a_signal_handlers_exception_amid_the_threads_start_is_not_the_end_of_se
 ):
     collector = answering("tcp").start()
     emitter = emitters(collector.address)
-    start = threading.Thread.start
+    start = _thread.start_new_thread
 
-    def interrupted(self):
+    def interrupted(*arguments):
         monkeypatch.undo()
-        start(self)
+        start(*arguments)
         raise InterruptedError
 
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(_thread, "start_new_thread", interrupted)
     emitter.event("one")
     emitter.event("two")
     assert emitter.flush(20)

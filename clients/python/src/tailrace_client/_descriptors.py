@@ -161,14 +161,20 @@ def connect(candidates: Iterable[Address]) -> Kept:
 
 def _made(address: Address) -> Kept:
     family, kind, protocol, _ = address
-    number = above_standard(socket.socket(family, kind, protocol).detach())
-    made = socket.socket(family, kind, protocol, fileno=number)
+    made = socket.socket(family, kind, protocol)
+    number = made.fileno()
+    if number <= 2:  # eventlet's sockets do not outlive a `detach`
+        number = above_standard(made.detach())
+        made = socket.socket(family, kind, protocol, fileno=number)
     return Kept(made, Mark.of(number), address)
 
 
 def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
     """Wait at most `seconds` until bytes have come or, with `to_send`, there is room to send."""
-    poll = select.poll()
     with suppress(ValueError):  # closed by another thread just now
+        if not hasattr(select, "poll"):  # eventlet takes it away
+            select.select([connection], [connection] if to_send else [], [], max(0.0, seconds))
+            return
+        poll = select.poll()
         poll.register(connection, select.POLLIN | (select.POLLOUT if to_send else 0))
         poll.poll(max(0.0, seconds) * 1000)

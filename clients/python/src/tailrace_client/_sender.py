@@ -8,22 +8,31 @@ thread would have to win the GIL for each call, which takes 5 ms and more beside
 One daemon thread does all that may wait: connecting, files, answers, and whatever is left after
 `INTERVAL_SECONDS`. The first packet starts the thread. It sleeps while there is nothing to do.
 
+Libraries such as gevent and eventlet replace threads, queues and `sleep`, all or some of them, at any time. So nothing of these is
+taken before the thread starts, and the thread looks whether it is one. As a greenlet it waits only by what lets other greenlets run
+(`_Rest`). If nothing does, it ends, and only `flush`, `close` and the exit connect. The same holds in a sub-interpreter, which cannot
+be ended while it has a second thread.
+
 A forked child begins anew. The exit of the interpreter, or of a `multiprocessing` worker, closes
 the senders that are still open.
 """
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import importlib
 import os
+import queue
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from math import inf
-from queue import Empty, SimpleQueue
+from queue import Empty
+from types import BuiltinFunctionType
 
 from tailrace_client._chunk import Recorder
 from tailrace_client._link import Link
@@ -43,6 +52,39 @@ _LOOK_SECONDS = 0.05
 _CONNECTING_SECONDS = 0.005
 
 
+def _is_main_interpreter() -> bool:
+    if own := getattr(_thread, "_is_main_interpreter", None):  # from Python 3.13 on
+        return bool(own())
+    try:
+        interpreters = importlib.import_module("_xxsubinterpreters")
+    except ImportError:
+        return True
+    return bool(interpreters.get_current() == interpreters.get_main())
+
+
+_ALLOWS_THREADS = _is_main_interpreter()
+
+
+class _Rest(Enum):
+    """How the sending thread waits, and lets the program run meanwhile."""
+
+    QUEUE = 1
+    SLEEP = 2
+    NONE = 3
+
+
+def _is_own(function: object) -> bool:
+    """Return whether a function is still the interpreter's."""
+    return isinstance(function, BuiltinFunctionType)
+
+
+def _rest(calls: object, starter: int) -> _Rest:
+    """Return how this thread can wait, which the native thread `starter` has started."""
+    if _thread.get_native_id() != starter or type(calls).__module__ != "_queue":
+        return _Rest.QUEUE
+    return _Rest.NONE if _is_own(time.sleep) else _Rest.SLEEP
+
+
 class Sender:
     """One connection, its thread, and the lock that lets one thread at a time use it."""
 
@@ -58,8 +100,10 @@ class Sender:
     def _reset(self) -> None:
         self._lock = SignalSafeLock()
         # Wakes the thread. Unlike an Event, a signal handler that interrupts a call may use it.
-        self._calls: SimpleQueue[None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._starter = 0
+        self._rest = _Rest.QUEUE
+        self._has_thread = self._is_over = False
         self._unstarted = [True]
         """Empty once the thread is started. `pop` is atomic and needs no lock."""
         self._idle = [True]
@@ -90,7 +134,7 @@ class Sender:
     def started(self) -> None:
         """Take note that there is something to send."""
         self._link.fresh = self._called = True
-        if self._thread is None:
+        if not self._has_thread:
             self._rouse()
         elif self._asleep:
             self._asleep = False
@@ -130,9 +174,9 @@ class Sender:
         done = position == 0 or self._waits_for(self._link.fate.has_ended, position, deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
-        if self._thread is not None:
-            self._calls.put(None)
-            self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._calls.put(None)
+        while self._has_thread and not self._is_over and time.monotonic() < deadline:
+            time.sleep(_CONNECTING_SECONDS)
 
         def finish() -> None:
             self._link.give_up(delivered=done)
@@ -199,11 +243,16 @@ class Sender:
 
     def _rouse(self) -> bool:
         """Start or wake the thread. Return False if no thread can run (any more)."""
-        if self._thread is None:
+        if not _ALLOWS_THREADS:
+            return False
+        if not self._has_thread:
             try:
                 self._unstarted.pop()
-                thread = threading.Thread(target=self._run, name="tailrace", daemon=True)
-                thread.start()
+                self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
+                if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
+                    self._rest = _Rest.NONE  # unless the thread proves to be one
+                # Not a `threading.Thread`, which fails at its end where a library replaced that module meanwhile.
+                _thread.start_new_thread(self._run, ())
             except IndexError:  # another caller is about to start it
                 return True
             except RuntimeError:  # the interpreter is ending, or allows no further thread
@@ -212,7 +261,11 @@ class Sender:
             except BaseException:  # a signal handler's: the thread may have started or not
                 self._unstarted.append(True)
                 raise
-            self._thread = thread
+            self._has_thread = True
+            if self._rest is _Rest.NONE:
+                time.sleep(_CONNECTING_SECONDS)
+        if self._rest is _Rest.NONE:
+            return False
         self._called = True
         self._calls.put(None)
         return True
@@ -224,16 +277,26 @@ class Sender:
             self._idle.pop()
         except IndexError:
             return
-        while not self._closed:
-            rest = self._round()
-            self._hurried = False
-            if self._link.blocked and rest:
-                self.transport.wait(rest, to_send=True)
-            else:
-                self._sleep(rest)
+        try:
+            self._rest = _rest(self._calls, self._starter)
+            while not self._closed and self._rest is not _Rest.NONE:
+                rest = self._round()
+                self._hurried = False
+                if self._link.blocked and rest:
+                    self.transport.wait(rest, to_send=True)
+                else:
+                    self._sleep(rest)
+        finally:
+            self._is_over = True
 
     def _sleep(self, seconds: float | None) -> None:
         """Sleep until something is recorded, and a little longer, or until called; at most `seconds`."""
+        if self._rest is _Rest.SLEEP:
+            until = time.monotonic() + (inf if seconds is None else seconds)
+            while not (self._called or self._hurried or self._closed) and time.monotonic() < until:
+                time.sleep(_LOOK_SECONDS)
+            time.sleep(INTERVAL_SECONDS)
+            return
         self._asleep = True
         with suppress(Empty):
             if not self._called:
