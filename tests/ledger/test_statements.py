@@ -199,7 +199,7 @@ def test_a_run_that_ends_without_a_goodbye_went_at_least_as_far_as_it_threw_away
     feed(counters, events([0, 1]))
     statements.discarded([("1", 4, 2)], 0)
     assert counters.account.missing == 0
-    statements.over(0)
+    statements.over(0, comes_back=False)
     counters.windows.close()
     assert reasons(counters.findings) == {2: "network", 3: "network", 4: "sender", 5: "sender"}
 

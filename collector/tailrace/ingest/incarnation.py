@@ -364,7 +364,7 @@ class Incarnation:
         connection was `cut` and no other connection goes on with all streams."""
         if not self.state.goodbye_at:
             if self._statements:
-                self._statements.over(now)
+                self._statements.over(now, comes_back=bool(self.state.id))
             if self.state.id:
                 self.own.finding(_NO_GOODBYE)
             elif cut and not (self._siblings and self._siblings.go_on()):

@@ -141,8 +141,13 @@ class Statements:
         ends = [(s, final) for name, final in finals.items() if (s := streams.get(name))]
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
-    def over(self, now: int) -> None:
-        """End the incarnation. Without a goodbye, its discarded numbers say how far its streams went."""
+    def over(self, now: int, *, comes_back: bool) -> None:
+        """End the incarnation without a goodbye. Its discarded numbers say how far its streams went.
+
+        A client that `comes_back`, to another collector or as a new session, names there by number what it discarded. Until
+        its goodbye nobody knows how much has no number, so that is part of the gap of unknown size."""
+        if comes_back:
+            self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():
             if stream.discarded:
                 before = stream.ranges
