@@ -324,8 +324,13 @@ def test_there_is_news_of_the_streams_that_something_was_said_of(say):
     feed(counters, events([0], stream="a") + events([0], stream="b"))
     statements.discarded([("a", 5, 1)], 0)
     counters.news.clear()
-    arguments = {"discarded": [[("a", 7, 1)]], "goodbye": [{"a": 2}], "over": []}[say]
-    getattr(statements, say)(*arguments, 0)
+    match say:
+        case "discarded":
+            statements.discarded([("a", 7, 1)], 0)
+        case "goodbye":
+            statements.goodbye({"a": 2}, 0)
+        case "over":
+            statements.over(0, comes_back=False)
     assert [*counters.news] == ["a"]
 
 
