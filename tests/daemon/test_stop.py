@@ -58,7 +58,7 @@ async def test_sources_end_first_and_then_all_is_synced_decoded_committed_and_sa
             await life.committed()
             order.watch(daemon.spool, "append", lambda kind, *_: kind.name)
             order.watch(daemon.spool, "sync")
-            order.watch(daemon.ingest, "apply", lambda entry: f"decode {entry.kind.name}")
+            order.watch(daemon.ingest, "steps", lambda entry: f"decode {entry.kind.name}")
             order.watch(daemon.disk.table, "land")
             order.watch(daemon.disk.checkpoints, "save")
             order.watch(daemon.sources["tcp"], "reply", lambda *_: "acknowledge")

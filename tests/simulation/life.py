@@ -205,6 +205,9 @@ class Life:
             cut=self._cut, chance=Chance(random.randbytes, random.random),
         )  # fmt: skip
         self.loops.log_at_rest = 2**12  # scenarios are short
+        self.loops.decoding.turn_seconds = (
+            0  # all that can come between two steps of an entry comes
+        )
         self._file_sessions = FileSessions(self.ingest, spool, self.loops.gate)
         committing = self.loops.committing
         wake = committing._taken
@@ -217,16 +220,16 @@ class Life:
     def _watched(self, watch: Watch, book: Book) -> None:
         """Let the oracle see what is decoded and taken."""
         ingest = self.ingest
-        apply = ingest.apply
+        steps = ingest.steps
 
-        def apply_noted(entry: Entry) -> None:
+        def steps_noted(entry: Entry) -> Iterator[None]:
             watch.came(entry)
             book.entries[entry.position] = entry
-            apply(entry)
+            yield from steps(entry)
             if entry.kind == EntryKind.TICK:
                 waiting.check_windows(ingest, entry.time_ns)
 
-        ingest.apply = apply_noted  # type: ignore[method-assign]  # seen by the oracle
+        ingest.steps = steps_noted  # type: ignore[method-assign]  # seen by the oracle
         self._machine.table.grew = lambda position: watch.committed(
             self._machine.table.rows, position
         )

@@ -34,14 +34,14 @@ PIECE = 1000
 def slow_decoding(monkeypatch):
     """Let an entry take 20 ms to decode, however fast the machine is and whatever decodes. Return an event;
     once it is set, decoding takes the time that it takes."""
-    apply = Ingest.apply
+    steps = Ingest.steps
     over = threading.Event()
 
     def slowly(ingest, entry):
         over.wait(0.02)
-        return apply(ingest, entry)
+        return steps(ingest, entry)
 
-    monkeypatch.setattr(Ingest, "apply", slowly)
+    monkeypatch.setattr(Ingest, "steps", slowly)
     return over
 
 

@@ -61,9 +61,9 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
     return Ingest(state, lacking)
 
 
-def repeat(ingest: Ingest, entry: Entry) -> None:
-    """Apply an entry for the ingest's state alone: the table has its rows, and the log its consequences."""
-    ingest.apply(entry)
+def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
+    """Take an entry for the ingest's state alone, in steps: the table has its rows, and the log its consequences."""
+    yield from ingest.steps(entry)
     ingest.yielded.take()
     ingest.rejected.clear()
 
@@ -77,7 +77,8 @@ def replay(
         for entry in read():
             if entry.end > committed:
                 break
-            repeat(ingest, entry)
+            for _ in repeat(ingest, entry):
+                pass
 
 
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:

@@ -309,14 +309,16 @@ class Generations:
         if len(epochs) > _EPOCHS_KEPT:
             del epochs[next(iter(epochs))]
 
-    def earlier(self, epoch: int | None) -> Incarnation | None:
+    def earlier(self, epoch: int | None, admit: Callable[[], None]) -> Incarnation | None:
         """Return the earlier incarnation whose epoch is repeated late, None if there is none. An
-        incarnation that is over takes nothing but the repeated epoch."""
+        incarnation that is over takes nothing but the repeated epoch; it costs what a new one costs, so `admit` is
+        called before."""
         name = self._state.epochs.get(epoch) if epoch is not None else None
         if name is None or name == self.current.state.name or not self._unordered:
             return None
         if self.previous and self.previous.state.name == name:
             return self.previous
+        admit()
         return self._attach(IncarnationState(name))
 
     def _attach(self, state: IncarnationState | str) -> Incarnation:

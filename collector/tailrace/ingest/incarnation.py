@@ -242,6 +242,10 @@ class Incarnation:
         """Take adjacent unreadable pieces."""
         self._unreadable.take(session, pieces)
 
+    def refused(self, session: SessionState, pieces: list[Record]) -> None:
+        """Take pieces of sessions that were refused. Nobody knows how many events they are."""
+        self.own.malformed(session, [[piece] for piece in pieces], 0)
+
     def claim(self, record: Record, now: int) -> None:
         """Take a decoder's statement that events are missing, or have come after all."""
         about = record.detail

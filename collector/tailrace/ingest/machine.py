@@ -47,14 +47,14 @@ class Rejected(NamedTuple):
     """A session whose peer should be cut off, and why."""
 
     number: int
-    why: Literal["garbage", "too many pending bytes"]
+    why: Literal["garbage", "too many pending bytes", "too many sessions"]
 
 
 class Ingest:
     """The sessions of all sources, and the daemon's own.
 
-    `rejected` has the sessions whose peer sends nothing readable, or held the most of too many pending
-    bytes.
+    `rejected` has the sessions whose peer sends nothing readable, held the most of too many pending
+    bytes, or began too many sessions.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class Ingest:
         self._waiting: set[int] = set()
         self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
         """By source, the bytes of unfinished records."""
+        self._halfway = ""
+        """The source of the entry that is half taken, between two steps of it."""
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
             self._unfinished[saved.info.source].hold(number, session.decoder.pending)
@@ -162,7 +164,11 @@ class Ingest:
         return total
 
     def pending(self, source: str) -> int:
-        """Return the bytes that the decoders of a source hold and no record covers yet."""
+        """Return the bytes that no record covers yet: those that the decoders of a source hold, and the rest of an
+        entry that is only half taken."""
+        if source == self._halfway:
+            tally = self.tally(source)
+            return tally.received - tally.decoded - tally.malformed
         return self._unfinished[source].total
 
     def tally(self, source: str) -> Tally:
@@ -201,8 +207,16 @@ class Ingest:
     # Entries
 
     def apply(self, entry: Entry) -> None:
-        """Take the next entry. Pass over entries of sessions that are not open: a peer sent them after
-        it was cut off."""
+        """Take the next entry."""
+        for _ in self.steps(entry):
+            pass
+
+    def steps(self, entry: Entry) -> Iterator[None]:
+        """Take the next entry, in steps. Pass over entries of sessions that are not open: a peer sent them after
+        it was cut off.
+
+        Between two steps the state is that of no position. Others may ask questions then, but must not take rows or
+        save the state."""
         before, now = self.state.now, entry.time_ns
         self.state.now = now
         kind = entry.kind
@@ -211,7 +225,7 @@ class Ingest:
             self._damage.tell()
         if kind in (_DATA, _CLOSE):
             if session := self._sessions.get(entry.session):
-                self._feed(session, entry)
+                yield from self._feed(session, entry)
         elif kind == _OPEN:
             self._open(entry)
         elif kind in _OF_ALL:
@@ -228,7 +242,8 @@ class Ingest:
         elif kind == EntryKind.HEARTBEAT:
             self.heartbeats.beat(decode(entry.payload, Heartbeat), len(entry.payload), now)
         elif session := self._sessions.get(entry.session):
-            self._feed(session, entry)
+            yield from self._feed(session, entry)
+        self._halfway = ""
         self.state.position = entry.end
 
     def _of_all(self, kind: EntryKind, before: int, now: int) -> None:
@@ -273,13 +288,14 @@ class Ingest:
         session = self._sessions[entry.session] = self._session(state)
         session.generations.opened(entry.time_ns)
 
-    def _feed(self, session: Session, entry: Entry) -> None:
+    def _feed(self, session: Session, entry: Entry) -> Iterator[None]:
         number, now = entry.session, entry.time_ns
+        self._halfway = session.source
         if entry.kind == _DATA:
-            session.data(entry.payload, now, entry.position)
+            yield from session.data(entry.payload, now, entry.position)
             self._hold(session, now)
         elif entry.kind == EntryKind.DATAGRAMS:
-            session.datagrams(Datagrams(entry.payload), now)
+            yield from session.datagrams(Datagrams(entry.payload), now)
         elif entry.kind == EntryKind.DOCUMENT:
             name, part, more = unpack_document(entry.payload)
             session.document(name, part, now, more=more)
@@ -294,6 +310,8 @@ class Ingest:
             return
         self.budget.weigh(session, now)
         self.shared.announced(session.source).weigh(now)
+        if session.state.refusing and session.state.info.connected:
+            self.rejected.append(Rejected(number, "too many sessions"))
         limit = session.state.info.garbage_max
         if limit and session.state.garbage > limit:
             self.rejected.append(Rejected(number, "garbage"))
@@ -337,6 +355,7 @@ class Ingest:
             shared.tally(source),
             shared.common(source),
             shared.announced(source),
+            shared.beginnings(source),
             shared.attach,
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.contract import Decoder, holds, reads_files, settles
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announcements import Announcements
+from tailrace.ingest.beginnings import Beginnings
 from tailrace.ingest.budget import report
 from tailrace.ingest.datagram_records import apart, decode_datagrams, of_one_event_each
 from tailrace.ingest.generations import Generations
@@ -18,7 +19,7 @@ from tailrace.ingest.parts import decoding, packed
 from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import IncarnationState, SessionState, Tally, decode, encode
-from tailrace.ingest.succession import Succession
+from tailrace.ingest.succession import Raw, Succession
 from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.copies import Copies
@@ -39,6 +40,7 @@ class Session:
         tally: Tally,
         commons: Commons,
         announcements: Announcements,
+        beginnings: Beginnings,
         attach: Callable[[OpenInfo, IncarnationState], Incarnation],
     ) -> None:
         self.state = state
@@ -67,7 +69,7 @@ class Session:
             state, tally, announcements, attach, unordered=unordered, of_file=of_file
         )
         self._succession = Succession(
-            state, tally, announcements, self.generations, unordered=unordered
+            state, tally, announcements, beginnings, self.generations, unordered=unordered
         )
 
     @property
@@ -89,11 +91,15 @@ class Session:
 
     # Bytes
 
-    def data(self, payload: bytes, now: int, position: int = 0) -> None:
-        """Take bytes of a stream, cut anywhere, from the spool's entry at a position."""
+    def data(self, payload: bytes, now: int, position: int = 0) -> Iterator[None]:
+        """Take bytes of a stream, cut anywhere, from the spool's entry at a position; in steps."""
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
+        if self.state.refusing:
+            self._succession.refuse(payload)
+            return
+        raw = self._raw(self.state.received - len(payload), payload, now)
         chunk = self._decode(payload)
         self._commons.packed += packed(chunk)
         if chunk or not self.state.record_since:
@@ -101,7 +107,8 @@ class Session:
         pending = self.decoder.pending
         if pending <= len(payload):
             self.state.begun = position if pending else 0
-        self._succession.take(chunk, now)
+        yield from self._succession.steps(chunk, now, raw)
+        self._succession.report_refused()
         self.generations.note_news()
 
     def give_way(self, now: int) -> None:
@@ -109,13 +116,14 @@ class Session:
         self._own.session("gave_way", {"bytes": self.decoder.pending}, now)
         self._tally.gave_way += 1
         self.state.record_since = self.state.begun = 0
-        self._succession.take([self.decoder.give_up()], now)
+        raw = self._raw(self.state.received, b"", now)
+        self._succession.take([self.decoder.give_up()], now, raw)
 
-    def datagrams(self, datagrams: Datagrams, now: int) -> None:
-        """Take datagrams."""
+    def datagrams(self, datagrams: Datagrams, now: int) -> Iterator[None]:
+        """Take datagrams, in steps."""
         self._received(datagrams.length, now)
         if self._copies:
-            self._without_copies(self._copies, datagrams, now)
+            yield from self._without_copies(self._copies, datagrams, now)
             return
         self.generations.reach()
         chunk = decode_datagrams(self.decoder, self._decode, datagrams, self._whole)
@@ -123,18 +131,22 @@ class Session:
         if not self._commons.state.mixed:
             self._commons.state.mixed = not of_one_event_each(chunk, datagrams)
         self.generations.current.datagrams(len(datagrams))
+        before = self.state.received - datagrams.length - datagrams.begin
         for some in apart(chunk, datagrams, self.state.received):
-            self._succession.take(some, now)
+            yield from self._succession.steps(some, now, Raw(before, datagrams.payload))
             self._succession.datagram_over()
+        self._succession.report_refused()
         self.generations.note_news()
 
-    def _without_copies(self, copies: Copies, datagrams: Datagrams, now: int) -> None:
+    def _without_copies(self, copies: Copies, datagrams: Datagrams, now: int) -> Iterator[None]:
         """Take datagrams of a producer that numbers nothing: count copies, and decode all others."""
         waiting: list[Record] = []
+        before = self.state.received - datagrams.length - datagrams.begin
         for payload in datagrams:
             events = copies.events_of(payload, now)
             if events is not None:
-                self._succession.take([waiting], now)
+                raw = Raw(before - self.state.skipped, datagrams.payload)
+                yield from self._succession.steps([waiting], now, raw)
                 waiting = []
                 self._succession.readable(len(payload))
                 self.state.skipped += len(payload)
@@ -148,7 +160,18 @@ class Session:
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
             waiting += records
         self.generations.reach()
-        self._succession.take([waiting], now)
+        raw = Raw(before - self.state.skipped, datagrams.payload)
+        yield from self._succession.steps([waiting], now, raw)
+        self._succession.datagram_over()
+        self._succession.report_refused()
+
+    def _raw(self, begin: int, data: bytes, now: int) -> Raw:
+        """Return bytes that begin at a place of the decoder's input, with those that wait before them if their
+        record may be refused."""
+        if self.decoder.pending and self._succession.may_refuse(now):
+            waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
+            return Raw(begin - len(waiting), waiting + data)
+        return Raw(begin, data)
 
     def _received(self, size: int, now: int) -> None:
         self.generations.take_turn(self.decoder.pending)
@@ -194,7 +217,8 @@ class Session:
 
     def closed(self, reason: str, now: int) -> None:
         """End the session: its connection, peer or file is over."""
-        self._succession.take([self.decoder.end()], now)
+        raw = self._raw(self.state.received, b"", now)
+        self._succession.take([self.decoder.end()], now, raw)
         report(self, now)
         self.generations.close(reason, self._file.as_read(), now)
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announcements import Announcements
+from tailrace.ingest.beginnings import Beginnings
 from tailrace.ingest.budget import Budget
 from tailrace.ingest.departures import Departures, host_of
 from tailrace.ingest.incarnation import Incarnation
@@ -54,6 +55,10 @@ class Shared:
     def all_announced(self) -> dict[str, Announcements]:
         """Return, by source, the sessions that clients announced."""
         return self._announcements
+
+    def beginnings(self, source: str) -> Beginnings:
+        """Return the limit on sessions that a source's hosts begin."""
+        return Beginnings(self._state.beginnings.setdefault(source, {}))
 
     def departed(self, source: str) -> Departures:
         """Return the sessions of a source that ended without an announcement."""

@@ -152,6 +152,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """None where the session reads no file."""
     skipped: int = 0
     """Bytes that the decoder did not see: holes, and copies of datagrams."""
+    refusing: bool = False
+    """Whether its peer began more sessions than it may, so that what comes is of none."""
     garbage: int = 0
     """Malformed bytes since the last readable record."""
     copies: dict[bytes, tuple[int, int]] = {}
@@ -209,6 +211,8 @@ class IngestState(msgspec.Struct):
     heartbeats: IncarnationState | None = None
     """The daemon's own stream, while this or an earlier life of the daemon has one."""
     damage: DamageState = msgspec.field(default_factory=DamageState)
+    beginnings: dict[str, dict[str, int]] = {}
+    """By source and host, when the host may begin a whole second's sessions at once (ns); see `beginnings`."""
 
 
 def encode(value: object) -> bytes:

@@ -7,6 +7,9 @@ that announces a session is of that session.
 A first epoch that is older than the current incarnation's may be a late word of an incarnation of which nothing
 else came. The older incarnation is then the previous one, and the current one goes on.
 
+A host may begin so many sessions a second (see `beginnings`). What begins one more is refused: the rest of its datagram
+or of its connection, which will be cut, is kept as unreadable.
+
 The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
 producer sent those events: they may be another producer's, whose own epoch or announcement was lost.
 A new incarnation begins in doubt, and the next event, report or goodbye decides. If that fits the
@@ -15,21 +18,46 @@ previous incarnation, the previous incarnation goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from tailrace.ingest.announcements import Announcements
+from tailrace.ingest.beginnings import TOO_MANY_SESSIONS, Beginnings
+from tailrace.ingest.departures import host_of
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.owning import candidates, owns
 from tailrace.ingest.parts import Decoded, Listed, Packed, Part, Place, merged, numbered
 from tailrace.ingest.state import SessionState, Tally
 from tailrace.model.block import Block
-from tailrace.model.record import Announcement, Kind, Record, SessionFacts
-from tailrace.normalize import COUNTER, KIND
+from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malformed
+from tailrace.normalize import COUNTER, KIND, OFFSET
 
 _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others are taken in blocks."""
+
+
+class Raw(NamedTuple):
+    """Bytes of a decoder's input, which begin at a place of it."""
+
+    begin: int
+    data: bytes
+
+    def of(self, offset: int, size: int) -> bytes:
+        return self.data[max(0, offset - self.begin) : max(0, offset - self.begin + size)]
+
+
+_NONE = Raw(0, b"")
+
+
+class _RefusedError(Exception):
+    """The peer's host has begun too many sessions. `offset` is where the first record lies that is refused, in the
+    decoder's input."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
 
 
 class Succession:
@@ -40,6 +68,7 @@ class Succession:
         state: SessionState,
         tally: Tally,
         announcements: Announcements,
+        beginnings: Beginnings,
         generations: Generations,
         *,
         unordered: bool,
@@ -51,22 +80,42 @@ class Succession:
         self._announcements = announcements
         self._generations = generations
         self._unordered = unordered
+        self._beginnings = beginnings
+        self._host = host_of(state.info.peer)
+        self._rate = max(1, state.info.ledger.new_sessions_rate)
+        self._refused: list[Record] = []
+        """The refused pieces of the present entry."""
         self._speaker: Incarnation | None = None
         """The incarnation that the current datagram is of, if its announcement or late epoch says so."""
 
-    def take(self, chunk: Decoded, now: int) -> None:
+    def take(self, chunk: Decoded, now: int, raw: Raw = _NONE) -> None:
         """Take the records of a chunk, in order."""
+        for _ in self.steps(chunk, now, raw):
+            pass
+        self.report_refused()
+
+    def steps(self, chunk: Decoded, now: int, raw: Raw) -> Iterator[None]:
+        """Take the records of a chunk, in order and in steps. Each step takes less than a millisecond, or as long as
+        the events of a chunk take. `raw` has the bytes of records that may be refused."""
+        if self._state.refusing:
+            self._refuse(_begin(chunk), sum(map(_size, chunk)), raw)
+            return
         parts: list[Part] = []
-        for at, records in enumerate(chunk):
-            if isinstance(records, Block):
-                parts.append(Packed(records))
-            elif records:
-                parts = self._mixed(chunk, at, records, parts, now)
-        self._events(parts, now)
+        try:
+            for at, records in enumerate(chunk):
+                if isinstance(records, Block):
+                    parts.append(Packed(records))
+                elif records:
+                    parts = yield from self._mixed(chunk, at, records, parts, now)
+            yield from self._events(parts, now)
+        except _RefusedError as refused:
+            self._state.refusing = True
+            size = _begin(chunk) + sum(map(_size, chunk)) - refused.offset
+            self._refuse(refused.offset, size, raw)
 
     def _mixed(
         self, chunk: Decoded, at: int, records: list[Record], before: list[Part], now: int
-    ) -> list[Part]:
+    ) -> Generator[None, None, list[Part]]:
         """Take the list of records at an index of a chunk, and the events `before` it. Return the events that
         are still to be taken."""
         columns = list(zip(*records, strict=True))
@@ -78,9 +127,10 @@ class Succession:
         for i, kind in enumerate(kinds):
             if kind not in _APART:
                 continue
-            self._events([*before, *_between(columns, begin, i)], now)
+            yield from self._events([*before, *_between(columns, begin, i)], now)
             before, begin = [], i + 1
             if kind == Kind.SESSION:
+                yield
                 self._note(Place(chunk, at, i), now)
             elif kind == Kind.MALFORMED:
                 pieces.append(self._placed(records[i]))
@@ -96,49 +146,94 @@ class Succession:
         if self._speaker and self._speaker.state.id in self._announcements:
             self._announcements.heard(self._speaker.state.id)
         self._speaker = None
+        self._state.refusing = False
+
+    # The limit
+
+    def may_refuse(self, now: int) -> bool:
+        """Return whether the next record may be refused."""
+        state = self._state
+        return state.refusing or (
+            not state.file and self._beginnings.exhausted(self._host, self._rate, now)
+        )
+
+    def refuse(self, payload: bytes) -> None:
+        """Keep bytes as unreadable that the decoder does not see: their connection will be cut."""
+        state = self._state
+        at = state.received - len(payload) - state.skipped
+        self._refuse(at, len(payload), Raw(at, payload))
+        state.skipped += len(payload)
+        self.report_refused()
+
+    def report_refused(self) -> None:
+        """Write a row of what was refused of an entry."""
+        if self._refused:
+            self._generations.current.refused(self._state, self._refused)
+            self._refused = []
+
+    def _admit(self, offset: int, now: int) -> None:
+        """Let the peer begin a session, with the record at an offset. Raise _RefusedError if it may not; nothing must
+        have changed before."""
+        if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
+            raise _RefusedError(offset)
+
+    def _refuse(self, offset: int, size: int, raw: Raw) -> None:
+        """Keep bytes of the decoder's input as unreadable."""
+        if size:
+            piece = malformed(offset, raw.of(offset, size), TOO_MANY_SESSIONS)._replace(size=size)
+            self._refused.append(self._placed(piece))
 
     # Records
 
-    def _events(self, parts: list[Part], now: int) -> None:
+    def _events(self, parts: list[Part], now: int) -> Iterator[None]:
         """Take events and other rows, one behind the other."""
         if not parts:
             return
-        self.readable(sum(part.length for part in parts))
-        if shift := self._shift:
+        shift = self._shift
+        if shift:
             parts = [part.placed(shift) for part in parts]
         generations = self._generations
         if generations.doubt and self._speaker in (None, generations.current):
             self._ask_events(merged(parts), now)
+        length = _length(parts)
         if self._speaker:
+            self.readable(length)
             self._speaker.take(parts, now)
             return
         while parts:
+            yield
             if generations.previous:
                 columns = merged(parts)
-                taken = self._take_apart(generations.previous, columns, now)
+                taken = yield from self._take_apart(generations.previous, columns, now)
             else:
                 taken = generations.current.take(parts, now)
+            self._beginnings.pay(self._host, self._rate, taken)
             parts = _behind(parts, taken)
+            before, length = length, _length(parts)
+            self.readable(before - length)
             if parts:
+                self._admit(parts[0].listed().columns[OFFSET][0] - shift, now)
                 generations.restart("counter", now)
 
-    def _take_apart(self, previous: Incarnation, columns: Sequence[Sequence[Any]], now: int) -> int:
+    def _take_apart(
+        self, previous: Incarnation, columns: Sequence[Sequence[Any]], now: int
+    ) -> Generator[None, None, int]:
         """Take records of two incarnations. Return how many were taken: the next record is of a
         third."""
         current = self._generations.current
         size = len(columns[KIND])
         epoch = current.state.epoch
         done = 0
+        found = candidates(previous, columns, epoch)
         while done < size:
-            rest = [column[done:] for column in columns]
-            at = next(candidates(previous, rest, epoch), size - done)
-            first = [Listed([column[:at] for column in rest])]
-            taken = current.take(first, now) if at else 0
-            done += taken
-            if taken < at:
+            yield
+            at = next(found, size)
+            first = [Listed([column[done:at] for column in columns])]
+            done += current.take(first, now) if done < at else 0
+            if done < at:
                 return done
             if done < size:
-                one = [column[at : at + 1] for column in rest]
+                one = [column[at : at + 1] for column in columns]
                 linger = self._generations.linger
                 repeats = not previous.silent(previous.state.ended_at - linger)
                 is_late = owns(previous, one, current, now, repeats=repeats)
@@ -174,20 +269,22 @@ class Succession:
 
     def _owner(self, facts: SessionFacts, place: Place, now: int) -> Incarnation:
         """Return the incarnation of the record at a place, which states facts about the session."""
-        generations = self._generations
+        generations, at = self._generations, place.record.offset
         if facts.announces:
             announced = self._announced(facts.announces, place, now)
             self._speaker = announced if self._unordered else None
             return announced
         if self._speaker and self._speaker is not generations.current:
             return self._speaker
-        if earlier := generations.earlier(facts.epoch):
+        if earlier := generations.earlier(facts.epoch, partial(self._admit, at, now)):
             return earlier
         if facts.epoch is not None and self._is_late(facts.epoch, place, now):
+            self._admit(at, now)
             self._speaker = generations.begin_late("epoch", now)
             generations.know(facts.epoch, self._speaker.state.name)
             return self._speaker
         if facts.starts and generations.current.state.records and not self._lacks_header(now):
+            self._admit(at, now)
             generations.restart("header", now)
         elif facts.epoch is not None:
             self._hear_epoch(facts.epoch, place, now)
@@ -228,6 +325,7 @@ class Succession:
         if known is None:
             self._introduced("epoch", place, now)
         elif known != epoch:
+            self._admit(place.record.offset, now)
             before = generations.current.lead
             generations.restart("epoch", now, clocked=True)
             generations.current.lead.go_on(before, epoch - known, now, generations.linger)
@@ -245,8 +343,10 @@ class Succession:
         event = place.event_after()
         if event is not None:
             if current.denies([event]):
+                self._admit(place.record.offset, now)
                 generations.restart(why, now)
         elif self._unordered and not current.state.id:
+            self._admit(place.record.offset, now)
             generations.begin(why, now, in_doubt=True)
 
     # Announcements
@@ -268,11 +368,14 @@ class Succession:
             return late
         if known is None:
             if generations.current.state.id:
+                self._admit(place.record.offset, now)
                 generations.restart("session", now)
             elif self._unordered:
                 self._introduced("session", place, now)
             known = self._announcements.add(said.id, generations.current, self._state.info, number)
         elif known.incarnation is not generations.current:
+            if generations.current.state.id:
+                self._admit(place.record.offset, now)
             generations.resume(known, place.record.offset, now)
         known.hear(said, number)
         return known.incarnation
@@ -310,6 +413,26 @@ class Succession:
 def _between(columns: Sequence[Sequence[Any]], begin: int, stop: int) -> list[Part]:
     """Return some rows of columns as a part, or nothing."""
     return [Listed([column[begin:stop] for column in columns])] if begin < stop else []
+
+
+def _begin(chunk: Decoded) -> int:
+    """Return where the first record of a chunk begins."""
+    for item in chunk:
+        if isinstance(item, Block):
+            return int(Packed(item).listed().columns[OFFSET][0])
+        if item:
+            return item[0].offset
+    return 0
+
+
+def _size(item: Block | list[Record]) -> int:
+    """Return how many bytes of the input an item of a chunk covers."""
+    return item.length if isinstance(item, Block) else sum(record.size for record in item)
+
+
+def _length(parts: list[Part]) -> int:
+    """Return how many bytes of the input some parts cover."""
+    return sum(part.length for part in parts)
 
 
 def _behind(parts: list[Part], taken: int) -> list[Part]:

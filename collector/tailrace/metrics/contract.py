@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.figures import ANSWERS, AdminRefusal, Condition, Durations, State
+from tailrace.ingest.beginnings import TOO_MANY_SESSIONS
 from tailrace.ingest.pace import Progress
 from tailrace.metrics.definition import Label, Law, Metric, Restart, Type
 from tailrace.model.gap import FOUND
@@ -35,8 +36,8 @@ def _rules(_: str, format_: str) -> frozenset[str]:
 
 
 def _unreadable(type_: str, format_: str) -> frozenset[str]:
-    compressed = {"bad_member"} if type_ == "tail" else set()
-    return FORMATS[format_].malformed | compressed
+    of_type = {"bad_member"} if type_ == "tail" else {TOO_MANY_SESSIONS}
+    return FORMATS[format_].malformed | of_type
 
 
 KIND = Label("kind", "kinds", lambda *_: _KINDS)

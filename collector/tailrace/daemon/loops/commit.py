@@ -22,7 +22,7 @@ from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
 from tailrace.daemon.loops.names import LOOK_SECONDS, HeldNames
 from tailrace.daemon.loops.save import Saving
-from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
+from tailrace.daemon.loops.steps import Between, Flag, Steps, Wait, Work
 from tailrace.errors import DescriptorsError, FullError, LostError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
@@ -93,6 +93,7 @@ class Committing:
         quarantine: Frames,
         saving: Saving,
         names: HeldNames,
+        between: Between,
         current: Current,
         health: Health,
         clock: Clock,
@@ -116,6 +117,7 @@ class Committing:
         self._quarantine = quarantine
         self._saving = saving
         self._names = names
+        self._between = between
         self._current = current
         self._health = health
         self._taken = taken
@@ -215,7 +217,7 @@ class Committing:
 
     def _next(self) -> Steps[PreparedCommit | None]:
         """Take the batch, and return it ready to land; None if there is nothing to commit."""
-        taken = self._take()
+        taken = yield from self._between.do(self._take)
         if taken is None:
             return None
         rows = yield from self._insist(partial(self._prepare, taken))

@@ -1,17 +1,18 @@
 """The loop that decodes: it takes synced entries of the spool through the ingest, one at a time.
 
-The loop shares the event loop with the receivers and gives way after a few short entries or a long one, which has at
-most `CHUNK_MAX` bytes (see there how long that takes). It pauses while a full batch waits for its commit;
-the spool absorbs new bytes meanwhile.
+The loop shares the event loop with the receivers. It gives way after a few short entries or a long one, which has at
+most `CHUNK_MAX` bytes (see there how long that takes), and after `TURN_SECONDS`, also within an entry. It pauses while
+a full batch waits for its commit; the spool absorbs new bytes meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from tailrace.clock import Clock
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
-from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
+from tailrace.daemon.loops.steps import GIVE_WAY, Between, Flag, Steps, Wait
 from tailrace.daemon.replay import READ_BYTES, repeat
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
@@ -25,6 +26,13 @@ TURN_BYTES = CHUNK_MAX // 4
 
 SHORT_ENTRY = TURN_BYTES // 32
 """Bytes that an entry counts as at least, since it takes time however short it is."""
+
+TURN_SECONDS = 0.01
+"""Seconds after which other tasks run. An entry that takes longer goes on in the next turn: the beginning of a session
+costs as much as a hundred events, and takes 23 bytes."""
+
+LONG_TURN, LONG_REST = 0.05, 0.1
+"""Seconds of a turn that was long, because Python decoded a chunk, and the share of it for which others then run."""
 
 LOOK_SECONDS = 0.02
 """How often `reached` looks at the position."""
@@ -55,8 +63,10 @@ class Decoding:
         self,
         spool: Spool,
         ingest: Ingest,
+        between: Between,
         current: Current,
         health: Health,
+        clock: Clock,
         more: Flag,
         *,
         committed: int,
@@ -67,8 +77,12 @@ class Decoding:
     ) -> None:
         self._spool = spool
         self._ingest = ingest
+        self._between = between
         self._current = current
         self._health = health
+        self._clock = clock
+        self.turn_seconds = TURN_SECONDS
+        self._turn_began = 0.0
         self._committed = committed
         self._replayed: Callable[[], None] | None = replayed
         self._ready = ready
@@ -103,23 +117,41 @@ class Decoding:
             self._look()
             yield from self._work()
             done = 0
+            self._turn_began = self._clock.monotonic()
             for entry in readable(self._spool, self._ingest, self._health, self._committed):
-                if done >= TURN_BYTES:
-                    self._turned()
-                    yield GIVE_WAY
+                if done >= TURN_BYTES or self._turn_is_over:
+                    yield from self._turn()
                     done = 0
                 done += max(entry.end - entry.position, SHORT_ENTRY)
                 if entry.end <= self._committed:
-                    repeat(self._ingest, entry)
+                    yield from self._in_turns(repeat(self._ingest, entry))
                     continue
                 self._look()
                 yield from self._work()
-                self._take(entry)
-            self._turned()
-            yield GIVE_WAY
+                yield from self._in_turns(self._ingest.steps(entry))
+                self._taken()
+            yield from self._turn()
 
-    def _take(self, entry: Entry) -> None:
-        self._ingest.apply(entry)
+    @property
+    def _turn_is_over(self) -> bool:
+        return self._clock.monotonic() - self._turn_began >= self.turn_seconds
+
+    def _turn(self) -> Steps[None]:
+        """Let others have their turn; more than one after a long turn, or a request would wait for ten of them."""
+        self._turned()
+        took = self._clock.monotonic() - self._turn_began
+        yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY
+        self._turn_began = self._clock.monotonic()
+
+    def _in_turns(self, steps: Iterator[None]) -> Steps[None]:
+        """Take an entry in as many turns as it needs."""
+        self._between.begun()
+        for _ in steps:
+            if self._turn_is_over:
+                yield from self._turn()
+        self._between.over()
+
+    def _taken(self) -> None:
         if self._ingest.yielded.some:
             self._ready()
         while self._ingest.rejected:

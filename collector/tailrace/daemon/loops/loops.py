@@ -27,7 +27,7 @@ from tailrace.daemon.loops.decode import Decoding
 from tailrace.daemon.loops.heartbeat import Heartbeats
 from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.save import Saving
-from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
+from tailrace.daemon.loops.steps import Between, Flag, Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Syncing
 from tailrace.daemon.replay import look_ahead
 from tailrace.daemon.timekeeping import Timekeeping
@@ -103,20 +103,20 @@ class Loops:
         self.left = 0
         """Position up to which earlier lives left the log."""
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
-        decodable = Flag()
+        decodable, between = Flag(), Between()
         self.names = names = HeldNames(self.spool.check, opened.check_store, health)
         self.syncing = Syncing(
             self.spool, self.gate, names, current, health, clock, decodable, self._synced
         )
         saving = Saving(self.spool, self.ingest, opened.checkpoints, names, current, health, clock)
         self.committing = Committing(
-            self.ingest, opened.table, opened.quarantine, saving, names, current,
+            self.ingest, opened.table, opened.quarantine, saving, names, between, current,
             health, clock, committed=opened.committed, watchdog_seconds=watchdog_seconds,
             taken=decodable.set, done=self._committed, starved=self._starved,
             chance=chance.share,
         )  # fmt: skip
         self.decoding = Decoding(
-            self.spool, self.ingest, current, health, decodable, committed=opened.committed,
+            self.spool, self.ingest, between, current, health, clock, decodable, committed=opened.committed,
             replayed=self._replayed, ready=self.committing.ready, reject=cut, turned=self.gate.decoded,
         )  # fmt: skip
         self.acknowledging = Acknowledging(self.spool, self.ingest, voices, names, self.gate.dirty)

@@ -64,6 +64,42 @@ class Work(NamedTuple):
 Step = Wait | Work
 Steps = Generator[Step, Any, T]
 
+
+class Between:
+    """The moments between two entries: calls that need one wait here while an entry is half decoded.
+
+    The loop that decodes calls `begun` and `over`; nothing else happens in between but its own steps and those of loops
+    that only ask questions of the ingest."""
+
+    def __init__(self) -> None:
+        self._within = False
+        self._calls: list[Callable[[], None]] = []
+
+    def begun(self) -> None:
+        self._within = True
+
+    def over(self) -> None:
+        """Make the calls that wait."""
+        self._within = False
+        while self._calls:
+            self._calls.pop(0)()
+
+    def do(self, call: Callable[[], T]) -> Steps[T]:
+        """Return what a call returns that is made at the end of the present entry, or at once if there is none."""
+        if not self._within:
+            return call()
+        results: list[T] = []
+        done = Flag()
+
+        def at_end() -> None:
+            results.append(call())
+            done.set()
+
+        self._calls.append(at_end)
+        yield Wait(flag=done)
+        return results[0]
+
+
 GIVE_WAY = Wait(0)
 """A step that lets other tasks run."""
 
