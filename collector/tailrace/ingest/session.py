@@ -97,7 +97,11 @@ class Session:
         self._file.read(payload, self._own, now)
         self.generations.reach()
         if self.state.refusing:
-            self._succession.refuse(payload)
+            raw = self._raw(self.state.received - len(payload), payload, now)
+            self.decoder.end()  # what waited is refused together with these bytes
+            self._succession.refuse(raw)
+            self.state.record_since = self.state.begun = 0
+            self.state.skipped += len(payload)
             return
         raw = self._raw(self.state.received - len(payload), payload, now)
         chunk = self._decode(payload)
@@ -166,8 +170,8 @@ class Session:
         self._succession.report_refused()
 
     def _raw(self, begin: int, data: bytes, now: int) -> Raw:
-        """Return bytes that begin at a place of the decoder's input, with those that wait before them if their
-        record may be refused."""
+        """Return bytes that begin at a place, with those that wait before them if their record may be refused."""
+        begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
             return Raw(begin - len(waiting), waiting + data)

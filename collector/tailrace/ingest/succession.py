@@ -157,12 +157,9 @@ class Succession:
             not state.file and self._beginnings.exhausted(self._host, self._rate, now)
         )
 
-    def refuse(self, payload: bytes) -> None:
-        """Keep bytes as unreadable that the decoder does not see: their connection will be cut."""
-        state = self._state
-        at = state.received - len(payload) - state.skipped
-        self._refuse(at, len(payload), Raw(at, payload))
-        state.skipped += len(payload)
+    def refuse(self, raw: Raw) -> None:
+        """Keep bytes as unreadable: their connection will be cut."""
+        self._refuse(raw.begin, len(raw.data), raw)
         self.report_refused()
 
     def report_refused(self) -> None:
