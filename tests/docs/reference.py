@@ -12,6 +12,7 @@ import tailrace
 from tailrace.cli.commands import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.config.describe import describe
 from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.beginnings import TOO_MANY_SESSIONS
 from tailrace.log import FIELDS, LINES_A_MINUTE
 from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, bound, laws_of
 from tailrace.metrics.definition import Restart, Type
@@ -178,6 +179,10 @@ def _reasons():
         *rows,
     )
     yield from ("", f"All formats whose records have ids: {', '.join(sorted(FLAWS))}.")
+    yield from (
+        "",
+        f"Sources that are not files: `{TOO_MANY_SESSIONS}`, for bytes beyond `ledger.new_sessions_rate`.",
+    )
 
 
 METRICS = """

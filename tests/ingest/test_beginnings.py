@@ -1,5 +1,5 @@
-"""A host may begin so many sessions a second on connections and at addresses that have had one. What comes beyond
-that is named as missing and kept in the quarantine, and the log's times decide."""
+"""A host may begin so many sessions a second on connections and at addresses that have had one. Bytes beyond
+that are named as missing and kept in the quarantine, and the log's times decide."""
 
 from __future__ import annotations
 

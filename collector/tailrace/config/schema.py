@@ -91,7 +91,7 @@ class LedgerConfig(Section, frozen=True):
     sessions_max: int = 1024
     """Announced sessions of a source that are remembered without a connection. Beyond that, the session that was left first is forgotten."""
     new_sessions_rate: int = 1000
-    """Sessions that the producers of one host may begin in a second on connections, or at addresses, that have had one; and one more for each 100 events. What comes beyond that is counted as malformed (`too_many_sessions`) and kept in the quarantine, and a connection is closed. Files have no such limit."""
+    """Sessions that one host may begin in a second, and one more for each 100 events that it sends. The first session of a connection, an address or a file is not counted. Bytes beyond the limit are malformed (`too_many_sessions`) and in the quarantine, and a connection is closed. Files have no such limit."""
     references_max: int = 65_536
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536

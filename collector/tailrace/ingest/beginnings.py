@@ -15,7 +15,7 @@ from typing import Final
 SECOND = 10**9
 
 TOO_MANY_SESSIONS: Final = "too_many_sessions"
-"""What makes the bytes malformed that come beyond the limit."""
+"""The reason of bytes beyond the limit, which are malformed."""
 
 EVENTS = 100
 """Events that take about as long as the beginning of a session."""

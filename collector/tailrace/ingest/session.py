@@ -19,7 +19,7 @@ from tailrace.ingest.parts import decoding, packed
 from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import IncarnationState, SessionState, Tally, decode, encode
-from tailrace.ingest.succession import Raw, Succession
+from tailrace.ingest.succession import InputBytes, Succession
 from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.copies import Copies
@@ -137,7 +137,7 @@ class Session:
         self.generations.current.datagrams(len(datagrams))
         before = self.state.received - datagrams.length - datagrams.begin
         for some in apart(chunk, datagrams, self.state.received):
-            yield from self._succession.steps(some, now, Raw(before, datagrams.payload))
+            yield from self._succession.steps(some, now, InputBytes(before, datagrams.payload))
             self._succession.datagram_over()
         self._succession.report_refused()
         self.generations.note_news()
@@ -149,7 +149,7 @@ class Session:
         for payload in datagrams:
             events = copies.events_of(payload, now)
             if events is not None:
-                raw = Raw(before - self.state.skipped, datagrams.payload)
+                raw = InputBytes(before - self.state.skipped, datagrams.payload)
                 yield from self._succession.steps([waiting], now, raw)
                 waiting = []
                 self._succession.readable(len(payload))
@@ -164,18 +164,18 @@ class Session:
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
             waiting += records
         self.generations.reach()
-        raw = Raw(before - self.state.skipped, datagrams.payload)
+        raw = InputBytes(before - self.state.skipped, datagrams.payload)
         yield from self._succession.steps([waiting], now, raw)
         self._succession.datagram_over()
         self._succession.report_refused()
 
-    def _raw(self, begin: int, data: bytes, now: int) -> Raw:
+    def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
         """Return bytes that begin at a place, with those that wait before them if their record may be refused."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
-            return Raw(begin - len(waiting), waiting + data)
-        return Raw(begin, data)
+            return InputBytes(begin - len(waiting), waiting + data)
+        return InputBytes(begin, data)
 
     def _received(self, size: int, now: int) -> None:
         self.generations.take_turn(self.decoder.pending)

@@ -7,8 +7,8 @@ that announces a session is of that session.
 A first epoch that is older than the current incarnation's may be a late word of an incarnation of which nothing
 else came. The older incarnation is then the previous one, and the current one goes on.
 
-A host may begin so many sessions a second (see `beginnings`). What begins one more is refused: the rest of its datagram
-or of its connection, which will be cut, is kept as unreadable.
+A host may begin so many sessions a second (see `beginnings`). One more is refused: the rest of its datagram, or of
+its connection, which will be cut, is kept as unreadable. A refused datagram leaves the session as if it had been lost.
 
 The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
 producer sent those events: they may be another producer's, whose own epoch or announcement was lost.
@@ -38,7 +38,7 @@ _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others are taken in blocks."""
 
 
-class Raw(NamedTuple):
+class InputBytes(NamedTuple):
     """Bytes of a decoder's input, which begin at a place of it."""
 
     begin: int
@@ -48,10 +48,10 @@ class Raw(NamedTuple):
         return self.data[max(0, offset - self.begin) : max(0, offset - self.begin + size)]
 
 
-_NONE = Raw(0, b"")
+_NO_BYTES = InputBytes(0, b"")
 
 
-class _RefusedError(Exception):
+class _TooManySessionsError(Exception):
     """The peer's host has begun too many sessions. `offset` is where the first record lies that is refused, in the
     decoder's input."""
 
@@ -88,13 +88,13 @@ class Succession:
         self._speaker: Incarnation | None = None
         """The incarnation that the current datagram is of, if its announcement or late epoch says so."""
 
-    def take(self, chunk: Decoded, now: int, raw: Raw = _NONE) -> None:
+    def take(self, chunk: Decoded, now: int, raw: InputBytes = _NO_BYTES) -> None:
         """Take the records of a chunk, in order."""
         for _ in self.steps(chunk, now, raw):
             pass
         self.report_refused()
 
-    def steps(self, chunk: Decoded, now: int, raw: Raw) -> Iterator[None]:
+    def steps(self, chunk: Decoded, now: int, raw: InputBytes) -> Iterator[None]:
         """Take the records of a chunk, in order and in steps. Each step takes less than a millisecond, or as long as
         the events of a chunk take. `raw` has the bytes of records that may be refused."""
         if self._state.refusing:
@@ -108,7 +108,7 @@ class Succession:
                 elif records:
                     parts = yield from self._mixed(chunk, at, records, parts, now)
             yield from self._events(parts, now)
-        except _RefusedError as refused:
+        except _TooManySessionsError as refused:
             self._state.refusing = True
             size = _begin(chunk) + sum(map(_size, chunk)) - refused.offset
             self._refuse(refused.offset, size, raw)
@@ -157,7 +157,7 @@ class Succession:
             not state.file and self._beginnings.exhausted(self._host, self._rate, now)
         )
 
-    def refuse(self, raw: Raw) -> None:
+    def refuse(self, raw: InputBytes) -> None:
         """Keep bytes as unreadable: their connection will be cut."""
         self._refuse(raw.begin, len(raw.data), raw)
         self.report_refused()
@@ -169,12 +169,12 @@ class Succession:
             self._refused = []
 
     def _admit(self, offset: int, now: int) -> None:
-        """Let the peer begin a session, with the record at an offset. Raise _RefusedError if it may not; nothing must
+        """Let the peer begin a session, with the record at an offset. Raise _TooManySessionsError if it may not; nothing must
         have changed before."""
         if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
-            raise _RefusedError(offset)
+            raise _TooManySessionsError(offset)
 
-    def _refuse(self, offset: int, size: int, raw: Raw) -> None:
+    def _refuse(self, offset: int, size: int, raw: InputBytes) -> None:
         """Keep bytes of the decoder's input as unreadable."""
         if size:
             piece = malformed(offset, raw.of(offset, size), TOO_MANY_SESSIONS)._replace(size=size)

@@ -1,0 +1,149 @@
+"""Floods of beginnings: few bytes each, and each costs as much as a hundred events. An honest program beside them loses
+nothing, the daemon answers meanwhile, and what is refused is in the quarantine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from tests.ingest.log import heph_epoch, heph_event, heph_option, heph_session
+from tests.system.collector import until
+
+SOURCES = "".join(
+    f'[sources.{name}]\ntype = "{name.split("_")[1]}"\nformat = "{name.split("_")[0]}"\nlisten = "127.0.0.1:0"\n'
+    for name in ("heph_tcp", "heph_udp", "jets_tcp", "jets_udp")
+) + '[sources.honest]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:0"\n'  # fmt: skip
+RATE = 5000
+"""Events that the honest program sends in a second."""
+
+
+def header(n):
+    metadata = {"clock_frequency_mhz": 1000, "n": n}
+    return json.dumps({"type": "header", "version": "2.0", "metadata": metadata}).encode() + b"\n"
+
+
+FLOODS = {
+    "epochs": ("heph", lambda n: heph_epoch(10**18 + n)),
+    "new ids": ("heph", lambda n: heph_session(n + 1)),
+    "known ids": ("heph", lambda n: heph_session(n % 3 + 1)),
+    "headers": ("jets", header),
+}
+
+
+def figures_of(collector, source):
+    return collector.status()["sources"][source]
+
+
+@contextlib.contextmanager
+def beside_an_honest_program(collector):
+    """Meanwhile a program sends events at its pace, and somebody asks whether the daemon is well."""
+    over = threading.Event()
+    sent, answers = [0], []
+
+    def send():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect(collector.address("honest"))
+            begun = time.monotonic()
+            while not over.is_set():
+                while sent[0] < (time.monotonic() - begun) * RATE:
+                    sock.send(heph_event(1, sent[0], start=200_000 * sent[0]))
+                    sent[0] += 1
+                time.sleep(0.002)
+
+    def ask():
+        while not over.is_set():
+            answers.append(collector.get("/healthz"))
+            time.sleep(0.1)
+
+    threads = [threading.Thread(target=each) for each in (send, ask)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    collector.settle()
+    honest = figures_of(collector, "honest")
+    assert (honest["seen_events"], honest["missing_events"]) == (sent[0], 0)
+    assert honest["kernel_drops"] == 0
+    assert answers
+    assert {status for status, _ in answers} == {200}
+
+
+def packets(make, size):
+    found, number = [], 0
+    while size > 0:
+        found.append(make(number))
+        size -= len(found[-1])
+        number += 1
+    return found
+
+
+def send_stream(collector, source, data):
+    """Send as much as a connection takes."""
+    with socket.create_connection(collector.address(source)) as sock, contextlib.suppress(OSError):
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        sock.recv(1)
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_sessions_without_number_over_one_connection(collector_of, flood):
+    format_, make = FLOODS[flood]
+    source = f"{format_}_tcp"
+    collector = collector_of(sources=SOURCES)
+    with beside_an_honest_program(collector):
+        send_stream(collector, source, b"".join(packets(make, 10**7)))
+        until(lambda: figures_of(collector, source)["refused"], "the connection to be cut")
+    figures = figures_of(collector, source)
+    assert figures["refused"] == {"too many sessions": 1}
+    assert figures["restarts"] < figures["rows"] < 10_000
+    assert figures["malformed_records"].keys() == {"too_many_sessions"}
+    rows = [json.loads(row["attributes"]) for row in collector.rows(source=source, kind="gap")]
+    refused = [row["bytes"] for row in rows if row.get("detail") == "too_many_sessions"]
+    assert sum(refused) == figures["malformed_bytes"]
+    kept = (collector.store / "quarantine").rglob("*")
+    assert sum(each.stat().st_size for each in kept if each.is_file()) > 2**19
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_sessions_without_number_in_a_few_datagrams(collector_of, flood):
+    format_, make = FLOODS[flood]
+    source = f"{format_}_udp"
+    collector = collector_of(sources=SOURCES)
+    found = packets(make, 2 * 10**6)
+    each = 60_000 // len(found[-1])
+    with (
+        beside_an_honest_program(collector),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
+    ):
+        for at in range(0, len(found), each):
+            sock.sendto(b"".join(found[at : at + each]), collector.address(source))
+        until(lambda: figures_of(collector, source)["malformed_records"], "what is refused")
+    figures = figures_of(collector, source)
+    assert figures["malformed_records"].keys() == {"too_many_sessions"}
+    assert figures["rows"] < 20_000
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: heph_event(n, 0), lambda n: heph_option("x", n)], ids=["streams", "options"]
+)
+def test_what_is_no_session_and_costs_as_much_is_stored(collector_of, make):
+    collector = collector_of(sources=SOURCES)
+    found = packets(make, 10**6)
+    with beside_an_honest_program(collector):
+        send_stream(collector, "heph_tcp", b"".join(found))
+        until(
+            lambda: (
+                sum(collector.status()["sources"]["heph_tcp"]["records"].values()) == len(found)
+            ),
+            "all that was sent",
+        )
+    assert figures_of(collector, "heph_tcp")["malformed_bytes"] == 0
