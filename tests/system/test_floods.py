@@ -86,12 +86,14 @@ def packets(make, size):
     return found
 
 
-def send_stream(collector, source, data):
-    """Send as much as a connection takes."""
-    with socket.create_connection(collector.address(source)) as sock, contextlib.suppress(OSError):
+def send_until_cut(collector, source, data):
+    """Send over one connection until the daemon ends it."""
+    with (
+        socket.create_connection(collector.address(source), timeout=60) as sock,
+        contextlib.suppress(ConnectionError),
+    ):
         sock.sendall(data)
-        sock.shutdown(socket.SHUT_WR)
-        sock.recv(1)
+        assert sock.recv(1) == b""
 
 
 @pytest.mark.parametrize("flood", FLOODS)
@@ -100,7 +102,7 @@ def test_sessions_without_number_over_one_connection(collector_of, flood):
     source = f"{format_}_tcp"
     collector = collector_of(sources=SOURCES)
     with beside_an_honest_program(collector):
-        send_stream(collector, source, b"".join(packets(make, 10**7)))
+        send_until_cut(collector, source, b"".join(packets(make, 10**7)))
         until(lambda: figures_of(collector, source)["refused"], "the connection to be cut")
     figures = figures_of(collector, source)
     assert figures["refused"] == {"too many sessions": 1}
@@ -139,7 +141,8 @@ def test_what_is_no_session_and_costs_as_much_is_stored(collector_of, make):
     collector = collector_of(sources=SOURCES)
     found = packets(make, 10**6)
     with beside_an_honest_program(collector):
-        send_stream(collector, "heph_tcp", b"".join(found))
+        with socket.create_connection(collector.address("heph_tcp")) as sock:
+            sock.sendall(b"".join(found))
         until(
             lambda: (
                 sum(collector.status()["sources"]["heph_tcp"]["records"].values()) == len(found)
