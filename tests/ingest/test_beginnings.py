@@ -83,9 +83,9 @@ def test_beyond_the_limit_a_connection_is_refused_however_its_bytes_are_cut(pack
     assert begun(found) == RATE
     assert_conserved(ingest)
     assert {row["missing"] for row in refused(found)} == {None}
-    assert {each.why for each in ingest.rejected} == {"too many sessions"}
+    assert {each.why for each in ingest.rejected} == {"too many new sessions"}
     log.data(session, b"whatever comes behind")
-    log.close(session, "too many sessions")
+    log.close(session, "too many new sessions")
     ingest, found = taken(log.entries)
     assert_conserved(ingest)
     tally = ingest.tally("s")

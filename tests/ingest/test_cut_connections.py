@@ -23,7 +23,8 @@ EPOCH = heph_epoch(10**18)
 
 CUTS = (
     "collector restart", "stop", "source removed", "source changed", "collector ended", "idle", "slow", "garbage",
-    "too many pending bytes", "tls error", "reset: ECONNRESET", "reset: ETIMEDOUT", "eof without close_notify",
+    "too many pending bytes", "too many new sessions", "tls error", "reset: ECONNRESET", "reset: ETIMEDOUT",
+    "eof without close_notify",
 )  # fmt: skip
 """The reasons of ends that are not the peer's."""
 

@@ -105,7 +105,7 @@ def test_sessions_without_number_over_one_connection(collector_of, flood):
         send_until_cut(collector, source, b"".join(packets(make, 10**7)))
         until(lambda: figures_of(collector, source)["refused"], "the connection to be cut")
     figures = figures_of(collector, source)
-    assert figures["refused"] == {"too many sessions": 1}
+    assert figures["refused"] == {"too many new sessions": 1}
     assert figures["restarts"] < figures["rows"] < 10_000
     assert figures["malformed_records"].keys() == {"too_many_sessions"}
     rows = [json.loads(row["attributes"]) for row in collector.rows(source=source, kind="gap")]

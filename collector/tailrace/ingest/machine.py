@@ -47,7 +47,7 @@ class Rejected(NamedTuple):
     """A session whose peer should be cut off, and why."""
 
     number: int
-    why: Literal["garbage", "too many pending bytes", "too many sessions"]
+    why: Literal["garbage", "too many pending bytes", "too many new sessions"]
 
 
 class Ingest:
@@ -311,7 +311,7 @@ class Ingest:
         self.budget.weigh(session, now)
         self.shared.announced(session.source).weigh(now)
         if session.state.refusing and session.state.info.connected:
-            self.rejected.append(Rejected(number, "too many sessions"))
+            self.rejected.append(Rejected(number, "too many new sessions"))
         limit = session.state.info.garbage_max
         if limit and session.state.garbage > limit:
             self.rejected.append(Rejected(number, "garbage"))

@@ -37,7 +37,7 @@ class Refusal(StrEnum):
     PENDING = "too many pending bytes"
     """Unfinished records of all connections exceeded `pending_max`, and this connection held the
     most."""
-    SESSIONS = "too many sessions"
+    NEW_SESSIONS = "too many new sessions"
     """The peer's host began more sessions than `new_sessions_rate` allows."""
     PEERS = "too many peers"
     """The peer silent longest was forgotten."""
@@ -49,7 +49,7 @@ class Refusal(StrEnum):
 
 _OF_CONNECTIONS = (
     Refusal.DESCRIPTORS, Refusal.CONNECTIONS, Refusal.IDLE, Refusal.SLOW, Refusal.GARBAGE,
-    Refusal.PENDING, Refusal.SESSIONS,
+    Refusal.PENDING, Refusal.NEW_SESSIONS,
 )  # fmt: skip
 
 OF_TYPE = {
