@@ -226,6 +226,13 @@ class DeleteTrace(_OfTrace, frozen=True, tag=True, kw_only=True):
 OfTrace = BeginTrace | WriteTrace | EndTrace | KillWriter | MoveTrace | PackTrace | DeleteTrace
 
 
+class Flood(_Fact):
+    """Somebody connects, and says one epoch after another."""
+
+    number: int
+    epochs: int
+
+
 class Garble(_Fact):
     """A program without a client sends what cannot be read (see `producers.GARBLES`)."""
 
@@ -303,6 +310,7 @@ Fact = (
     | TableDown
     | Partition
     | Reset
+    | Flood
     | Garble
     | Discard
     | Vanish

@@ -115,9 +115,14 @@ def _of_the_wire(seed: int) -> Scenario:
         made = [
             f for f in made if not isinstance(f, facts.Kill | facts.Close) or f.program != stays
         ]
+    chance = Random(f"floods/{seed}")
+    floods = generate_wire.floods(chance, end)
+    made += floods
     made.sort(key=lambda fact: fact.at)
     announced = not any(isinstance(f, facts.Begin) and f.transport not in CLIENTS for f in made)
     small = limits.draw(Random(f"limits/{seed}"), announced=announced, shared=shared)
+    if floods:
+        small |= {"new_sessions_rate": chance.choice([20, 100])}
     if any(isinstance(f, facts.Begin) and f.transport == "raw" for f in made):
         state = 0
     roomy = bool(first_words) or headers or random.random() < 0.7

@@ -131,6 +131,18 @@ def peers(random: Random, made: list[facts.Fact]) -> list[facts.Fact]:
     return found
 
 
+def floods(random: Random, end: int) -> list[facts.Fact]:
+    """Return connections that begin sessions without number; in most seeds none."""
+    if random.random() < 0.8:
+        return []
+    return [
+        facts.Flood(
+            at=random.randrange(end + SECOND), number=number, epochs=random.choice([20, 200, 2000])
+        )
+        for number in range(random.randint(1, 3))
+    ]
+
+
 def clocks(random: Random, end: int) -> list[facts.Fact]:
     """Return what happens to the collector's wall clock."""
     found: list[facts.Fact] = []

@@ -205,9 +205,7 @@ class Life:
             cut=self._cut, chance=Chance(random.randbytes, random.random),
         )  # fmt: skip
         self.loops.log_at_rest = 2**12  # scenarios are short
-        self.loops.decoding.turn_seconds = (
-            0  # all that can come between two steps of an entry comes
-        )
+        self.loops.decoding.turn_seconds = 0  # each step of an entry is a turn
         self._file_sessions = FileSessions(self.ingest, spool, self.loops.gate)
         committing = self.loops.committing
         wake = committing._taken

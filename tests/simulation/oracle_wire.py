@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.spool.entry import Datagrams, EntryKind
+from tests.ingest.log import heph_epoch
 from tests.ingest.test_machine import attributes, of
 from tests.simulation import oracle_jets
 from tests.simulation.copies import without_copies
-from tests.simulation.play import Play
+from tests.simulation.play import FLOOD, Play
 from tests.simulation.violation import demand, none
 from tests.simulation.wire import Part
+from tests.simulation.world import SECOND
+
+EPOCH = len(heph_epoch(0))
 
 
 def check(play: Play) -> None:
@@ -32,6 +36,30 @@ def check(play: Play) -> None:
         least, most = _unreadable_in(parts), _unreadable_in([*parts, *copies])
         about = (session, least, most, unreadable[session])
         demand(least <= unreadable[session] <= most, "another quarantine", about)
+    if not play.collector.rotten and not play.collector.losses.for_good:
+        _check_floods(play, unreadable)
+
+
+def _check_floods(play: Play, unreadable: Counter[int]) -> None:
+    """Each epoch of a flood begins a session or is in the quarantine. No second has more beginnings than the limit, and
+    the first of a connection."""
+    book = play.collector.book
+    stored = Counter(
+        book.names.get(row["session"].partition(".")[0])
+        for row in of(play.collector.rows, "session")
+        if row["name"] == "epoch"
+    )
+    for number, connection in book.connections.items():
+        if not connection.source.startswith(FLOOD):
+            continue
+        came = [e for e in book.entries.values() if (e.session, e.kind) == (number, EntryKind.DATA)]
+        times = [entry.time_ns for entry in came]
+        size, epochs = sum(len(entry.payload) for entry in came), stored[number]
+        whole = size == EPOCH * epochs + unreadable[number]
+        demand(whole, "of a flood", (number, size, epochs, unreadable[number]))
+        rate = book.opened[number].limits.new_sessions_rate
+        most = 1 + rate + rate * (max(times) - min(times)) // SECOND
+        demand(epochs <= most, "more beginnings than the limit", (number, epochs, most))
 
 
 class Taken(NamedTuple):

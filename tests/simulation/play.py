@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -11,6 +12,7 @@ from hashlib import blake2b
 import msgspec
 
 from tailrace.units import Duration
+from tests.ingest.log import heph_epoch
 from tests.simulation import counting, facts, waiting
 from tests.simulation.budgets import limits_of
 from tests.simulation.client import Client, clients_in
@@ -32,6 +34,8 @@ BOOT = MS
 equally long: events of equal times and size are one to the collector (ARCHITECTURE.md, "Blind spots")."""
 COURSE = facts.Emit | facts.Flush | facts.Close | facts.Garble | facts.Discard
 """Facts that a program does itself, one after the other."""
+FLOOD, FLOODS_BEGAN = "flood-", 10**17
+"""The address of a flood, before its number, and its first epoch, which no program has."""
 TORN = 9
 """The stream of events that are sent beside noise, or torn."""
 
@@ -184,6 +188,8 @@ class Play:
                 program = self.programs.get(fact.program)
                 if program is not None and program.client is not None:
                     program.client.transport.deaf_until = self.world.age + fact.duration
+            case facts.Flood():
+                self._flood(fact)
             case facts.SetClock():
                 collector.clock.step(fact.by)
             case facts.Drift():
@@ -195,6 +201,13 @@ class Play:
                     reorder_time=Duration(fact.reorder_seconds),
                 )
                 collector.reload(limits, fact.without, fact.duration, fact.renamed)
+
+    def _flood(self, fact: facts.Flood) -> None:
+        with suppress(ConnectionRefusedError):
+            connection = self.network.connect(f"{FLOOD}{fact.number}:1")
+            epochs = (heph_epoch(FLOODS_BEGAN + n) for n in range(fact.epochs))
+            connection.send(connection.up, b"".join(epochs))
+            connection.end(connection.up)
 
     def _begin(self, fact: facts.Begin, course: list[facts.Fact]) -> None:
         before = self._addresses.get(fact.address)

@@ -15,7 +15,8 @@ _RESTARTS = frozenset(f"restart: {why}" for why in ("epoch", "session", "counter
 _ENDS = frozenset(
     {
         "collector ended", "collector restart", "eof", "goodbye", "not resumed", "reset",
-        "source removed", "stop", "too many sessions", "too many streams",
+        "source removed", "stop", "too many new sessions", "too many sessions",
+        "too many streams",
     }
 )  # fmt: skip
 _TELLING = {"event", "tailrace.goodbye", "tailrace.report"}

@@ -239,7 +239,7 @@ def _is_plain(scenario: Scenario) -> bool:
     transports = {f.transport for f in scenario.facts if isinstance(f, facts.Begin)}
     firsts = {f.first for f in scenario.facts if isinstance(f, facts.Begin)}
     other = any(
-        isinstance(f, facts.Garble | facts.Discard | facts.Reload | facts.Rot)
+        isinstance(f, facts.Garble | facts.Flood | facts.Discard | facts.Reload | facts.Rot)
         or (isinstance(f, facts.LoseName) and f.is_for_good)
         for f in scenario.facts
     )
