@@ -237,7 +237,7 @@ def test_an_entry_is_taken_in_many_steps_between_which_all_bytes_are_accounted_f
         steps += 1
         assert ingest.position == log.entries[0].end
         assert_conserved(ingest)
-    assert steps >= MANY
+    assert steps >= MANY - 1  # the last bytes may wait for more
     assert ingest.position == log.entries[1].end
     assert_conserved(ingest)
     assert rows(ingest.yielded.batch) == run(log.entries)[1]

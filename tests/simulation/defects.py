@@ -59,6 +59,7 @@ DEFECTS = {
     "announcement-alone-takes-over-the-run": Defect(
         f"{INGEST}/succession.py",
         "        elif self._unordered and not current.state.id:\n"
+        "            self._admit(place.record.offset, now)\n"
         "            generations.begin(why, now, in_doubt=True)\n",
         "",
     ),

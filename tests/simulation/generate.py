@@ -115,7 +115,7 @@ def _of_the_wire(seed: int) -> Scenario:
         made = [
             f for f in made if not isinstance(f, facts.Kill | facts.Close) or f.program != stays
         ]
-    chance = Random(f"floods/{seed}")
+    chance = Random(f"deluge/{seed}")
     floods = generate_wire.floods(chance, end)
     made += floods
     made.sort(key=lambda fact: fact.at)

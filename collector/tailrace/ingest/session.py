@@ -135,9 +135,9 @@ class Session:
         if not self._commons.state.mixed:
             self._commons.state.mixed = not of_one_event_each(chunk, datagrams)
         self.generations.current.datagrams(len(datagrams))
-        before = self.state.received - datagrams.length - datagrams.begin
+        raw = InputBytes(self.state.received - len(datagrams.payload), datagrams.payload)
         for some in apart(chunk, datagrams, self.state.received):
-            yield from self._succession.steps(some, now, InputBytes(before, datagrams.payload))
+            yield from self._succession.steps(some, now, raw)
             self._succession.datagram_over()
         self._succession.report_refused()
         self.generations.note_news()
@@ -145,7 +145,7 @@ class Session:
     def _without_copies(self, copies: Copies, datagrams: Datagrams, now: int) -> Iterator[None]:
         """Take datagrams of a producer that numbers nothing: count copies, and decode all others."""
         waiting: list[Record] = []
-        before = self.state.received - datagrams.length - datagrams.begin
+        before = self.state.received - len(datagrams.payload)
         for payload in datagrams:
             events = copies.events_of(payload, now)
             if events is not None:

@@ -129,8 +129,9 @@ class Succession:
                 continue
             yield from self._events([*before, *_between(columns, begin, i)], now)
             before, begin = [], i + 1
-            if kind == Kind.SESSION:
+            if kind == Kind.SESSION or (kind == Kind.MALFORMED and not pieces):
                 yield
+            if kind == Kind.SESSION:
                 self._note(Place(chunk, at, i), now)
             elif kind == Kind.MALFORMED:
                 pieces.append(self._placed(records[i]))
@@ -198,7 +199,6 @@ class Succession:
             self._speaker.take(parts, now)
             return
         while parts:
-            yield
             if generations.previous:
                 columns = merged(parts)
                 taken = yield from self._take_apart(generations.previous, columns, now)
@@ -206,9 +206,10 @@ class Succession:
                 taken = generations.current.take(parts, now)
             self._beginnings.pay(self._host, self._rate, taken)
             parts = _behind(parts, taken)
-            before, length = length, _length(parts)
+            before, length = length, _length(parts) if parts else 0
             self.readable(before - length)
             if parts:
+                yield
                 self._admit(parts[0].listed().columns[OFFSET][0] - shift, now)
                 generations.restart("counter", now)
 
