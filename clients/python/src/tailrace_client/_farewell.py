@@ -30,7 +30,8 @@ class Farewell:
         """Whether the collector has answered the goodbye."""
 
     def want(self) -> None:
-        """Say goodbye from now on."""
+        """Say goodbye from now on, behind all that is recorded by now."""
+        self.heard = False
         self.wanted = any(self.packets())
 
     def packets(self) -> Iterator[bytes]:

@@ -13,8 +13,9 @@ taken before the thread starts, and the thread looks whether it is one. As a gre
 (`_Rest`). If nothing does, it ends, and only `flush`, `close` and the exit connect. The same holds in a sub-interpreter, which cannot
 be ended while it has a second thread.
 
-A forked child begins anew. The exit of the interpreter, or of a `multiprocessing` worker, closes
-the senders that are still open.
+A forked child begins anew. The exit of a `multiprocessing` worker closes the senders that are still open. At the exit of the
+interpreter they say goodbye and stay: exit functions that were registered earlier, and destructors, may still emit. The call that
+emits then sends the event and says goodbye again, for up to `EXIT_SECONDS` in all.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Sender:
         self._called = False
         self._asleep = False
         self._hurried = False
-        self._closed = self._delivered = False
+        self._closed = self._delivered = self._is_late = False
+        self._late_seconds = EXIT_SECONDS
 
     def begin(self, recorder: Recorder, dialogue: Dialogue) -> None:
         """Send what `recorder` records. Call this once, before the recorder calls back."""
@@ -134,7 +136,11 @@ class Sender:
     def started(self) -> None:
         """Take note that there is something to send."""
         self._link.fresh = self._called = True
-        if not self._has_thread:
+        if self._is_late:
+            begun = time.monotonic()
+            self._say_all(begun + self._late_seconds)
+            self._late_seconds -= time.monotonic() - begun
+        elif not self._has_thread:
             self._rouse()
         elif self._asleep:
             self._asleep = False
@@ -170,13 +176,10 @@ class Sender:
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
-        position = self._lock.run(self._end, deadline)
-        done = position == 0 or self._waits_for(self._link.fate.has_ended, position, deadline)
+        done = self._say_all(deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
-        self._calls.put(None)
-        while self._has_thread and not self._is_over and time.monotonic() < deadline:
-            time.sleep(_CONNECTING_SECONDS)
+        self._end_thread(deadline)
 
         def finish() -> None:
             self._link.give_up(delivered=done)
@@ -184,6 +187,25 @@ class Sender:
 
         self._lock.run(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
         return done
+
+    def leave(self, seconds: float) -> None:
+        """Say goodbye as `close` does, and stay for events that come later, in the exit of the interpreter."""
+        deadline = time.monotonic() + seconds
+        if self._say_all(deadline):
+            self._is_late = True
+            self._end_thread(deadline)
+        else:
+            self.close(max(0.0, deadline - time.monotonic()))
+
+    def _say_all(self, deadline: float) -> bool:
+        """Send all that is recorded, and a goodbye behind it. Return whether all was delivered."""
+        position = self._lock.run(self._end, deadline)
+        return position == 0 or self._waits_for(self._link.fate.has_ended, position, deadline)
+
+    def _end_thread(self, deadline: float) -> None:
+        self._calls.put(None)
+        while self._has_thread and not self._is_over and time.monotonic() < deadline:
+            time.sleep(_CONNECTING_SECONDS)
 
     def forked(self) -> None:
         """Begin anew in a forked child: thread, locks and connection are the parent's."""
@@ -243,7 +265,7 @@ class Sender:
 
     def _rouse(self) -> bool:
         """Start or wake the thread. Return False if no thread can run (any more)."""
-        if not _ALLOWS_THREADS:
+        if self._is_late or not _ALLOWS_THREADS:
             return False
         if not self._has_thread:
             try:
@@ -279,7 +301,7 @@ class Sender:
             return
         try:
             self._rest = _rest(self._calls, self._starter)
-            while not self._closed and self._rest is not _Rest.NONE:
+            while not (self._closed or self._is_late or self._rest is _Rest.NONE):
                 rest = self._round()
                 self._hurried = False
                 if self._link.blocked and rest:
@@ -344,6 +366,12 @@ def _exit() -> None:
         sender.close(max(0.0, deadline - time.monotonic()))
 
 
+def _leave() -> None:
+    deadline = time.monotonic() + EXIT_SECONDS
+    for sender in list(_open):
+        sender.leave(max(0.0, deadline - time.monotonic()))
+
+
 def _close_in_worker() -> None:
     """Register the exit of a `multiprocessing` worker, which ends without the interpreter's exit.
 
@@ -363,5 +391,5 @@ def _register_in_worker(_: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _exit, exitpriority=-100)
 
 
-atexit.register(_exit)
+atexit.register(_leave)
 os.register_at_fork(after_in_child=_forked)
