@@ -282,19 +282,6 @@ def test_an_emitter_that_nobody_closes_is_flushed_at_the_end_too(answering):
     assert ended(answering) == [(1, True)]
 
 
-def test_what_comes_after_the_end_is_not_waited_for(answering):
-    """A function that was registered with atexit before the client was imported runs after it."""
-    program = """
-import atexit
-atexit.register(lambda: t.event("late"))
-import tailrace_client as t
-t.connect()
-t.event("x")
-"""
-    run(program, TAILRACE_ADDRESS=answering.address)
-    assert ended(answering) == [(1, True)]
-
-
 def test_a_first_event_at_the_very_end_is_sent_without_a_thread(answering):
     """From Python 3.12 on no thread can be started while the interpreter ends."""
     program = """
@@ -309,6 +296,49 @@ atexit.register(last)
 """
     run(program, TAILRACE_ADDRESS=answering.address)
     assert ended(answering) == [(1, True)]
+
+
+LATE = {
+    "exit functions": """
+import atexit
+atexit.register(lambda: t.event("late"))
+atexit.register(lambda: t.event("late"))
+import tailrace_client as t
+t.event("x")
+""",
+    "the first event": """
+import atexit
+atexit.register(lambda: (t.event("late"), t.event("late"), t.event("late")))
+import tailrace_client as t
+""",
+    "destructors": """
+import tailrace_client as t
+class Destroyed:
+    def __del__(self): t.event("late")
+one, other = Destroyed(), Destroyed()
+t.event("x")
+""",
+}
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("program", LATE.values(), ids=LATE)
+def test_events_behind_the_clients_own_exit_arrive(answering, program, pure):
+    """Exit functions that were registered before the import run after the client's."""
+    run(program, TAILRACE_ADDRESS=answering.address, TAILRACE_PURE=pure)
+    assert ended(answering) == [(3, True)]
+
+
+def test_many_events_behind_the_clients_own_exit_wait_no_longer_than_the_exit_says():
+    """Nobody listens, and each of these events would wait for a second."""
+    with TcpCollector() as closed:
+        address = closed.address
+    program = """
+import atexit
+atexit.register(lambda: [t.event("late") for _ in range(1000)])
+import tailrace_client as t
+"""
+    run(program, TAILRACE_ADDRESS=address)
 
 
 SUB_INTERPRETER = """

@@ -214,6 +214,10 @@ class Sender:
         self._on_fork()
 
     @property
+    def _is_ending(self) -> bool:
+        return self._closed or self._is_late
+
+    @property
     def _link(self) -> Link:
         assert self.link is not None  # noqa: S101 - `begin` comes first
         return self.link
@@ -301,7 +305,7 @@ class Sender:
             return
         try:
             self._rest = _rest(self._calls, self._starter)
-            while not (self._closed or self._is_late or self._rest is _Rest.NONE):
+            while not (self._is_ending or self._rest is _Rest.NONE):
                 rest = self._round()
                 self._hurried = False
                 if self._link.blocked and rest:
@@ -315,7 +319,9 @@ class Sender:
         """Sleep until something is recorded, and a little longer, or until called; at most `seconds`."""
         if self._rest is _Rest.SLEEP:
             until = time.monotonic() + (inf if seconds is None else seconds)
-            while not (self._called or self._hurried or self._closed) and time.monotonic() < until:
+            while (
+                not (self._called or self._hurried or self._is_ending) and time.monotonic() < until
+            ):
                 time.sleep(_LOOK_SECONDS)
             time.sleep(INTERVAL_SECONDS)
             return
