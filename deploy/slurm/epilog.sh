@@ -17,7 +17,7 @@ signal_and_wait() { # signal, tenths of a second
 
 # Copy under another name first: what is called by its node is there as a whole. Print where.
 copy_out() {
-  timeout -k 10 "$copy_seconds" $as_user sh -c '
+  by_user "$copy_seconds" sh -c '
     umask 077
     mkdir -p "$2" && part=$(mktemp -d "$2/.partial.XXXXXX") || exit 1
     to=$2/$3
@@ -45,12 +45,13 @@ signal_and_wait TERM 900 || signal_and_wait KILL 100 || {
   say "the collector, process $pid, does not end: $kept is left as it is"
   exit 0
 }
+kill_rest
+make_cgroup
 # The job is over: files that its tracers wrote are read to their end, and nobody goes on with a session.
 [ -f "$run/tailrace.toml" ] && [ -d "$kept/store" ] && {
-  timeout -k 10 "$read_seconds" $as_user sh -c 'umask 077 && exec "$1" serve --rest --config "$2" >>"$3" 2>&1' \
+  by_user "$read_seconds" sh -c 'umask 077 && exec "$1" serve --rest --config "$2" >>"$3" 2>&1' \
     sh "$program" "$run/tailrace.toml" "$kept/log" || say "not all files were read to their end: $(basename "$kept")/log says why"
 }
-rm -rf --one-file-system "$run" || say "cannot delete all of $run"
 if [ -z "$copy_to" ]; then
   say "left for $keep_days days: $kept"
 elif to=$(copy_out); then
@@ -58,5 +59,13 @@ elif to=$(copy_out); then
 else
   say "cannot copy to $copy_to as $SLURM_JOB_USER: left for $keep_days days in $kept"
 fi
+# Last, so that an epilog that was ended under way begins anew.
+rm -rf --one-file-system "$run" || say "cannot delete all of $run"
+kill_rest
+waited=0
+until [ ! -d "$cgroup" ] || rmdir "$cgroup" 2>/dev/null || [ $waited -ge 50 ]; do
+  sleep 0.1
+  waited=$((waited + 1))
+done
 delete_expired
 exit 0

@@ -1,7 +1,8 @@
 # Shared by prolog.sh and epilog.sh, which run as root and read this file first.
 #
 # Root opens no file in a directory of the user's, and signals no process: `$as_user` does. So a link that the user
-# plants leads where the user may go anyhow, and a signal reaches only what the user may end anyhow.
+# plants leads where the user may go anyhow, and a signal reaches only what the user may end anyhow. A pipe that the user
+# plants keeps root no longer than `by_user` waits.
 set -u
 umask 022
 cd / || exit 0
@@ -12,6 +13,26 @@ run=$run_root/$SLURM_JOB_ID
 kept=$kept_root/$SLURM_JOB_ID
 node=${SLURMD_NODENAME:-$(uname -n)}
 as_user="setpriv --reuid=$SLURM_JOB_USER --regid=$(id -g "$SLURM_JOB_USER") --init-groups --reset-env --no-new-privs --"
+
+cgroup=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)
+cgroup=${cgroup:+$cgroup/$cgroup_name/$SLURM_JOB_ID}
+
+# Make the job's control group, which only root can change. Without cgroup v2 there is none.
+make_cgroup() { [ -n "$cgroup" ] && mkdir -p "$cgroup" 2>/dev/null; }
+
+# Run a command as the job's user, in the job's control group, for so many seconds at most.
+by_user() {
+  seconds=$1
+  shift
+  timeout -k 1 "$seconds" sh -c '[ ! -e "$0" ] || echo $$ >"$0"; exec "$@"' "$cgroup/cgroup.procs" $as_user "$@"
+}
+
+# Kill what is in the job's control group, wherever it has gone.
+kill_rest() {
+  [ -e "$cgroup/cgroup.procs" ] || return 0
+  [ -e "$cgroup/cgroup.kill" ] && echo 1 >"$cgroup/cgroup.kill" && return 0
+  for each in $(cat "$cgroup/cgroup.procs"); do $as_user kill -KILL "$each"; done # before Linux 5.14
+}
 
 say() { logger -t tailrace "job $SLURM_JOB_ID: $1" 2>/dev/null || echo "tailrace: job $SLURM_JOB_ID: $1" >&2; }
 

@@ -1,10 +1,14 @@
 #!/bin/sh
-# Prolog (as root, on each node, before the job): start the job's collector as the job's user. Never fails.
+# Prolog (as root, on each node, before the job): start the job's collector as the job's user. Never fails, and ends within 15 s.
 here=$(dirname "$(readlink -f "$0")")
 . "$here/job.sh"
+until=$(($(date +%s) + 9))
 
 # A job that is queued anew keeps its number, and a node may have been cut off before the epilog.
-[ ! -e "$run" ] || "$here/epilog.sh"
+[ ! -e "$run" ] || timeout -k 1 4 "$here/epilog.sh" || {
+  say "no collector: what an earlier run of this job left is still there, until the epilog"
+  exit 0
+}
 
 make_directories() {
   make_root_only "$run_root" && make_root_only "$kept_root" && mkdir "$run" || return 1
@@ -12,7 +16,7 @@ make_directories() {
   [ ! -e "$kept" ] || [ "$(stat -c %U "$kept")" = "$SLURM_JOB_USER" ] || return 1
   install -d -m 0700 -o "$SLURM_JOB_USER" "$run/sockets" "$kept" || return 1
   # The tracers' files: what is in a directory of the user's, the user makes. DFTracer makes no directory itself.
-  $as_user mkdir -p "$kept/traces/ovni" "$kept/traces/dftracer"
+  by_user 1 mkdir -p "$kept/traces/ovni" "$kept/traces/dftracer"
 }
 
 write_configuration() {
@@ -59,7 +63,9 @@ make_directories && write_configuration || {
   exit 0
 }
 # Loopback is open to every user of the node: its figures are for those who can read this file.
-$as_user sh -c 'umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d " \n" >"$1"' sh "$kept/tokens"
+by_user 1 sh -c 'umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d " \n" >"$1"' sh "$kept/tokens"
+# From here on, this process and what it starts are in the job's control group.
+make_cgroup && echo $$ >"$cgroup/cgroup.procs"
 # The log is opened by the user: it lies in a directory of the user's.
 $as_user setsid sh -c 'umask 077 && exec "$1" serve --config "$2" >"$3" 2>&1' \
   sh "$program" "$run/tailrace.toml" "$kept/log" </dev/null >/dev/null 2>&1 &
@@ -67,13 +73,11 @@ pid=$!
 started=$(identity $pid) || started=none
 printf '%s\n%s\n' "$pid" "$started" >"$run/process"
 
-waited=0
-until $as_user test -S "$run/sockets/heph.sock"; do
-  if [ $waited -ge 100 ] || [ "$(identity $pid)" != "$started" ]; then
-    say "the collector did not start: $($as_user tail -n 1 "$kept/log")"
+until by_user 1 test -S "$run/sockets/heph.sock"; do
+  if [ "$(date +%s)" -ge $until ] || [ "$(identity $pid)" != "$started" ]; then
+    say "the collector did not start: $(by_user 1 tail -n 1 "$kept/log")"
     exit 0
   fi
   sleep 0.1
-  waited=$((waited + 1))
 done
 exit 0

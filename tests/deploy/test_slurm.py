@@ -80,6 +80,13 @@ def search_path():
     return ":".join(map(str, places))
 
 
+def cgroups():
+    """Return where cgroup v2 is mounted, or None if it is not, or cannot be changed."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    found = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
+    return found if found and os.access(found, os.W_OK) else None
+
+
 def alive(pid):
     """Return whether a process runs; what is left of an ended one does not."""
     try:
@@ -106,8 +113,9 @@ class Node:
         home.mkdir()
         shutil.chown(home, USER)
         self.settings(
-            program=program, run_root=directory / "run", kept_root=directory / "kept", copy_to=home
-        )
+            program=program, run_root=directory / "run", kept_root=directory / "kept", copy_to=home,
+            cgroup_name=directory.name,
+        )  # fmt: skip
         self.victim = directory / "victim"
         self.victim.write_text("root's\n")
         self.victim.chmod(0o600)
@@ -116,7 +124,7 @@ class Node:
         with (self.scripts / "settings.sh").open("a") as file:
             file.writelines(f"{key}={shlex.quote(str(value))}\n" for key, value in changed.items())
 
-    def script(self, name):
+    def script(self, name, seconds=180):
         """Run a script as slurmd does; return what it printed, and what it told the node's log."""
         job = {
             "SLURM_JOB_ID": "4711",
@@ -125,8 +133,9 @@ class Node:
             "HOME": "/",
         }
         done = subprocess.run(
-            [self.scripts / name], env=job, capture_output=True, text=True, timeout=180, check=False
-        )
+            [self.scripts / name], env=job, capture_output=True, text=True, timeout=seconds,
+            check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -177,6 +186,8 @@ def node(python):
     finally:
         node.script("epilog.sh")
         shutil.rmtree(directory)
+        if (groups := cgroups()) is not None and (groups / directory.name).exists():
+            (groups / directory.name).rmdir()  # no job's is left
 
 
 def test_what_a_job_emits_is_copied_to_its_user_and_deleted_on_the_node(node):
@@ -309,6 +320,66 @@ def test_a_directory_that_others_can_change_has_no_collector(node):
     assert node.script("task_prolog.sh") == ""
 
 
+PROLOG_SECONDS = 15
+"""The most that a prolog takes, whatever the user has planted."""
+
+PIPES = """
+import os, sys
+for name in ("log", "tokens", "traces", "traces/ovni", "traces/dftracer", "store", "store/lock", "store/spool"):
+    path = os.path.join(sys.argv[1], name)
+    if sys.argv[2] in name:
+        if os.path.lexists(path):
+            os.rename(path, path + ".old")
+        os.mkfifo(path)
+        print(name)
+"""
+
+
+@pytest.mark.parametrize("what", ["log", "tokens", "ovni", "store"])
+def test_a_pipe_that_the_user_plants_keeps_no_prolog(node, what):
+    node.settings(copy_to="", read_seconds=5)  # so that the next prolog finds the pipe
+    node.script("prolog.sh")
+    node.script("epilog.sh")
+    planted = as_user(*node.command, "-c", PIPES, node.kept, what)
+    assert planted.stdout, planted.stderr
+    node.script("prolog.sh", seconds=PROLOG_SECONDS)
+    started = (node.run / "process").exists()
+    node.script("epilog.sh")
+    assert not node.run.exists()
+    assert started or what == "ovni"
+
+
+def test_what_an_earlier_run_of_the_job_left_keeps_no_prolog(node):
+    """Neither a collector that does not end, nor a copy that takes long."""
+    node.settings(copy_to="")
+    node.script("prolog.sh")
+    collector = node.collector()
+    os.kill(collector, signal.SIGSTOP)
+    node.script("prolog.sh", seconds=PROLOG_SECONDS)
+    assert node.collector() == collector
+    os.kill(collector, signal.SIGCONT)
+    node.script("epilog.sh")
+    assert not alive(collector)
+    assert not node.run.exists()
+
+
+@pytest.mark.skipif(cgroups() is None, reason="needs cgroup v2")
+def test_what_the_user_starts_from_the_collector_dies_with_the_job(node):
+    """Python reads files of the user's before the collector begins, which may start anything in any session."""
+    pids, program = node.kept / "started", node.directory / "tailrace"
+    starts = f"setsid sh -c 'echo $$ >>{pids}; exec sleep 600' </dev/null >/dev/null 2>&1 &"
+    program.write_text(program.read_text().replace("\n", f"\n{starts}\n", 1))
+    node.settings(copy_to="")
+    node.script("prolog.sh")
+    node.emit("ran")
+    (first,) = map(int, pids.read_text().split())
+    assert alive(first)
+    node.script("epilog.sh")
+    first, *more = map(int, pids.read_text().split())
+    assert more  # of the collector that reads files to their end
+    assert [pid for pid in (first, *more) if alive(pid)] == []
+
+
 @pytest.mark.parametrize("differs", ["start time", "control group"])
 @pytest.mark.parametrize("owner", ["root", USER])
 def test_a_process_that_has_the_collectors_pid_now_is_not_ended(node, differs, owner):
@@ -332,11 +403,10 @@ def test_a_process_that_has_the_collectors_pid_now_is_not_ended(node, differs, o
 def test_no_process_but_the_users_is_ended_whatever_the_identity(node):
     """Between looking and signalling a pid may become another process's: the signal is the user's, not root's."""
     node.script("prolog.sh")
-    identity = (node.run / "process").read_text().splitlines()[1]
     os.kill(node.collector(), signal.SIGKILL)
     with subprocess.Popen(["/bin/sleep", "600"]) as other:
         start = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        groups = identity.split(maxsplit=1)[1]
+        groups = " ".join(Path(f"/proc/{other.pid}/cgroup").read_text().splitlines())
         (node.run / "process").write_text(f"{other.pid}\n{start} {groups}\n")
         hidden = (
             (node.scripts / "epilog.sh")
