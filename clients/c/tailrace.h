@@ -2174,7 +2174,7 @@ static int tlr_start(void) {
     TLR_STORE(tlr.forked, 0);
     tlr_make_hello();
     tlr.started = 1;
-    tlr.sender.report_at = tlr_monotonic() + 30 * tlr_second;
+    tlr.sender.report_at = tailrace_discarded() ? 0 : tlr_monotonic() + 30 * tlr_second;
     tlr_lock(&tlr.sender.lock);
     (void)tlr_ready(tlr_monotonic());
     tlr_unlock(&tlr.sender.lock);
@@ -2334,15 +2334,15 @@ static void tlr_hurry(void) {
     tlr_unlock(&tlr.sender.lock);
 }
 
-/* Send until nothing waits, at most until `deadline`. */
-static int tlr_drain(uint64_t deadline) {
+/* Send until nothing waits and, with `open`, a connection is open, at most until `deadline`. */
+static int tlr_drain(uint64_t deadline, int open) {
     for (;;) {
         uint64_t now;
         int waits;
         if (!tlr_lock_until(&tlr.sender.lock, deadline)) return -1;
         now = tlr_monotonic();
         (void)tlr_round(now);
-        waits = tlr_anything_waits() || tlr.sender.control_size;
+        waits = tlr_anything_waits() || tlr.sender.control_size || (open && tlr.sender.state != TLR_UP);
         tlr_unlock(&tlr.sender.lock);
         if (!waits) return 0;
         if (now >= deadline) return -1;
@@ -2372,7 +2372,7 @@ int tailrace_flush(unsigned milliseconds) {
     if (tlr_is_on() && !TLR_LOAD(tlr.forked) && tlr_enter(TLR_WAITS, TLR_FRAME)) {
         tlr_hold();
         tlr_hurry();
-        left = tlr_drain(tlr_monotonic() + milliseconds * tlr_ms);
+        left = tlr_drain(tlr_monotonic() + milliseconds * tlr_ms, 0);
         if (tlr_were_refused()) left = -1;
         if (TLR_LOAD(tlr.idle) == TLR_PAUSES) tlr_wake(); /* the pause may have ended here */
         tlr_thread.busy = TLR_OUTSIDE;
@@ -2387,7 +2387,7 @@ static int tlr_say(unsigned char *packet, unsigned char *end, uint64_t deadline)
     tlr_option_end(packet, end);
     tlr.sender.control_size = (size_t)(end - packet);
     tlr.sender.control_done = 0;
-    return tlr_drain(deadline);
+    return tlr_drain(deadline, 1);
 }
 
 /* Report the events that were discarded at the end of each stream. */
@@ -2476,7 +2476,7 @@ static int tlr_is_read(uint64_t deadline) {
 static void tlr_say_the_end(uint64_t deadline) {
     unsigned opened;
     do {
-        if (tlr_drain(deadline)) return;
+        if (tlr_drain(deadline, 1)) return; /* the goodbye stands behind the announcement, never in its place */
         opened = tlr.sender.opened;
         tlr_say_last_ranges(deadline);
         tlr_say_goodbye(deadline);

@@ -98,6 +98,18 @@ def test_the_token_comes_before_all_else(program, tmp_path, guard, way, options)
     assert guard.refused == 0
 
 
+@pytest.mark.parametrize("options", ["", "no_thread"])
+def test_a_session_that_ends_at_once_says_its_goodbye_once_behind_its_announcement(
+    program, guard, options
+):
+    """Nothing waits, and the token is still being shown."""
+    connect = f"connect {guard.address} linger=20000 token={TOKEN} {options}".rstrip()
+    assert play(program, connect, "close") == ["connect 0 0"]
+    until(lambda: guard.received, "the connection's end")
+    heard = hear(guard.received[0])
+    assert [name for name, _ in heard.metadata] == ["tailrace.session", "tailrace.goodbye"]
+
+
 def test_a_wrong_token_is_said_costs_no_event_and_a_new_one_is_shown_next(client, tmp_path, guard):
     file = tmp_path / "token"
     file.write_text("a-wrong-token-of-this-test\n")
