@@ -163,18 +163,32 @@ def test_the_first_session_of_a_connection_is_not_counted():
 
 def test_hosts_have_a_limit_each():
     log = Log()
-    sessions = [log.open(limits=LIMITS, peer=f"192.0.2.{n}:5") for n in range(3)]
-    for session in sessions:
+    peers = (
+        "192.0.2.1:5",
+        "192.0.2.2:5",
+        "[2001:db8::1]:5",
+        "[2001:db8:0:1::1]:5",
+        "uid 7",
+        "uid 8",
+    )
+    for session in [log.open(limits=LIMITS, peer=peer) for peer in peers]:
         log.data(session, b"".join(epochs(n) for n in range(RATE + 1)))
     _, found = run(log.entries)
-    assert begun(found) == 3 * RATE
+    assert begun(found) == len(peers) * RATE
     assert not refused(found)
 
 
-def test_connections_of_one_host_share_a_limit():
+@pytest.mark.parametrize(
+    "peers",
+    [
+        ("192.0.2.1:1", "192.0.2.1:2"), ("127.0.0.1:1", "127.3.2.1:1"), ("127.0.0.1:1", "[::1]:1"),
+        ("[2001:db8::1]:1", "[2001:db8::2:0:0:1]:1"), ("192.0.2.1:1", "[::ffff:192.0.2.1]:1"), ("uid 7", "uid 7"),
+    ],
+)  # fmt: skip
+def test_connections_of_one_host_share_a_limit(peers):
     log = Log()
-    for port in (1, 2):
-        session = log.open(limits=LIMITS, peer=f"192.0.2.1:{port}")
+    for peer in peers:
+        session = log.open(limits=LIMITS, peer=peer)
         log.data(session, b"".join(epochs(n) for n in range(RATE + 1)))
     _, found = run(log.entries)
     assert begun(found) == RATE

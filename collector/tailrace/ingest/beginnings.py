@@ -5,12 +5,19 @@ are. A host may begin `ledger.new_sessions_rate` more within a second, and one m
 that sends many short runs over one connection is let in, and so is whoever sends epochs only, up to a rate that leaves
 the collector its time.
 
+All loopback addresses are one host, since each user of the host has all of them, and so are the IPv6 addresses of one
+subnet (/64).
+
 All times are those of the log. So a replay admits the same sessions.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Final
+
+from tailrace.ingest.departures import host_of
 
 SECOND = 10**9
 
@@ -22,6 +29,25 @@ EVENTS = 100
 
 HOSTS_MAX = 1024
 """Hosts that are remembered, those that began a session last. A host that is forgotten may begin a second's sessions again."""
+
+
+@lru_cache(1024)
+def whose(host: str) -> str:
+    """Return the host that has an address; what is no address is itself a host."""
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return host
+    if address.is_loopback:
+        return "loopback"
+    if address.version == 6:
+        return str(address.ipv4_mapped or f"{int(address) >> 64:x}/64")
+    return str(address)
+
+
+def host_that_begins(peer: str) -> str:
+    """Return the host of a session's peer."""
+    return whose(host_of(peer))
 
 
 class Beginnings:

@@ -23,8 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tailrace.ingest.announcements import Announcements
-from tailrace.ingest.beginnings import TOO_MANY_SESSIONS, Beginnings
-from tailrace.ingest.departures import host_of
+from tailrace.ingest.beginnings import TOO_MANY_SESSIONS, Beginnings, host_that_begins
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.owning import candidates, owns
@@ -81,7 +80,7 @@ class Succession:
         self._generations = generations
         self._unordered = unordered
         self._beginnings = beginnings
-        self._host = host_of(state.info.peer)
+        self._host = host_that_begins(state.info.peer)
         self._rate = max(1, state.info.ledger.new_sessions_rate)
         self._refused: list[Record] = []
         """The refused pieces of the present entry."""
