@@ -341,6 +341,21 @@ import tailrace_client as t
     run(program, TAILRACE_ADDRESS=address)
 
 
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_a_process_whose_events_are_all_discarded_says_so(answering, pure):
+    """Of several processes of a run, the others' events would make it look complete."""
+    program = """
+import tailrace_client as t
+class Unprintable:
+    def __str__(self): raise ValueError
+for _ in range(3): t.event("x", value=Unprintable())
+"""
+    run(program, TAILRACE_ADDRESS=answering.address, TAILRACE_PURE=pure)
+    (session,) = answering.sessions.values()
+    (goodbye,) = session.goodbyes
+    assert (goodbye["streams"], goodbye["discarded"]["encoding"]) == ({"1": 3}, 3)
+
+
 SUB_INTERPRETER = """
 import sys, tailrace_client as t
 try:

@@ -49,6 +49,7 @@ EXIT_SECONDS = 1.0
 
 PROMPT_SENDS = 4
 
+_NOTHING = -1
 _LOOK_SECONDS = 0.05
 _CONNECTING_SECONDS = 0.005
 
@@ -200,7 +201,9 @@ class Sender:
     def _say_all(self, deadline: float) -> bool:
         """Send all that is recorded, and a goodbye behind it. Return whether all was delivered."""
         position = self._lock.run(self._end, deadline)
-        return position == 0 or self._waits_for(self._link.fate.has_ended, position, deadline)
+        return position == _NOTHING or self._waits_for(
+            self._link.fate.has_ended, position, deadline
+        )
 
     def _end_thread(self, deadline: float) -> None:
         self._calls.put(None)
@@ -230,10 +233,11 @@ class Sender:
         return link.queue.put_bytes
 
     def _end(self) -> int:
-        """Do the same, and say goodbye behind what is recorded, unless that is nothing."""
+        """Do the same, and say goodbye behind it. Return `_NOTHING` where nothing was recorded or discarded."""
         position = self._gathered()
-        if position:
-            self._link.end()
+        if not position and not any(self._link.recorder.discarded.values()):
+            return _NOTHING
+        self._link.end()
         return position
 
     def _waits_for(
