@@ -343,7 +343,7 @@ import tailrace_client as t
 
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_a_process_whose_events_are_all_discarded_says_so(answering, pure):
-    """Of several processes of a run, the others' events would make it look complete."""
+    """A run of several processes would look complete by the events of the others."""
     program = """
 import tailrace_client as t
 class Unprintable:
