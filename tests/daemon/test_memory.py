@@ -21,6 +21,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.ledger.held_marks import MARK_BYTES
 from tailrace.model.columns import ROW, BlockRows
+from tailrace.sources.tail.inflate import INFLATER_BYTES
 from tailrace.store.arrow import to_arrow
 from tests.decoding import ovni_bytes
 from tests.ingest.log import Log, heph_event
@@ -82,7 +83,7 @@ def test_each_source_adds_its_sessions_streams_and_records():
     assert one["sessions"] == 10 * memory.PEER_BYTES + announced
     assert one["state"] == one["checkpoint"] == Config().ledger.source_state_max
     files = of(a=TailConfig(format="ovni", paths=["/x"], files_max=10))
-    assert files["sessions"] == 10 * memory.FILE_BYTES
+    assert files["sessions"] == 10 * (memory.FILE_BYTES + INFLATER_BYTES)
     assert files["streams"] == 0
 
 

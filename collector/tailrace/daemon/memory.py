@@ -15,6 +15,7 @@ from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.sources.connection import UNSENT_MAX
 from tailrace.sources.datagrams import PUMP_BYTES
 from tailrace.sources.tail.documents import CACHED_BYTES
+from tailrace.sources.tail.inflate import INFLATER_BYTES
 from tailrace.spool.spool import RECENT_MAX
 from tailrace.store import layout
 
@@ -71,7 +72,7 @@ def _sessions(config: Config, source: SourceConfig) -> int:
     if FORMATS[source.format].acknowledge:
         announced = config.ledger.sessions_max * ANNOUNCED_BYTES
     if isinstance(source, TailConfig):
-        return source.files_max * FILE_BYTES
+        return source.files_max * (FILE_BYTES + INFLATER_BYTES)
     if isinstance(source, UdpConfig):
         return source.peers_max * PEER_BYTES + announced
     unsent = UNSENT_MAX if announced else 0

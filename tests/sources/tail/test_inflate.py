@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -331,3 +333,79 @@ def test_noise_that_always_ends_in_what_may_be_a_member_is_not_kept():
             bad += event.size if isinstance(event, Bad) else 0
         assert len(inflater._input) < 2 * len(noise)
     assert bad == 200 * len(noise) - 5
+
+
+FALSE = (
+    b"\x1f\x8b\x08\x00",
+    b"\x1f\x8b\x08\0\0\0\0\0\0\3",
+    b"\x1f\x8b\x08\0\0\0\0\0\0\3" + b"\x4b\x4c\x4a" * 30,
+)
+"""Bytes like those of a member that begins, over and over."""
+
+
+@pytest.mark.parametrize(
+    ("where", "false"),
+    [*(("stored", false) for false in FALSE), *(("bad", false) for false in FALSE[:2])],
+)
+def test_false_beginnings_cost_few_trials_however_many_there_are(where, false, monkeypatch):
+    """A trial costs as much as inflating some KiB."""
+    tried = []
+    trial = inflate._trial
+    monkeypatch.setattr(inflate, "_trial", lambda *given: tried.append(1) or trial(*given))
+    body = false * (500_000 // len(false))
+    data = member(body, 0) if where == "stored" else member(b"x") + body
+    found = events(data)
+    assert content(found) == (body if where == "stored" else b"x")
+    # A member that is inside another one takes two.
+    assert len(tried) <= 2 * inflate.TRIALS_MAX * (len(data) // inflate.TRIALS_BLOCK + 2)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_false_beginnings_are_the_same_however_the_bytes_are_cut(drawn):
+    false = drawn.draw(st.sampled_from(FALSE))
+    whole = member(b"whole")
+    parts = drawn.draw(
+        st.lists(
+            st.sampled_from([member(false * 3000, 0), member(false * 3000, 0)[:-2000], false * 9000, whole, noise(1, 3000)]),
+            min_size=1, max_size=4,
+        )
+    )  # fmt: skip
+    data = whole + b"".join(parts)
+    sizes = drawn.draw(st.lists(st.integers(1, 70_000), min_size=1, max_size=4))
+    one, other = events(data), events(data, [max(size, 500) for size in sizes])
+    assert content(one) == content(other)
+    assert [each for each in others(one) if not isinstance(each, Bad)] == [
+        each for each in others(other) if not isinstance(each, Bad)
+    ]
+
+
+UNFINISHED = """
+import zlib
+from tailrace.sources.tail.content import BEGIN
+from tailrace.sources.tail.inflate import Inflater
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+text = b"".join(b'{"id":%d,"ts":%d}\\n' % (n, n * 7919) for n in range(8000))
+deflate = zlib.compressobj(6, zlib.DEFLATED, 31)
+data = deflate.compress(text) + deflate.flush(zlib.Z_SYNC_FLUSH)
+def unfinished():
+    one = Inflater(BEGIN)
+    one.feed(data)
+    while one.next() is not None:
+        pass
+    assert one.waits
+    return one
+kept = [unfinished() for _ in range(100)]
+before = resident()
+kept += [unfinished() for _ in range(2000)]
+print((resident() - before) // 2000)
+"""
+
+
+def test_a_member_that_is_not_over_takes_no_more_than_is_said():
+    """In a process of its own: the library's memory is not the interpreter's."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNFINISHED], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) <= inflate.INFLATER_BYTES

@@ -30,6 +30,13 @@ _HOLD = 2 * 65_536
 """Bytes of input that no accident inflates: more than a stored block, which accepts any bytes."""
 _TRIAL_MAX = 2**20
 """Bytes of content that no accident yields."""
+TRIALS_BLOCK = 64 * 1024
+TRIALS_MAX = 16
+"""Trials in so many bytes behind the beginning of a member. By accident, the first bytes of a member appear once in
+16 MiB, but somebody may write nothing else, and a trial takes as long as inflating some KiB. In the rest of such a block
+no member begins: if one does, it is bad bytes."""
+INFLATER_BYTES = 48 * 1024
+"""Memory of a member that is not over: a window of 32 KiB, and tables."""
 
 
 _ERROR = cast("type[Exception]", zlib_ng.error)
@@ -96,6 +103,12 @@ class Inflater:
         """Offset in the file up to which the bytes between members are known to begin no member."""
         self._cleared = 0
         """Offset in the file up to which no other member begins inside this one."""
+        self._origin = at.raw
+        """Where the blocks begin in which trials are counted."""
+        self._trials = (0, 0)
+        """The number of the last block, and of the trials there."""
+        self._tried = -1
+        """The offset in the file of the last trial."""
 
     @property
     def waits(self) -> bool:
@@ -115,6 +128,9 @@ class Inflater:
             if self._member is None:
                 return self._find(last)
             begin = self._input.find(_BEGIN, max(0, self._cleared - self._raw))
+            if begin == 0 and not self._more and not self._may_try(self._raw):
+                self._cleared = self._block_end(self._raw)
+                continue
             if begin == 0 and not self._more:
                 torn = self._is_torn_here(self._member, last)
                 if torn is None:
@@ -138,6 +154,10 @@ class Inflater:
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
+            if not self._may_try(self._raw + begin):
+                self._none_before = self._block_end(self._raw + begin)
+                begin = data.find(_BEGIN, self._none_before - self._raw)
+                continue
             inflates = _inflates(data[begin : begin + _PROBE], last)
             if inflates is None:
                 self._none_before = self._raw + begin
@@ -149,9 +169,23 @@ class Inflater:
             self._member = _decompressor()
             self._more = self._expected = False
             self._cleared = self._raw + 1
+            self._origin, self._trials = self._raw, (0, 0)
             return InflationBegun(self.place)
         size = begin if begin > 0 else len(data) - _unsure(data, last) - (not last)
         return self._bad(size) if size > 0 else None
+
+    def _may_try(self, at: int) -> bool:
+        """Count a trial at an offset in the file; return whether it is one of the first in its block."""
+        block = (at - self._origin) // TRIALS_BLOCK
+        count = self._trials[1] if block == self._trials[0] else 0
+        if at != self._tried:
+            if count >= TRIALS_MAX:
+                return False
+            self._trials, self._tried = (block, count + 1), at
+        return True
+
+    def _block_end(self, at: int) -> int:
+        return at + TRIALS_BLOCK - (at - self._origin) % TRIALS_BLOCK
 
     def _bad(self, size: int) -> Bad:
         data = self._input[:size]
