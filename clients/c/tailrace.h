@@ -978,9 +978,12 @@ static int tlr_open_path(tlr_mark *mark) {
 
 static int tlr_open_socket(const tlr_address *to, tlr_mark *mark) {
     tlr_mark standard;
-    int held, fd;
+    int held, fd, kind = tlr.transport == TLR_UDP ? SOCK_DGRAM : SOCK_STREAM;
+#ifdef SOCK_CLOEXEC
+    kind |= SOCK_CLOEXEC; /* at once: another thread may call exec */
+#endif
     tlr_hold_standard(&held, &standard);
-    fd = tlr_adopt(socket(to->name.ss_family, tlr.transport == TLR_UDP ? SOCK_DGRAM : SOCK_STREAM, 0), mark);
+    fd = tlr_adopt(socket(to->name.ss_family, kind, 0), mark);
     tlr_leave_standard(held, &standard);
     return fd;
 }

@@ -46,7 +46,7 @@ def defences():
 @pytest.mark.parametrize("row", list(defences()))
 def test_each_defence_is_shown_by_a_test(row):
     *_, shown, _ = row.split("|")
-    tests = re.findall(r"`(tests/[^`]+)::(test_[^`]+)`", shown)
+    tests = re.findall(r"`((?:clients/python/)?tests/[^`]+)::(test_[^`]+)`", shown)
     assert tests
     assert shown.count("`") == 2 * len(tests)
     for path, name in tests:
