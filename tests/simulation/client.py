@@ -35,6 +35,7 @@ class Datagrams:
     chunk_bytes = 1432
     datagrams = True
     prompt = True
+    is_near = False
     answers = True
     refusal = ""
 
@@ -99,6 +100,7 @@ class Bytes:
     chunk_bytes = 64 * 1024
     datagrams = False
     prompt = True
+    is_near = False
     answers = True
     refusal = ""
 

@@ -201,6 +201,7 @@ class _Transport:
 
     packet_max = 65_507
     prompt = True
+    is_near = False
     answers = True
     refusal = ""
 

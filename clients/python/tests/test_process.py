@@ -342,6 +342,25 @@ import tailrace_client as t
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("scheme", ["unix", "tcp", "udp"])
+def test_a_child_that_ends_at_once_without_an_exit_is_known(tmp_path, scheme, pure):
+    """As the workers of billiard do, under Celery."""
+    program = """
+import os, tailrace_client as t
+t.event("parent")
+for _ in range(5):
+    child = os.fork()
+    if not child:
+        t.event("child")
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+    with Answering(scheme, *[tmp_path / "socket"] * (scheme == "unix")) as collector:
+        run(program, TAILRACE_ADDRESS=collector.address, TAILRACE_PURE=pure)
+        until(lambda: ended(collector) == [(1, False)] * 5 + [(1, True)])
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
 def test_a_process_whose_events_are_all_discarded_says_so(answering, pure):
     """A run of several processes would look complete by the events of the others."""
     program = """

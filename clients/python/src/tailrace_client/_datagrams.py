@@ -6,7 +6,7 @@ import errno
 import socket
 from collections.abc import Sequence
 
-from tailrace_client._descriptors import Address, SocketTransport, addresses, connect
+from tailrace_client._descriptors import Address, SocketTransport, addresses, connect, is_this_host
 
 DATAGRAM_BYTES = 1432
 """Bytes of a datagram to another host: what an Ethernet frame carries over IPv6, less 20 bytes for a
@@ -38,7 +38,9 @@ class Udp(SocketTransport):
         """The addresses to try; only the collector's own once it has answered."""
         self._fresh = True
         """Whether nothing was sent on this socket."""
-        self.chunk_bytes = LOCAL_DATAGRAM_BYTES if _is_this_host(host) else DATAGRAM_BYTES
+        is_local = is_this_host(host)
+        self.is_near = is_local and host != b"localhost"
+        self.chunk_bytes = LOCAL_DATAGRAM_BYTES if is_local else DATAGRAM_BYTES
 
     def open(self) -> None:
         self._addresses = addresses(self._host, self._port, socket.SOCK_DGRAM)
@@ -106,19 +108,3 @@ class Udp(SocketTransport):
 
     def _connect(self, candidates: list[Address]) -> None:
         self._kept, self._fresh = connect(candidates), True
-
-
-def _is_this_host(host: bytes) -> bool:
-    """Return whether an address is one of this machine. A name is not resolved: that may take long."""
-    if host == b"localhost":
-        return True
-    family = socket.AF_INET6 if b":" in host else socket.AF_INET
-    try:
-        socket.inet_pton(family, host.decode())
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # sends nothing, but chooses the address to send from
-            own: str = probe.getsockname()[0]
-            other: str = probe.getpeername()[0]
-    except OSError:
-        return False
-    return own == other or other.startswith("127.")

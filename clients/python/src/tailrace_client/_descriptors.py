@@ -88,6 +88,7 @@ class SocketTransport:
     """The socket of a transport, used only while its number is ours."""
 
     prompt = True
+    is_near = False
     answers = True
     refusal = ""
 
@@ -178,3 +179,19 @@ def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
         poll = select.poll()
         poll.register(connection, select.POLLIN | (select.POLLOUT if to_send else 0))
         poll.poll(max(0.0, seconds) * 1000)
+
+
+def is_this_host(host: bytes) -> bool:
+    """Return whether an address is one of this machine. A name is not resolved: that may take long."""
+    if host == b"localhost":
+        return True
+    family = socket.AF_INET6 if b":" in host else socket.AF_INET
+    try:
+        socket.inet_pton(family, host.decode())
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # sends nothing, but chooses the address to send from
+            own: str = probe.getsockname()[0]
+            other: str = probe.getpeername()[0]
+    except OSError:
+        return False
+    return own == other or other.startswith("127.")

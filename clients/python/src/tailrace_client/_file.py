@@ -25,6 +25,7 @@ class File:
     chunk_bytes = STREAM_CHUNK_BYTES
     datagrams = False
     prompt = False
+    is_near = False
     answers = False
     refusal = ""
 

@@ -13,7 +13,8 @@ taken before the thread starts, and the thread looks whether it is one. As a gre
 (`_Rest`). If nothing does, it ends, and only `flush`, `close` and the exit connect. The same holds in a sub-interpreter, which cannot
 be ended while it has a second thread.
 
-A forked child begins anew. The exit of a `multiprocessing` worker closes the senders that are still open. At the exit of the
+A forked child begins anew. Where the collector is on this host, its first event connects: the child may end by `os._exit`
+soon, and the collector has to know that it was there. The exit of a `multiprocessing` worker closes the senders that are still open. At the exit of the
 interpreter they say goodbye and stay: exit functions that were registered earlier, and destructors, may still emit. The call that
 emits then sends the event and says goodbye again, for up to `EXIT_SECONDS` in all.
 """
@@ -115,6 +116,7 @@ class Sender:
         self._hurried = False
         self._closed = self._delivered = self._is_late = False
         self._late_seconds = EXIT_SECONDS
+        self._is_child = False
 
     def begin(self, recorder: Recorder, dialogue: Dialogue) -> None:
         """Send what `recorder` records. Call this once, before the recorder calls back."""
@@ -141,7 +143,11 @@ class Sender:
             begun = time.monotonic()
             self._say_all(begun + self._late_seconds)
             self._late_seconds -= time.monotonic() - begun
-        elif not self._has_thread:
+            return
+        if self._is_child:
+            self._is_child = False
+            self._round()
+        if not self._has_thread:
             self._rouse()
         elif self._asleep:
             self._asleep = False
@@ -214,6 +220,7 @@ class Sender:
         """Begin anew in a forked child: thread, locks and connection are the parent's."""
         self.transport = self.transport.forked()
         self._reset()
+        self._is_child = self.transport.is_near
         self._on_fork()
 
     @property

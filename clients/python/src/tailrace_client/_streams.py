@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tailrace_client._credentials import Credentials
-from tailrace_client._descriptors import Kept, SocketTransport, TakenError, addresses, connect
+from tailrace_client._descriptors import (
+    Kept,
+    SocketTransport,
+    TakenError,
+    addresses,
+    connect,
+    is_this_host,
+)
 
 STREAM_PACKET_MAX = 2**20
 """The longest packet that a collector takes by default."""
@@ -79,6 +86,8 @@ class Tcp(_Connection):
         super().__init__()
         self._host, self._port = host, port
         self._credentials = credentials
+        # A name is resolved by locks that another thread may have held when the process forked.
+        self.is_near = host != b"localhost" and is_this_host(host)
         self.refusal = (
             "does it know the token?" if credentials.has_token else "does it want a token?"
         )
@@ -116,6 +125,7 @@ class Tcp(_Connection):
 class Unix(_Connection):
     """A connection to a socket in the file system."""
 
+    is_near = True
     PATH_MAX = 103
     """Bytes. macOS has room for 103, Linux for 107."""
 

@@ -33,6 +33,8 @@ class Transport(Protocol):
     """Whether the bytes of one call arrive together or not at all."""
     prompt: bool
     """Whether `send` returns at once, so that any thread may call it."""
+    is_near: bool
+    """Whether `open` of a socket returns at once, since the peer is on this host."""
     answers: bool
     """Whether a collector at the other end can answer."""
     refusal: str
