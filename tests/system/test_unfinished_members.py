@@ -32,13 +32,24 @@ state_max = "4 MiB"
 """
 
 
-def unfinished(pid, first=0):
-    """A member whose writer goes on."""
-    line = '{{"id":{0},"name":"read","cat":"POSIX","pid":{1},"tid":1,"ts":{2},"dur":1,"ph":"X","args":{{"x":{3}}}}}\n'
-    text = "".join(line.format(n, pid, n, n * 7919 % 10007) for n in range(first, first + EVENTS))
-    deflate = zlib.compressobj(1, zlib.DEFLATED, 31)
-    head = "" if first else "[\n"
-    return deflate.compress((head + text).encode()) + deflate.flush(zlib.Z_SYNC_FLUSH)
+class Writer:
+    """A writer of a file whose one member is never over."""
+
+    def __init__(self, directory, number):
+        self._path = directory / f"trace-{number}-app.pfw.gz"
+        self._number = number
+        self._deflate = zlib.compressobj(1, zlib.DEFLATED, 31)
+        self._events = 0
+
+    def write(self):
+        line = '{{"id":{0},"name":"read","cat":"POSIX","pid":{1},"tid":1,"ts":{2},"dur":1,"ph":"X","args":{{"x":{3}}}}}\n'
+        text = "" if self._events else "[\n"
+        for n in range(self._events, self._events + EVENTS):
+            text += line.format(n, self._number, n, n * 7919 % 10007)
+        self._events += EVENTS
+        data = self._deflate.compress(text.encode()) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+        with self._path.open("ab") as file:
+            file.write(data)
 
 
 def check(collector, events):
@@ -53,10 +64,12 @@ def check(collector, events):
 
 
 def test_members_that_are_not_over_keep_the_process_within_its_bound(tmp_path):
+    """Also when a process that was killed has inflated all of them again."""
     traces = tmp_path / "traces"
     traces.mkdir()
-    for number in range(FILES):
-        (traces / f"trace-{number}-app.pfw.gz").write_bytes(unfinished(number))
+    writers = [Writer(traces, number) for number in range(FILES)]
+    for writer in writers:
+        writer.write()
     source = SOURCE.format(directory=tmp_path, files=FILES)
     collector = Collector(tmp_path, sources=source, more=LIMITS, executable=True)
     try:
@@ -64,6 +77,8 @@ def test_members_that_are_not_over_keep_the_process_within_its_bound(tmp_path):
         check(collector, FILES * EVENTS)
         collector.kill()
         collector.start()
-        check(collector, FILES * EVENTS)
+        for writer in writers:
+            writer.write()
+        check(collector, 2 * FILES * EVENTS)
     finally:
         collector.kill()
