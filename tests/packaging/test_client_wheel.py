@@ -26,6 +26,7 @@ NATIVE = "tailrace_client/_native"
 EMIT = """
 import importlib.metadata, json, sys
 before = set(sys.modules)
+known = sys.stdlib_module_names | {"_xxsubinterpreters"}  # CPython's, and not in the list
 import tailrace_client as trace
 trace.connect("file://" + sys.argv[1])
 with trace.span("step", cell=3): pass
@@ -33,7 +34,7 @@ assert trace.close(20)
 print(json.dumps({
     "compiled": trace.compiled,
     "distributions": [d.name for d in importlib.metadata.distributions()],
-    "modules": sorted({n.partition(".")[0] for n in set(sys.modules) - before} - sys.stdlib_module_names),
+    "modules": sorted({n.partition(".")[0] for n in set(sys.modules) - before} - known),
     "home": trace.__file__,
 }))
 """

@@ -398,6 +398,8 @@ def test_a_trace_without_a_byte_is_named(tmp_path):
     said = do(store, "--max-loss", 0, runs, code=4)
     assert f"3 files are empty:\n  {runs}/b.jets\n  {runs}/c.jets.gz\n  {runs}/job.err" in said
     do(store, runs)
+    (runs / "c.jets.gz").write_bytes(gzip.compress(jets(2))[:14])  # no content can be seen yet
+    assert f"  {runs}/c.jets.gz\n" in do(store, "--format", "jets", runs)
     do(store, runs / "b.jets", code=1)
 
 

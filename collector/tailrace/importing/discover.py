@@ -115,6 +115,14 @@ def is_empty(file: str) -> bool:
         return False
 
 
+def shows_nothing(file: str) -> bool:
+    """Return whether a file is there and has no content, or only the beginning of a compressed one that shows none yet."""
+    try:
+        return not _head(file)
+    except ConfigError:
+        return False
+
+
 def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
     """Return a file's format, or None. Raise ConfigError if it cannot be read."""
     if wanted is None:

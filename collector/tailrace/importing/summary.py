@@ -13,7 +13,7 @@ import msgspec
 from tailrace.config.load import Loaded, store_path
 from tailrace.figures import Status
 from tailrace.importing.choosing import Choice
-from tailrace.importing.discover import LeftOut, Why, is_empty
+from tailrace.importing.discover import LeftOut, Why, shows_nothing
 from tailrace.importing.readings import Reading, finished, root
 from tailrace.model.spelling import spelled
 from tailrace.query.completeness import MISSING
@@ -153,7 +153,7 @@ def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
     """Return the files that were to be read but have no session."""
     read = {file.path for file in files}
     return [
-        LeftOut(path=path, why=Why.EMPTY if is_empty(taken.path) else Why.GONE)
+        LeftOut(path=path, why=Why.EMPTY if shows_nothing(taken.path) else Why.GONE)
         for taken in choice.taken
         if (path := spelled(taken.path)) not in read
     ]
