@@ -58,7 +58,8 @@ def _check_floods(play: Play, unreadable: Counter[int]) -> None:
         whole = size == EPOCH * epochs + unreadable[number]
         demand(whole, "of a flood", (number, size, epochs, unreadable[number]))
         rate = book.opened[number].limits.new_sessions_rate
-        most = 1 + rate + rate * (max(times) - min(times)) // SECOND
+        lasted = max(times, default=0) - min(times, default=0)
+        most = 1 + rate + rate * lasted // SECOND
         demand(epochs <= most, "more beginnings than the limit", (number, epochs, most))
 
 
