@@ -89,10 +89,10 @@ int tailrace_flush(unsigned milliseconds);
 
 /* Send the rest and the end of every stream, waiting at most `linger_ms`, and switch off. exit() calls this, behind the
  * program's atexit functions and destructors, and so does dlclose() of a library with the client. Events emitted later
- * count as discarded: the next session states them, or exit() states them in a session of their own. */
+ * count as discarded: the client reports them in its next session, or at exit() in a session of their own. */
 void tailrace_close(void);
 
-/* Return the number of events discarded since the session began, and of events emitted while none was on. */
+/* Return the number of events discarded since the session began, plus those emitted while no session was open. */
 uint64_t tailrace_discarded(void);
 
 /* ---- Attributes ------------------------------------------------------------------------------- */
@@ -372,8 +372,8 @@ static const char *const tlr_reason_names[] = {"full", "oversize", "nested", "re
 
 enum tlr_transport { TLR_UDP, TLR_TCP, TLR_UNIX, TLR_FILE };
 
-/* The part of a thread that holds a lock, or NULL. A thread that left a call of the client by siglongjmp finds by it
- * which locks it still holds. */
+/* The part of a thread that holds a lock, or NULL. After a thread has left a call of the client by siglongjmp, this shows
+ * which locks the thread still holds. */
 typedef struct tlr_local *tlr_lock_word;
 
 /* One stream: a ring of whole packets, each in one piece. The emitting thread, which holds `lock`, puts
@@ -388,7 +388,7 @@ typedef struct tlr_stream {
     uint32_t next;      /* number of the next event */
     uint32_t reported;  /* the events from here to `next` are discarded and not reported yet */
     uint32_t discarded[TLR_REASONS];
-    /* The next step of the holder of the lock, by which tlr_recover finds out how far it has come: */
+    /* The next step of the lock's holder, from which tlr_recover determines how far the holder has come: */
     uint32_t begun;        /* `next` as it was before */
     uint32_t coming_head;  /* `head` once the event is in the ring */
     uint32_t coming_count; /* how many are discarded, the event among them, for... */
@@ -474,7 +474,7 @@ typedef struct tlr_core {
     size_t batch;
     tlr_stream *streams;
     size_t stream_count;
-    size_t used; /* the streams from the first one on that were ever used in the session */
+    size_t used; /* how many streams, counted from the first one, were ever used in the session */
     unsigned char *rings; /* NULL while closed */
     uint32_t ring_size;
     int on; /* between connect and close */
@@ -509,7 +509,7 @@ typedef struct tlr_local {
 } tlr_local;
 
 int tailrace_on_ = -1;
-static size_t tlr_missed; /* events emitted while no session was on, which none has stated */
+static size_t tlr_missed; /* events emitted while no session was open, and not reported yet */
 static tlr_core tlr;
 static tlr_stream tlr_table[TLR_THREADS]; /* not freed at close: a late event call may still look at its stream */
 static __thread tlr_local tlr_thread;
@@ -526,8 +526,8 @@ static int tlr_try(tlr_lock_word *lock) {
     return __atomic_compare_exchange_n(lock, &nobody, &tlr_thread, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* Let others run, at the `turn`th look at a lock. Sleep soon: a thread of real-time priority that only yields would keep
- * the holder from its processor. */
+/* Let other threads run, after `turn` failed attempts to take a lock. Soon sleep instead of yielding: a thread of real-time
+ * priority that only yields would keep the holder off its processor. */
 static void tlr_yield(unsigned turn) {
     static const struct timespec nap = {0, 50000};
     if (turn < 16)
@@ -551,7 +551,7 @@ static uint64_t tlr_read(clockid_t id) {
 
 static uint64_t tlr_monotonic(void) { return tlr_read(CLOCK_MONOTONIC); }
 
-/* Return whether the lock was taken before the deadline. Whoever holds it longer has left a call by siglongjmp. */
+/* Return whether the lock was taken before the deadline. A thread that holds it longer has left a call by siglongjmp. */
 static int tlr_lock_until(tlr_lock_word *lock, uint64_t deadline) {
     unsigned turn = 0;
     while (!tlr_try(lock)) {
@@ -572,8 +572,8 @@ static int tlr_is_privileged(void) {
 #endif
 }
 
-/* Return a variable of the environment; NULL if it is unset or empty, or if a privileged program must not trust it: it
- * could name a file that only the program may read or write, and the address to which that goes. */
+/* Return a variable of the environment; NULL if it is unset or empty, or if the program is privileged: the variable
+ * could name a file that only the program may read or write, or an address to send such a file to. */
 static const char *tlr_variable(const char *name) {
     const char *value = tlr_is_privileged() ? NULL : getenv(name);
     return value && *value ? value : NULL;
@@ -937,8 +937,8 @@ static void tlr_shut(int fd, const tlr_mark *mark) {
     if (tlr_is_ours(fd, mark)) close(fd);
 }
 
-/* Occupy standard input, output and error while the program has them closed and others are opened here. The program's
- * writes to them must fail meanwhile as ever, and reach neither a socket (SIGPIPE) nor the trace. */
+/* Occupy those of standard input, output and error that the program has closed, while the client opens descriptors. The
+ * program's writes to them must still fail, and reach neither a socket (SIGPIPE) nor the trace. */
 static void tlr_hold_standard(int *held, tlr_mark *mark) {
     int fd;
     *held = 0;
@@ -960,12 +960,12 @@ static int tlr_adopt(int fd, tlr_mark *mark) {
     if (fd <= 2 || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ||
         tlr_find_mark(fd, mark)) {
         close(fd);
-        return -1; /* up to 2: the program has closed a standard descriptor just now, and the next try succeeds */
+        return -1; /* up to 2: the program has just closed a standard descriptor; the next attempt succeeds */
     }
     return fd;
 }
 
-/* Open the trace's file, but no link: in a directory that others may write to, it could lead to any file. */
+/* Open the trace file, but follow no link: in a directory that other users can write to, a link could lead to any file. */
 static int tlr_open_path(tlr_mark *mark) {
     const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     tlr_mark standard;
@@ -1559,7 +1559,7 @@ static void tlr_after(tlr_stream *stream, size_t waiting) {
 /* Use up the numbers of `count` events that are not recorded. */
 static void tlr_skip(tlr_stream *stream, uint32_t count) { TLR_STORE(stream->next, stream->next + count); }
 
-/* Count the event of a stream that is to be discarded. It is the same once or twice. */
+/* Count the event of a stream that is to be discarded. tlr_recover may repeat this, with the same result. */
 static void tlr_count_discarded(tlr_stream *stream) {
     TLR_STORE(stream->discarded[stream->coming_reason], stream->coming_count);
     TLR_STORE(stream->next, stream->begun + 1);
@@ -1575,7 +1575,7 @@ static void tlr_discard(tlr_stream *stream, enum tlr_reason reason) {
     tlr_count_discarded(stream);
 }
 
-/* Count an event that no stream has. */
+/* Count a discarded event without a stream. */
 static void tlr_count(enum tlr_reason reason) { __atomic_fetch_add(&tlr.discarded[reason], 1, __ATOMIC_RELAXED); }
 
 /* Return room for `size` bytes in one piece, or NULL. `*skip` bytes before it stay unused. */
@@ -1717,7 +1717,8 @@ static void tlr_let_go(tlr_local *thread) {
 
 static int tlr_start(void);
 
-/* Begin the session of a forked child, with its first event. No signal handler of the program may leave amid it. */
+/* Begin the session of a forked child, with its first event. No signal handler of the program may interrupt this and leave by
+ * siglongjmp. */
 static void tlr_start_forked(void) {
     sigset_t all, before;
     sigfillset(&all);
@@ -1832,7 +1833,7 @@ static int tlr_was_left(const tlr_local *thread, const char *frame) {
 #endif
 }
 
-/* Finish what the thread began in a call that it left: give back its locks, and count the event that has no place. */
+/* Finish the call that the thread left: release its locks, and count an event that is not in the ring. */
 static void tlr_recover(tlr_local *thread) {
     int lost = thread->busy == TLR_EMITS && thread->event == TLR_BEGUN;
     size_t index;
@@ -1845,7 +1846,7 @@ static void tlr_recover(tlr_local *thread) {
         tlr_end_event(stream);
     }
     if (TLR_LOAD(tlr.sender.lock) == thread) {
-        tlr_fail(tlr_monotonic()); /* nobody knows how much the kernel has taken */
+        tlr_fail(tlr_monotonic()); /* it is unknown how many bytes the kernel has taken */
         tlr_unlock(&tlr.sender.lock);
     }
     if (TLR_LOAD(tlr.table) == thread) tlr_unlock(&tlr.table);
@@ -1858,8 +1859,8 @@ static void tlr_recover(tlr_local *thread) {
     thread->busy = TLR_OUTSIDE;
 }
 
-/* Begin a call that takes locks. Return 0 if it is a signal handler's, amid another call of the same thread: the thread
- * would wait for itself. */
+/* Begin a call that takes locks. Return 0 if a signal handler makes it during another call of the same thread, because the
+ * thread would wait for itself. */
 static int tlr_enter(enum tlr_call call, const char *frame) {
     tlr_local *thread = &tlr_thread;
     if (thread->busy) {
@@ -1901,7 +1902,7 @@ static void tlr_emit(const tlr_event *event) {
     }
 }
 
-/* Count an event that is emitted while no session is on. */
+/* Count an event that is emitted while no session is open. */
 void tailrace_miss_(void) { __atomic_fetch_add(&tlr_missed, 1, __ATOMIC_RELAXED); }
 
 tailrace_span tailrace_begin(const char *name) {
@@ -2136,7 +2137,7 @@ static void tlr_reset(void) {
 static void tlr_in_child(void) {
     size_t index;
     tlr_unlock(&tlr_life);
-    TLR_STORE(tlr_missed, 0); /* the parent states them */
+    TLR_STORE(tlr_missed, 0); /* the parent reports them */
     for (index = 0; index < 2; index++) {
         if (tlr_can_wake((int)index)) close(tlr.wake[index]);
         tlr.wake[index] = 0;
@@ -2228,7 +2229,7 @@ static int tlr_take_token(const tailrace_options *options) {
 static int tlr_await_events(void);
 static void tlr_end(uint64_t deadline);
 
-/* Count one client more, or less, of the process as connected. Libraries that bind their functions locally may share the
+/* Count one more, or one less, connected client of the process. Libraries that bind their functions locally may share the
  * variable. */
 static void tlr_switch(int on) {
     int before = TLR_LOAD(tailrace_on_), after;
@@ -2244,7 +2245,7 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     size_t ring_max;
     int error;
     if (tlr_is_on()) return EALREADY;
-    if (tlr.started) tlr_end(tlr_monotonic()); /* a close was left by siglongjmp */
+    if (tlr.started) tlr_end(tlr_monotonic()); /* the program left tailrace_close by siglongjmp */
     if (tlr_await_events()) return EBUSY;
     error = tlr_parse(address);
     if (!error) error = tlr_take_token(options);
@@ -2262,7 +2263,7 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     if (tlr.transport == TLR_UDP && tlr_is_local(&tlr.addresses[0].name)) tlr.batch = TLR_DATAGRAM_LOCAL;
     if (tlr.batch > tlr.ring_size / 4) tlr.batch = tlr.ring_size / 4;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* no signal handler may leave amid this */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* no signal handler may leave this by siglongjmp */
     tlr.forked = 0;
     tlr_reset();
     TLR_STORE(tlr.discarded[TLR_UNCONNECTED], __atomic_exchange_n(&tlr_missed, 0, __ATOMIC_RELAXED));
@@ -2277,7 +2278,7 @@ int tailrace_connect(const char *address, const tailrace_options *options) {
     static const tailrace_options defaults = {0, 0, 0, 0, NULL, NULL, 0, 0, NULL, NULL};
     int error, saved = errno, never = -1;
     if (!address) address = tlr_variable("TAILRACE_ADDRESS");
-    if (!address || !*address) { /* nobody wants the events, which need not be counted */
+    if (!address || !*address) { /* tracing is off: events need not be counted */
         __atomic_compare_exchange_n(&tailrace_on_, &never, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
         return 0;
     }
@@ -2441,7 +2442,7 @@ static void tlr_stop_thread(void) {
     sigset_t all, before;
     if (!tlr.sender_runs) return;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* no signal handler may leave amid the join */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* no signal handler may leave the join by siglongjmp */
     __atomic_store_n(&tlr.stopping, 1, __ATOMIC_RELEASE);
     if (tlr_can_wake(1)) {
         ssize_t ignored = write(tlr.wake[1], "", 1);
@@ -2479,15 +2480,15 @@ static int tlr_is_read(uint64_t deadline) {
 static void tlr_say_the_end(uint64_t deadline) {
     unsigned opened;
     do {
-        if (tlr_drain(deadline, 1)) return; /* the goodbye stands behind the announcement, never in its place */
+        if (tlr_drain(deadline, 1)) return; /* the goodbye follows the announcement, and never replaces it */
         opened = tlr.sender.opened;
         tlr_say_last_ranges(deadline);
         tlr_say_goodbye(deadline);
     } while ((opened != tlr.sender.opened || !tlr_is_read(deadline)) && tlr_monotonic() < deadline);
 }
 
-/* Let threads that are emitting finish their events. Return how many streams stay locked, because a thread left its call by
- * siglongjmp and has not come back: its event is lost. */
+/* Let threads that are emitting finish their events. Return how many streams stay locked because a thread left its call by
+ * siglongjmp and has made no other call since: its event is lost. */
 static int tlr_await_events(void) {
     uint64_t deadline = tlr_monotonic() + TLR_LOCK_MS * tlr_ms;
     size_t index;
@@ -2503,7 +2504,7 @@ static int tlr_await_events(void) {
     return left;
 }
 
-/* Give back what connect took, so that the client's library may be unloaded: no thread needs it any more. */
+/* Release all resources of connect, so that the client's library can be unloaded: no thread needs them any more. */
 static void tlr_give_back(void) {
     size_t index;
     if (!tlr.rings) return;
@@ -2520,7 +2521,7 @@ static void tlr_give_back(void) {
     }
 }
 
-/* End a session that is off. */
+/* End a session after its events have been switched off. */
 static void tlr_end(uint64_t deadline) {
     int left;
     tlr_stop_thread();
@@ -2573,7 +2574,7 @@ void tailrace_close(void) {
     errno = saved;
 }
 
-/* State how many events came after the end of the last session, in one without events. */
+/* Report the number of events emitted after the end of the last session, in a session without events. */
 static void tlr_state_missed(void) {
     if (!TLR_LOAD(tlr_missed) || !tlr.streams || tlr_await_events()) return;
     tlr_reset();
@@ -2582,7 +2583,7 @@ static void tlr_state_missed(void) {
     tlr_end(tlr_monotonic() + tlr.linger_ns);
 }
 
-/* Close when the program ends, behind its own last functions, or when the client's library is unloaded. */
+/* Close at the end of the program, after its own exit functions, or when the client's library is unloaded. */
 __attribute__((destructor(101))) static void tlr_unload(void) {
     tailrace_close();
     if (tlr_is_on() || !tlr_enter(TLR_WAITS, TLR_FRAME)) return;

@@ -7,7 +7,8 @@ ever work at once, and keeps them.
 
 The library that writes the table has threads of its own for blocking calls, and ends them after 10 s as well. If it then
 gets none, its call never returns, even when there are threads again. So `occupy` calls the library every few seconds,
-which keeps the threads that its calls need. A start that gets none hangs as well: `require` refuses it first.
+which keeps the threads that its calls need. A call at the start that gets no thread hangs as well, so `require` refuses such
+a start first.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ elif to=$(copy_out); then
 else
   say "cannot copy to $copy_to as $SLURM_JOB_USER: left for $keep_days days in $kept"
 fi
-# Last, so that an epilog that was ended under way begins anew.
+# This is the last step, so that an interrupted epilog starts from the beginning next time.
 rm -rf --one-file-system "$run" || say "cannot delete all of $run"
 kill_rest
 waited=0

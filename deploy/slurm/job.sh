@@ -27,7 +27,7 @@ by_user() {
   timeout -k 1 "$seconds" sh -c '[ ! -e "$0" ] || echo $$ >"$0"; exec "$@"' "$cgroup/cgroup.procs" $as_user "$@"
 }
 
-# Kill what is in the job's control group, wherever it has gone.
+# Kill all processes in the job's control group, also those that have left their session or parent.
 kill_rest() {
   [ -e "$cgroup/cgroup.procs" ] || return 0
   [ -e "$cgroup/cgroup.kill" ] && echo 1 >"$cgroup/cgroup.kill" && return 0

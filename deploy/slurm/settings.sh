@@ -10,7 +10,8 @@ kept_root=/var/lib/tailrace-jobs
 # Most that the table of a job may take; the oldest days of a larger table are deleted. Its spool may take as much again, up to 2 GB.
 retention_size="20 GB"
 
-# Below the mount of cgroup v2: what a job's user starts from the collector is in a control group of the job's, which the epilog ends.
+# The parent of the jobs' control groups, relative to the mount of cgroup v2. All processes that a job's user starts from
+# the collector are in the job's group, and the epilog ends them.
 cgroup_name=tailrace-jobs
 
 # Where the epilog copies the table and the log to, as the user: $copy_to/JOB/NODE. Empty: they stay on the node.

@@ -1,7 +1,7 @@
 """Count and measure spans by group: count, total, self time and percentiles.
 
-Only spans that have ended have a duration; open spans are counted apart. A span of which a time is not known counts,
-and no other figure includes it. Percentiles are durations that occur (nearest rank), never interpolated.
+Only spans that have ended have a duration; open spans are counted apart. A span without a begin or an end time
+counts, but no other figure includes it. Percentiles are durations that occur (nearest rank), never interpolated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Group = tuple[str | None, ...]
 
 
 class SpanStatistics(NamedTuple):
-    """The figures of one group. Durations are in `unit`, and None where none is known.
+    """The figures of one group. Durations are in `unit`, and None if no span has a known duration.
 
     `self_time` is None where it was not asked for; see `innermost` for its meaning."""
 

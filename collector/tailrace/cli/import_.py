@@ -78,7 +78,7 @@ def command(
     (`trace` is false if nothing says that it was meant to be a trace); `imported_before` says what the
     table has of the files.
 
-    Links in a directory are followed as long as they lead to something in it."""
+    Links in a directory are followed only if their targets are in that directory."""
     loaded = load_config(config, store)
 
     from tailrace import log

@@ -113,12 +113,13 @@ def command(
     launcher does not. In a batch script, a program without a launcher has a table and a certificate of its own,
     and so has one that another program of the same rank runs beside.
 
-    Events of other users of the host, who can reach these addresses too, are refused and counted; the
-    certificate has none of them. A program that takes TAILRACE_ADDRESS also gets TAILRACE_TOKEN.
+    Other users of the host can reach these addresses, too. Their events are refused and counted, and the
+    certificate includes none of them. A program that takes TAILRACE_ADDRESS also gets TAILRACE_TOKEN.
 
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
-    tracing, what of other users was `refused`, by cause, the path of the `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that
-    lack anything; null without a certificate."""
+    tracing, connections and datagrams of other users that were `refused`, by cause, the path of the
+    `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that lack anything; null
+    without a certificate."""
     never_wait(STDERR)
     surroundings.followed(files)
     report = Report(as_json=as_json, require=require)

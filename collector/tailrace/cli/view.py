@@ -27,7 +27,7 @@ from tailrace.standard import STDERR, STDOUT, never_wait
     metavar="HOST:PORT",
     default="127.0.0.1:0",
     show_default=True,
-    help="Address to listen on; port 0 is any free port. One that other hosts reach needs --host.",
+    help="Address to listen on; port 0 is any free port. Needs --host if other hosts reach the address.",
 )
 @click.option(
     "--unix",
@@ -114,7 +114,7 @@ def command(
 
 
 def _open(url: str, until_end: ExitStack) -> None:
-    """Open an address in a browser by a file that only this user can read: every user of the host can read its arguments."""
+    """Open an address in a browser through a file that only this user can read: every user of the host can read the browser's arguments."""
     try:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         directory = tempfile.mkdtemp(

@@ -91,7 +91,7 @@ class LedgerConfig(Section, frozen=True):
     sessions_max: int = 1024
     """Announced sessions of a source that are remembered without a connection. Beyond that, the session that was left first is forgotten."""
     new_sessions_rate: int = 1000
-    """Sessions that one host may begin in a second, and one more for each 100 events that it sends. The first session of a connection, an address or a file is not counted. Bytes beyond the limit are malformed (`too_many_sessions`) and in the quarantine, and a connection is closed. Files have no such limit."""
+    """Sessions that one host may begin in a second, and one more for each 100 events that it sends. The first session of a connection or an address does not count. Bytes beyond the limit are malformed (`too_many_sessions`): the collector keeps them in the quarantine, and closes the connection. Files have no such limit."""
     references_max: int = 65_536
     """Record ids (as ranges) and unknown references remembered for each session."""
     open_spans_max: int = 65_536
@@ -157,7 +157,7 @@ class UdpConfig(Section, frozen=True, tag="udp", tag_field="type"):
     open_to_all: bool = False
     """Listen on an address that is not loopback even without `allow`."""
     same_user: bool = False
-    """Take datagrams only from sockets on this host that the collector's user or root has. The others are dropped and counted."""
+    """Take datagrams only from sockets of the collector's user or root on this host. Other datagrams are dropped and counted."""
     reuse_port: bool = False
     """Share the address with other collectors of this user and host that set the same key: the kernel gives each peer to one of them, and to another one when their number changes (SO_REUSEPORT)."""
     receive_buffer: Size = Size(16 * MIB)
@@ -190,7 +190,7 @@ class TcpConfig(Section, frozen=True, tag="tcp", tag_field="type"):
     open_to_all: bool = False
     """Listen on an address that is not loopback even without TLS and without `allow`."""
     same_user: bool = False
-    """Take connections only from this host, from the collector's user or root, who need no token. Others are closed and counted. Where the kernel knows no user, because the other end is closed or elsewhere, a token decides, if there are `tokens`."""
+    """Take connections only from the collector's user or root on this host, who need no token. Other connections are closed and counted. If the kernel names no user, because the other end is closed or on another host, a token decides, provided that `tokens` is set."""
     reuse_port: bool = False
     """Share the address with other collectors of this user and host that set the same key: the kernel gives each connection to one of them, and to another one when their number changes (SO_REUSEPORT)."""
     greeting_timeout: Duration = Duration(10)

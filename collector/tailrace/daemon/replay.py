@@ -62,7 +62,7 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
 
 
 def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
-    """Take an entry for the ingest's state alone, in steps: the table has its rows, and the log its consequences."""
+    """Take an entry in steps, only to update the ingest's state: its rows are in the table, and its consequences in the log."""
     yield from ingest.steps(entry)
     ingest.yielded.take()
     ingest.rejected.clear()

@@ -210,8 +210,8 @@ class Tour:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, so that the collector is not left behind. Like Ctrl-C, they interrupt a
-    write that waits for a reader."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that they also end the collector, and interrupt a write that waits for
+    a reader."""
 
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)

@@ -116,7 +116,7 @@ def is_empty(file: str) -> bool:
 
 
 def shows_nothing(file: str) -> bool:
-    """Return whether a file is there and has no content, or only the beginning of a compressed one that shows none yet."""
+    """Return whether a file exists without content. A compressed file whose content has not begun counts as such."""
     try:
         return not _head(file)
     except ConfigError:
@@ -200,7 +200,7 @@ def _files(directory: Path) -> Iterator[str]:
 
 
 def _is_inside(file: str, real: str) -> bool:
-    """Return whether a file is in the directory that is really `real`, wherever links lead."""
+    """Return whether a file, with all links resolved, is in the directory whose resolved path is `real`."""
     return os.path.realpath(file).startswith(real.rstrip("/") + "/")
 
 
@@ -221,7 +221,7 @@ def _recognised(file: str) -> str | None:
 
 
 def _opened(file: str) -> BinaryIO:
-    """Open a file; do not wait if it is a pipe by now. Raise OSError."""
+    """Open a file, without waiting if it has become a pipe. Raise OSError."""
     return os.fdopen(os.open(file, OPEN), "rb")
 
 

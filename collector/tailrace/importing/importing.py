@@ -92,7 +92,8 @@ def run(
     within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files, each `within` the directory in which it was found, if it was. Call `show` ten times a second.
+    """Read all files. Call `show` ten times a second. `within` has the directories in which files were found; files given by
+    name have none.
 
     Raise TailraceError when something prevents that. Everything read until then is in the table or the
     spool."""

@@ -119,8 +119,8 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
 
 
 def _closes(columns: str, sources: tuple[str, ...]) -> str:
-    """Return a SELECT of the rows that say what a session had read when its file was over: the session's close, or,
-    as a client's goodbye ends its session before the file ends, that the file left the session."""
+    """Return a SELECT of the rows with the bytes that a session had read at the end of its file. Such a row is the
+    session's close, or `leave` if a client's goodbye ended the session before the end of the file."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted

@@ -1,14 +1,13 @@
 """The limit on sessions that a host's producers begin on connections and at addresses that have had one.
 
-The first session of a connection, of an address or of a file is not counted, since other limits bound how many of these there
-are. A host may begin `ledger.new_sessions_rate` more within a second, and one more for each `EVENTS` events: so a relay
-that sends many short runs over one connection is let in, and so is whoever sends epochs only, up to a rate that leaves
-the collector its time.
+The first session of a connection, of an address or of a file does not count, since other limits bound the number of these.
+A host may begin `ledger.new_sessions_rate` more within a second, and one more for each `EVENTS` events. So a relay can
+send many short runs over one connection, and a peer that sends only epochs cannot take all of the collector's time.
 
 All loopback addresses are one host, since each user of the host has all of them, and so are the IPv6 addresses of one
 subnet (/64).
 
-All times are those of the log. So a replay admits the same sessions.
+All times are those of the log, so a replay admits the same sessions.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ EVENTS = 100
 """Events that take about as long as the beginning of a session."""
 
 HOSTS_MAX = 1024
-"""Hosts that are remembered, those that began a session last. A host that is forgotten may begin a second's sessions again."""
+"""The most hosts to remember. The host whose last session began first is forgotten, and may begin a second's sessions again."""
 
 
 @lru_cache(1024)
 def whose(host: str) -> str:
-    """Return the host that has an address; what is no address is itself a host."""
+    """Return the host that has an address, or the text itself if it is not an address."""
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:
@@ -54,7 +53,7 @@ class Beginnings:
     """The sessions that the hosts of one source have begun lately."""
 
     def __init__(self, state: dict[str, int]) -> None:
-        """Take up a state, which has for each host the time (ns) at which it may begin a whole second's sessions at once."""
+        """Use a state: by host, the time (ns) at which the host may begin a whole second's sessions at once."""
         self._state = state
 
     def exhausted(self, host: str, rate: int, now: int) -> bool:
@@ -62,7 +61,7 @@ class Beginnings:
         return max(self._state.get(host, 0), now) + SECOND // rate > now + SECOND
 
     def admit(self, host: str, rate: int, now: int) -> bool:
-        """Let a host begin a session, if it may; return whether it may."""
+        """Count a session that a host begins. Return False, without counting it, beyond the limit."""
         if self.exhausted(host, rate, now):
             return False
         self._state[host] = max(self._state.pop(host, 0), now) + SECOND // rate
@@ -71,6 +70,6 @@ class Beginnings:
         return True
 
     def pay(self, host: str, rate: int, events: int) -> None:
-        """Note that so many events of a host came: they admit further sessions."""
+        """Count events of a host, which allow it further sessions."""
         if host in self._state:
             self._state[host] -= events * SECOND // (rate * EVENTS)

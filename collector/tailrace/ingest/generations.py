@@ -311,8 +311,8 @@ class Generations:
 
     def earlier(self, epoch: int | None, admit: Callable[[], None]) -> Incarnation | None:
         """Return the earlier incarnation whose epoch is repeated late, None if there is none. An
-        incarnation that is over takes nothing but the repeated epoch; it costs what a new one costs, so `admit` is
-        called before."""
+        incarnation that is over takes nothing but the repeated epoch; `admit` is called first, because such an incarnation costs as
+        much as a new one."""
         name = self._state.epochs.get(epoch) if epoch is not None else None
         if name is None or name == self.current.state.name or not self._unordered:
             return None

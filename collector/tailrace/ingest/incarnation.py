@@ -111,7 +111,7 @@ class Incarnation:
 
     @property
     def _unnamed(self) -> int:
-        """Return how many events the client has discarded that no number shows and no gap names yet."""
+        """Count the client's discarded events that no number shows and that are not yet in a gap."""
         counters = self.counters
         return max(0, counters.unnumbered - counters.state.unnumbered) if counters else 0
 
@@ -243,7 +243,7 @@ class Incarnation:
         self._unreadable.take(session, pieces)
 
     def refused(self, session: SessionState, pieces: list[Record]) -> None:
-        """Take pieces of sessions that were refused. Nobody knows how many events they are."""
+        """Take pieces of refused sessions, with an unknown number of events."""
         self.own.malformed(session, [[piece] for piece in pieces], 0)
 
     def claim(self, record: Record, now: int) -> None:

@@ -72,7 +72,7 @@ class Ingest:
         self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
         """By source, the bytes of unfinished records."""
         self._halfway = ""
-        """The source of the entry that is half taken, between two steps of it."""
+        """The source of an entry that has steps left; empty between two entries."""
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
             self._unfinished[saved.info.source].hold(number, session.decoder.pending)
@@ -164,8 +164,8 @@ class Ingest:
         return total
 
     def pending(self, source: str) -> int:
-        """Return the bytes that no record covers yet: those that the decoders of a source hold, and the rest of an
-        entry that is only half taken."""
+        """Return the bytes that no record covers yet: those in the decoders of a source, and those of an entry's
+        remaining steps."""
         if source == self._halfway:
             tally = self.tally(source)
             return tally.received - tally.decoded - tally.malformed
@@ -215,8 +215,8 @@ class Ingest:
         """Take the next entry, in steps. Pass over entries of sessions that are not open: a peer sent them after
         it was cut off.
 
-        Between two steps the state is that of no position. Others may ask questions then, but must not take rows or
-        save the state."""
+        Between two steps, the state belongs to no position of the log. Callers may then read figures, but must not take
+        rows or save the state."""
         before, now = self.state.now, entry.time_ns
         self.state.now = now
         kind = entry.kind

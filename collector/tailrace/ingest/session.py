@@ -92,13 +92,13 @@ class Session:
     # Bytes
 
     def data(self, payload: bytes, now: int, position: int = 0) -> Iterator[None]:
-        """Take bytes of a stream, cut anywhere, from the spool's entry at a position; in steps."""
+        """Take bytes of a stream, cut anywhere, from the spool's entry at a position. Proceed in steps."""
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
         if self.state.refusing:
             raw = self._raw(self.state.received - len(payload), payload, now)
-            self.decoder.end()  # what waited is refused together with these bytes
+            self.decoder.end()  # the pending bytes are refused together with these
             self._succession.refuse(raw)
             self.state.record_since = self.state.begun = 0
             self.state.skipped += len(payload)
@@ -170,7 +170,7 @@ class Session:
         self._succession.report_refused()
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
-        """Return bytes that begin at a place, with those that wait before them if their record may be refused."""
+        """Return bytes that begin at a place, preceded by the decoder's pending bytes if their record may be refused."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting

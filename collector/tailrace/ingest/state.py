@@ -153,7 +153,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     skipped: int = 0
     """Bytes that the decoder did not see: holes, and copies of datagrams."""
     refusing: bool = False
-    """Whether its peer began more sessions than it may, so that what comes is of none."""
+    """Whether its peer began too many sessions, so that its further bytes belong to no session."""
     garbage: int = 0
     """Malformed bytes since the last readable record."""
     copies: dict[bytes, tuple[int, int]] = {}

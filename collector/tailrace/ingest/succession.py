@@ -7,8 +7,8 @@ that announces a session is of that session.
 A first epoch that is older than the current incarnation's may be a late word of an incarnation of which nothing
 else came. The older incarnation is then the previous one, and the current one goes on.
 
-A host may begin so many sessions a second (see `beginnings`). One more is refused: the rest of its datagram, or of
-its connection, which will be cut, is kept as unreadable. A refused datagram leaves the session as if it had been lost.
+A host may begin a limited number of sessions a second (see `beginnings`). Beyond the limit, the rest of the datagram or
+connection is kept as unreadable, and the connection is cut. A refused datagram changes the session as little as a lost one.
 
 The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
 producer sent those events: they may be another producer's, whose own epoch or announcement was lost.
@@ -38,7 +38,7 @@ _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 
 class InputBytes(NamedTuple):
-    """Bytes of a decoder's input, which begin at a place of it."""
+    """Bytes of a decoder's input, and the place where they begin in it."""
 
     begin: int
     data: bytes
@@ -51,8 +51,7 @@ _NO_BYTES = InputBytes(0, b"")
 
 
 class _TooManySessionsError(Exception):
-    """The peer's host has begun too many sessions. `offset` is where the first record lies that is refused, in the
-    decoder's input."""
+    """The peer's host has begun too many sessions. The first refused record lies at `offset` in the decoder's input."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -94,8 +93,8 @@ class Succession:
         self.report_refused()
 
     def steps(self, chunk: Decoded, now: int, raw: InputBytes) -> Iterator[None]:
-        """Take the records of a chunk, in order and in steps. Each step takes less than a millisecond, or as long as
-        the events of a chunk take. `raw` has the bytes of records that may be refused."""
+        """Take the records of a chunk, in order and in steps. A step takes less than a millisecond, or the time
+        of all events of a chunk. `raw` has the bytes of records that may be refused."""
         if self._state.refusing:
             self._refuse(_begin(chunk), sum(map(_size, chunk)), raw)
             return
@@ -158,19 +157,19 @@ class Succession:
         )
 
     def refuse(self, raw: InputBytes) -> None:
-        """Keep bytes as unreadable: their connection will be cut."""
+        """Keep bytes of a connection that will be cut as unreadable."""
         self._refuse(raw.begin, len(raw.data), raw)
         self.report_refused()
 
     def report_refused(self) -> None:
-        """Write a row of what was refused of an entry."""
+        """Write a row about the refused bytes of an entry."""
         if self._refused:
             self._generations.current.refused(self._state, self._refused)
             self._refused = []
 
     def _admit(self, offset: int, now: int) -> None:
-        """Let the peer begin a session, with the record at an offset. Raise _TooManySessionsError if it may not; nothing must
-        have changed before."""
+        """Count a session that begins with the record at an offset. Raise _TooManySessionsError beyond the limit; call
+        this before any other change."""
         if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
             raise _TooManySessionsError(offset)
 

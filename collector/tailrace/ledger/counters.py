@@ -118,10 +118,10 @@ class Counters:
 
     @property
     def unnumbered(self) -> int:
-        """Return how many events the client states as discarded that no number shows.
+        """Count the events that the client reports as discarded and that no number shows.
 
-        Every number that did not come counts as shown, since nobody can tell which of them the network lost. Where
-        some numbers are not followed, a gap of unknown size says so, and nothing is added to what was named before."""
+        Every missing number counts as such an event, since the network's losses look the same. If some numbers are not
+        followed, a gap of unknown size covers them, and the count does not change any more."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0

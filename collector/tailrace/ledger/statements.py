@@ -11,8 +11,9 @@ The statements are described in clients/PROTOCOL.md.
   an incarnation ends without a goodbye, its discarded numbers say how far it went.
 - The goodbyes of one session are believed up to `TAILS_MAX` missing events in total. More becomes one gap
   of unknown size.
-- A client also states how many events it discarded in all and never sent (`never_sent`). Those that no number shows, say events of
-  threads for which it had no room, become a gap without a number. An event or a goodbye may show them later, which heals that gap.
+- A client also states how many events in all it discarded and never sent (`never_sent`). If no number shows some of them, such as
+  events of threads for which the client had no room, they become a gap without a number. The gap heals if an event or a goodbye
+  shows them later.
 - A number that is half the counter's range ahead or more lies behind, and says nothing about the end. For a
   stream of which nothing came, such a number is one of those gaps of unknown size.
 """
@@ -77,7 +78,7 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def never_sent(self, events: int) -> None:
-        """Take note of how many events the client has discarded in the session so far, and never sent."""
+        """Note the number of events that the client has discarded in the session so far, and never sent."""
         state = self._counters.state
         state.never_sent = max(state.never_sent, events)
 
@@ -91,7 +92,7 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Heal what was named so, and what numbers show now."""
+        """Heal the gaps without a number as far as numbers now show their events."""
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:
@@ -144,8 +145,8 @@ class Statements:
     def over(self, now: int, *, comes_back: bool) -> None:
         """End the incarnation without a goodbye. Its discarded numbers say how far its streams went.
 
-        A client that `comes_back`, to another collector or as a new session, names there by number what it discarded. Until
-        its goodbye nobody knows how much has no number, so that is part of the gap of unknown size."""
+        A client that `comes_back`, to another collector or as a new session, reports its discarded events there by number.
+        The number of its events without a number is unknown until its goodbye, so the gap of unknown size covers them."""
         if comes_back:
             self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():

@@ -197,7 +197,7 @@ class CountersState(msgspec.Struct):
     never_sent: int = 0
     """Events that the client discarded before it sent them, as it states."""
     unnumbered: int = 0
-    """How many of them are in gaps without a number, because no number shows them."""
+    """The events of `never_sent` that are in gaps without a number, because no number shows them."""
     datagrams: int = 0
     """Datagrams in which the events came; 0 for a stream of bytes."""
 

@@ -113,7 +113,7 @@ SOURCE = (
     Metric("tailrace_ledger_forgotten_gaps", "forgotten_gaps", COUNTER, KEPT, "Gaps that can no longer be healed because there was no room to remember them.", counts="gaps"),
     Metric("tailrace_source_state_bytes", "state_bytes", GAUGE, NOW, "Memory of the state that the source's sessions hold because of what producers sent (at most `ledger.source_state_max`)."),
     Metric("tailrace_source_evicted", "evicted", COUNTER, KEPT, "Entries of state evicted to keep a limit on memory, by kind. Evicted `spans` lose the fields of their begin; `references` and `gaps` stay missing; without `marks`, `copies` and `numbers` some duplicates and losses go unnoticed; without `frames` calls have no begin; `names` are looked up by the views.", EVICTED, counts="entries"),
-    Metric("tailrace_ledger_unknown_gaps", "unknown_gaps", GAUGE, KEPT, "Gaps whose size nobody knows now: those that are not healed.", counts="gaps"),
+    Metric("tailrace_ledger_unknown_gaps", "unknown_gaps", GAUGE, KEPT, "Gaps of unknown size that have not healed.", counts="gaps"),
     Metric("tailrace_ledger_restarts", "restarts", COUNTER, KEPT, "Restarts of producers within a session.", counts="restarts"),
     Metric("tailrace_source_sessions_opened", "sessions_opened", COUNTER, KEPT, "Sessions opened: connections, datagram peers, files.", counts="sessions"),
     Metric("tailrace_source_sessions_closed", "sessions_closed", COUNTER, KEPT, "Sessions closed.", counts="sessions"),

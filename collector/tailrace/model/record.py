@@ -72,7 +72,7 @@ class Goodbye(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> bool:
-        """Return whether the streams may have gone on already: the client says only how far they go at least."""
+        """Return whether the goodbye has only lower bounds, because its streams may have gone on."""
         return self.more and self.part is None
 
 
@@ -84,8 +84,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `totals`: how many records of each kind (begin, end, annotation, instant) the producer wrote in this
     session. `ends`: the producer has written its last record. `announces` is the client's session, `goodbye` its
     end, `discarded` the ranges that the client has no more (stream, first wire number, how many): it threw them
-    away or, with `elsewhere`, another collector has acknowledged them. `never_sent` is how many events in all the
-    client threw away and never sent, in the session so far.
+    away or, with `elsewhere`, another collector has acknowledged them. `never_sent` is the number of events that
+    the client threw away without sending them, in the session so far.
     """
 
     clock: str | None = None

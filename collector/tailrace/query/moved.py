@@ -14,8 +14,8 @@ table shows it: all of these sessions have the same announced id, in the form th
   received (`late_join`).
 - A goodbye to any collector ends the client. Without one, only the session that ended last has a gap for its missing
   end, and none has while a running collector has a session of the client open.
-- A client states to each collector how many events it has discarded in all. The gaps of those without a number
-  (`unnumbered`) count in the session that lacks most, and in no other.
+- A client reports the total of its discarded events to each collector. The gaps of events without a number
+  (`unnumbered`) count only in the session with the most such events.
 
 Numbers from 2^32 on are the collector's own: the wire has 32 bits, and a collector to which a client comes late counts
 from 0 again. So gaps of streams with such numbers stay as each ledger has them. Sessions of files do not count as
@@ -56,8 +56,8 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""Note the sessions of clients that have several, and return them. An announcement that came alone behind events stands in
-a session of its own, which then resumes the session of these events."""
+"""Note the sessions of clients that have several, and return them. An announcement that came alone after events has a
+session of its own, which then resumes the session of these events."""
 
 NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS

@@ -145,7 +145,7 @@ def read(path: Path) -> Certificate:
 def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
     """Return a certificate of a run or a job. Raise StoreError.
 
-    A member that is unknown, or that is there twice, is in no digest, and another reader may take it for true."""
+    Refuse unknown and repeated members: no digest covers them, but another reader may believe them."""
     what = kind.removeprefix("tailrace ")
     try:
         text = path.read_bytes()

@@ -34,7 +34,7 @@ class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
     addresses: dict[str, str]
     """host:port by source."""
     token: str
-    """The token that the listeners want."""
+    """The token that the listeners demand."""
     traces: str
     """The directory of this rank's tracers."""
 

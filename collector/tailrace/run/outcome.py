@@ -19,7 +19,7 @@ class RunDone(NamedTuple):
     """The result of a run: the program's exit status and, unless tracing failed, the certificate.
 
     With `others`, other ranks of the node still run, the last of which gets the node's certificate. `refused` counts the
-    connections and datagrams of other users by cause; nothing of them is in the certificate."""
+    connections and datagrams of other users by cause; the certificate includes none of their events."""
 
     status: int
     certificate: Certificate | None = None

@@ -21,8 +21,8 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 def lines(
     done: Certificate, path: Path | None, refused: Mapping[str, int] = _NONE
 ) -> Iterator[str]:
-    """Yield lines about a certificate for people. `path` is None if it could not be written. `refused` is what the
-    certificate has nothing of, by cause."""
+    """Yield lines about a certificate for people. `path` is None if it could not be written. `refused` counts the
+    connections and datagrams of other users by cause."""
     totals = done.totals
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"

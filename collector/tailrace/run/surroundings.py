@@ -39,7 +39,7 @@ class RunToken(NamedTuple):
 
     @classmethod
     def drawn(cls) -> Self:
-        """Draw a token, and keep it in memory for the life of this process, since a file would outlive a kill."""
+        """Draw a token, and keep it in memory until this process ends: a file would remain after a kill."""
         text = secrets.token_hex(16)
         memory = os.memfd_create("tailrace-token")
         os.fchmod(memory, 0o600)
@@ -151,7 +151,7 @@ def variables(
     directory: Path, environ: Mapping[str, str], addresses: Mapping[str, str], token: str
 ) -> dict[str, str]:
     """Return the variables to set for the program, without those that are set already. `addresses` are
-    host:port by source. A program with a token for another collector keeps that token: it needs none for us."""
+    host:port by source. A program with a token for another collector keeps it, since it needs none here."""
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
         "TAILRACE_HEPH_UDP": addresses["heph_udp"],

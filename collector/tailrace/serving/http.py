@@ -77,9 +77,9 @@ class Conversation:
         self._answer = answer
         self._wire = h11.Connection(h11.SERVER, HEADERS_MAX)
         self._received = b""
-        """The bytes that h11 has not got yet, which gets one whole head at a time."""
+        """The bytes that h11 has not received yet. It receives one whole head at a time."""
         self._ended = False
-        """Whether the peer sends no more."""
+        """Whether the peer has ended its side of the connection."""
 
     async def run(self) -> None:
         """Answer requests until the connection is over. Raise EndedError with the cause."""
@@ -167,8 +167,8 @@ class Conversation:
 def _head(data: bytes) -> int:
     """Return where a request's head ends, or 0 if it is not whole yet. Raise RemoteProtocolError.
 
-    h11 reads more than what is said here: it lets a line end with LF alone, and go on in a next line that begins with
-    white space. A proxy in front of us may read those otherwise."""
+    Refuse lines that end with LF alone, and headers that continue on a line that begins with white space. h11 accepts
+    both, but a proxy in front of this server may read them differently."""
     end = data.find(b"\r\n\r\n", 0, HEADERS_MAX) + 4
     if end < 4 and len(data) > HEADERS_MAX:
         raise h11.RemoteProtocolError("the line and the headers are too long", 431)

@@ -50,8 +50,8 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectedPeer(NamedTuple):
-    """The other end of a connection: its name, the key under which the limit for each peer counts it, and its user,
-    if a source asks for that and the kernel knows."""
+    """The other end of a connection: its name, the key under which the limit for each peer counts it, and its user, if the
+    source needs the user and the kernel names it."""
 
     name: str
     whose: str
@@ -86,11 +86,11 @@ class Listener(Protocol):
         ...
 
     def refusal(self, peer: ConnectedPeer) -> Refusal | None:
-        """Return why a peer may not talk to us, whatever it shows."""
+        """Return the reason to refuse a peer before its greeting, or None."""
         ...
 
     def demands(self, peer: ConnectedPeer) -> Guard:
-        """Return what a peer must show."""
+        """Return the guard for a peer's greeting."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Ask the kernel which user has the socket at the other end, if that end is on this host.
 
-A unix socket says so itself. For TCP and UDP, sock_diag names the owner of a socket by both its addresses. It names none
-once the owner has closed the socket, and on a host that has no sock_diag.
+The kernel names the user of a unix socket's peer directly. For TCP and UDP, sock_diag finds the user of a socket by both
+its addresses. It finds none once the user has closed the socket, and on a host without sock_diag.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _FOUND = struct.Struct("=4x2s2x16x16x12x12xII")
 
 
 def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> int | None:
-    """Return the user that has the socket at `peer` which talks to `ours`, or None if the kernel does not know."""
+    """Return the user of the socket at `peer` that is connected to `ours`, or None if the kernel finds none."""
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     near, far = _packed(peer), _packed(ours)
     if len(near[1]) != len(far[1]):
         far = (far[0], bytes(len(near[1])))  # bound to both families
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    if not any(far[1]):  # where a source takes every address, the peer reaches it at its own
+    if not any(far[1]):  # a source on the unspecified address has the peer's own address
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # For UDP, the kernel takes the addresses as those of a datagram that arrives at the socket.
+    # For UDP, the kernel expects the addresses of a datagram that arrives at the peer's socket.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)

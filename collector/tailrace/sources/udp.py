@@ -217,8 +217,8 @@ class UdpSource:
             self._hand_on_noise(intake)
 
     def _stranger(self, address: Address, now: float) -> Refusal | None:
-        """Return why datagrams from an address may be another user's. A peer's last ones are its own, although it has
-        closed its socket by now."""
+        """Return the reason to refuse datagrams from an address, because they may be another user's, or None. A known peer that has
+        closed its socket is not refused."""
         user = owner(socket.SOCK_DGRAM, address, self._ours)
         if is_trusted(user) or (user is None and self._peers.hear(address, now)):
             return None

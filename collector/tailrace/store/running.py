@@ -75,7 +75,7 @@ class RunningMarks:
         self._ports = b""
         self._begun = False
         self._turn = threading.Lock()
-        """Held while files are checked or removed: a check must not make a file again behind `finish` or `close`."""
+        """Held while files are checked or removed, so that no check makes a file again after `finish` or `close`."""
 
     def begin(self) -> None:
         """Note that the collector has begun."""
@@ -103,8 +103,8 @@ class RunningMarks:
                     owned.write_file(self._data / PORTS, self._ports)
 
     def close(self) -> None:
-        """Remove `ports.json`: the collector listens no longer. Leave the file of another collector, which a replaced
-        directory may have."""
+        """Remove `ports.json`, since the collector no longer listens. Keep the file of another collector, which a replaced
+        directory may contain."""
         path = self._data / PORTS
         with self._turn, suppress(OSError):
             ports, self._ports = self._ports, b""

@@ -1,10 +1,11 @@
 """Decide who may ask: the host that is meant, the token, and the page that a request comes from.
 
 The port of a loopback address is open to every user of the machine, and to every page in every browser on it.
-So the API demands the token, in the header `Authorization`, or a cookie for it, which the first request gets that has
-the token in its address. Browsers send a cookie to all ports of a host, so whoever has another port may read it. So
-the cookie is not the token, its path is a random one that only this page has, and only there it counts. The socket in the file system needs none, since only its owner can open it. In both
-cases the header `Host` must name this server, or a page could reach it under a name of its own (DNS rebinding).
+So the API demands the token in the header `Authorization`, or a cookie. A request with the token in its address gets the
+cookie. Browsers send a cookie to all ports of a host, so a process that listens on another port may read it. So the cookie
+is a secret of its own, with a random path, and is valid only at that path. The socket in the file system needs no token,
+since only its owner can open it. In both cases the header `Host` must name this server, or a page could reach it under a
+name of its own (DNS rebinding).
 A browser says which page a request comes from: other pages are refused, and what changes something must come from ours.
 The static files of the page hold nothing secret. They need no token, so that a link from anywhere opens the page,
 whose own requests then carry the cookie.
@@ -51,7 +52,7 @@ COOKIE = "tailrace"
 
 
 class Token:
-    """The secret of one server, with the value of the cookie that stands for it, and the path at which the cookie does."""
+    """The token of one server, the value of its cookie, and the path at which the cookie is valid."""
 
     def __init__(self) -> None:
         self.text = secrets.token_urlsafe(32)
@@ -91,8 +92,8 @@ class Door:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
-        """Return the answer to a request that does not get in, or to one that brings the token. `at_page` says that
-        the path is one at which the cookie counts."""
+        """Return the answer to a refused request, or to a request with the token in its address; None to pass a request on.
+        `at_page`: the cookie is valid at the request's path."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
@@ -162,7 +163,7 @@ class Door:
 
 
 def _equal(given: str, secret: str) -> bool:
-    """Compare by digests, so that the duration tells nothing."""
+    """Compare digests, so that the duration depends on neither text."""
     digests = (sha256(text.encode(errors="surrogateescape")).digest() for text in (given, secret))
     return hmac.compare_digest(*digests)
 

@@ -23,10 +23,10 @@ UNREAD_SECONDS = 60
 """A connection whose client takes none of our bytes for so long is closed by the kernel."""
 
 REQUEST_SECONDS = 10
-"""A request that is not whole by then is not waited for."""
+"""The longest time in which a whole request must arrive."""
 
 CONNECTIONS_MAX = 512
-"""Connections at a time. The one that has waited longest for a whole request makes room for the next."""
+"""The most connections at a time. A further one replaces the one that has waited longest for a whole request."""
 
 STOP_SECONDS = 2
 BACKLOG = 1024
@@ -41,7 +41,7 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """A connection that ends if a request does not come. uvicorn waits for ever for the rest of one."""
+    """A connection that can be ended while it waits for a request. uvicorn itself waits for ever for the rest of a request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)

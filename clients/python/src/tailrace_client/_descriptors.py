@@ -173,7 +173,7 @@ def _made(address: Address) -> Kept:
 def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
     """Wait at most `seconds` until bytes have come or, with `to_send`, there is room to send."""
     with suppress(ValueError):  # closed by another thread just now
-        if not hasattr(select, "poll"):  # eventlet takes it away
+        if not hasattr(select, "poll"):  # eventlet removes it
             select.select([connection], [connection] if to_send else [], [], max(0.0, seconds))
             return
         poll = select.poll()
@@ -182,7 +182,7 @@ def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
 
 
 def is_this_host(host: bytes) -> bool:
-    """Return whether an address is one of this machine. A name is not resolved: that may take long."""
+    """Return whether an address belongs to this machine. A name is not resolved, since that may take long."""
     if host == b"localhost":
         return True
     family = socket.AF_INET6 if b":" in host else socket.AF_INET

@@ -30,7 +30,7 @@ class Farewell:
         """Whether the collector has answered the goodbye."""
 
     def want(self) -> None:
-        """Say goodbye from now on, behind all that is recorded by now."""
+        """Say goodbye from now on, behind all events that are recorded so far."""
         self.heard = False
         self.wanted = any(self.packets())
 

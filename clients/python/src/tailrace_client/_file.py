@@ -13,8 +13,8 @@ from tailrace_client._streams import STREAM_CHUNK_BYTES, STREAM_PACKET_MAX
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN}
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-"""Without blocking, a pipe that nobody reads is an error, and a full pipe has no room. A link is refused: in a directory
-that others may write to, it could lead to any file."""
+"""Without blocking, a pipe without a reader is an error, and a full pipe has no room. `O_NOFOLLOW` refuses a link, because
+in a directory that other users can write to it could lead to any file."""
 
 
 class File:

@@ -8,15 +8,15 @@ thread would have to win the GIL for each call, which takes 5 ms and more beside
 One daemon thread does all that may wait: connecting, files, answers, and whatever is left after
 `INTERVAL_SECONDS`. The first packet starts the thread. It sleeps while there is nothing to do.
 
-Libraries such as gevent and eventlet replace threads, queues and `sleep`, all or some of them, at any time. So nothing of these is
-taken before the thread starts, and the thread looks whether it is one. As a greenlet it waits only by what lets other greenlets run
-(`_Rest`). If nothing does, it ends, and only `flush`, `close` and the exit connect. The same holds in a sub-interpreter, which cannot
-be ended while it has a second thread.
+Libraries such as gevent and eventlet replace some or all of threads, queues and `sleep`, at any time. So the sender looks these
+up only when its thread starts, and the thread checks whether it is a thread or a greenlet. A greenlet waits only by a call that
+lets other greenlets run (`_Rest`). If there is no such call, it ends, and only `flush`, `close` and the exit connect. No thread
+starts in a sub-interpreter either, since a sub-interpreter cannot be ended while it has a second thread.
 
-A forked child begins anew. Where the collector is on this host, its first event connects: the child may end by `os._exit`
-soon, and the collector has to know that it was there. The exit of a `multiprocessing` worker closes the senders that are still open. At the exit of the
-interpreter they say goodbye and stay: exit functions that were registered earlier, and destructors, may still emit. The call that
-emits then sends the event and says goodbye again, for up to `EXIT_SECONDS` in all.
+A forked child begins anew. If the collector is on this host, the child's first event connects, so that the collector sees the
+child even if it soon ends by `os._exit`. The exit of a `multiprocessing` worker closes the senders that are still open. At the exit of the
+interpreter they say goodbye, but stay open, because destructors and exit functions that were registered earlier may still emit.
+Such a call sends its event and says goodbye again, for up to `EXIT_SECONDS` in all.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _ALLOWS_THREADS = _is_main_interpreter()
 
 
 class _Rest(Enum):
-    """How the sending thread waits, and lets the program run meanwhile."""
+    """How the sending thread waits while the program runs."""
 
     QUEUE = 1
     SLEEP = 2
@@ -77,12 +77,12 @@ class _Rest(Enum):
 
 
 def _is_own(function: object) -> bool:
-    """Return whether a function is still the interpreter's."""
+    """Return whether no library has replaced a function of the interpreter."""
     return isinstance(function, BuiltinFunctionType)
 
 
 def _rest(calls: object, starter: int) -> _Rest:
-    """Return how this thread can wait, which the native thread `starter` has started."""
+    """Return how this thread, which the native thread `starter` has started, can wait."""
     if _thread.get_native_id() != starter or type(calls).__module__ != "_queue":
         return _Rest.QUEUE
     return _Rest.NONE if _is_own(time.sleep) else _Rest.SLEEP
@@ -196,7 +196,7 @@ class Sender:
         return done
 
     def leave(self, seconds: float) -> None:
-        """Say goodbye as `close` does, and stay for events that come later, in the exit of the interpreter."""
+        """Say goodbye as `close` does, but stay open for events that the exit of the interpreter still emits."""
         deadline = time.monotonic() + seconds
         if self._say_all(deadline):
             self._is_late = True
@@ -205,7 +205,7 @@ class Sender:
             self.close(max(0.0, deadline - time.monotonic()))
 
     def _say_all(self, deadline: float) -> bool:
-        """Send all that is recorded, and a goodbye behind it. Return whether all was delivered."""
+        """Send all recorded events, and a goodbye behind them. Return whether all were delivered."""
         position = self._lock.run(self._end, deadline)
         return position == _NOTHING or self._waits_for(
             self._link.fate.has_ended, position, deadline
@@ -240,7 +240,7 @@ class Sender:
         return link.queue.put_bytes
 
     def _end(self) -> int:
-        """Do the same, and say goodbye behind it. Return `_NOTHING` where nothing was recorded or discarded."""
+        """Do the same, and say goodbye behind it. Return `_NOTHING` if nothing was recorded or discarded."""
         position = self._gathered()
         if not position and not any(self._link.recorder.discarded.values()):
             return _NOTHING
@@ -287,8 +287,8 @@ class Sender:
                 self._unstarted.pop()
                 self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
                 if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
-                    self._rest = _Rest.NONE  # unless the thread proves to be one
-                # Not a `threading.Thread`, which fails at its end where a library replaced that module meanwhile.
+                    self._rest = _Rest.NONE  # until the thread has found that it is no greenlet
+                # A `threading.Thread` would fail at its end if a library has replaced that module meanwhile.
                 _thread.start_new_thread(self._run, ())
             except IndexError:  # another caller is about to start it
                 return True

@@ -86,7 +86,7 @@ class Tcp(_Connection):
         super().__init__()
         self._host, self._port = host, port
         self._credentials = credentials
-        # A name is resolved by locks that another thread may have held when the process forked.
+        # Resolving a name needs locks, which another thread may have held at the fork.
         self.is_near = host != b"localhost" and is_this_host(host)
         self.refusal = (
             "does it know the token?" if credentials.has_token else "does it want a token?"

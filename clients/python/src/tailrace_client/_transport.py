@@ -34,7 +34,7 @@ class Transport(Protocol):
     prompt: bool
     """Whether `send` returns at once, so that any thread may call it."""
     is_near: bool
-    """Whether `open` of a socket returns at once, since the peer is on this host."""
+    """Whether `open` returns at once, because the peer's socket is on this host."""
     answers: bool
     """Whether a collector at the other end can answer."""
     refusal: str

@@ -1,7 +1,7 @@
 """The loop that decodes: it takes synced entries of the spool through the ingest, one at a time.
 
-The loop shares the event loop with the receivers. It gives way after a few short entries or a long one, which has at
-most `CHUNK_MAX` bytes (see there how long that takes), and after `TURN_SECONDS`, also within an entry. It pauses while
+The loop shares the event loop with the receivers. It lets other tasks run after a few short entries, after a long one of
+at most `CHUNK_MAX` bytes (see there how long that takes), and after `TURN_SECONDS`, also within an entry. It pauses while
 a full batch waits for its commit; the spool absorbs new bytes meanwhile.
 """
 
@@ -28,11 +28,11 @@ SHORT_ENTRY = TURN_BYTES // 32
 """Bytes that an entry counts as at least, since it takes time however short it is."""
 
 TURN_SECONDS = 0.01
-"""Seconds after which other tasks run. An entry that takes longer goes on in the next turn: the beginning of a session
-costs as much as a hundred events, and takes 23 bytes."""
+"""Seconds after which other tasks run. An entry that takes longer goes on in the next turn: a record of 23 bytes can
+begin a session, which takes as long as a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""Seconds of a turn that was long, because Python decoded a chunk, and the share of it for which others then run."""
+"""Seconds from which a turn is long, because Python decoded a chunk, and the share of the turn for which other tasks then run."""
 
 LOOK_SECONDS = 0.02
 """How often `reached` looks at the position."""
@@ -137,14 +137,15 @@ class Decoding:
         return self._clock.monotonic() - self._turn_began >= self.turn_seconds
 
     def _turn(self) -> Steps[None]:
-        """Let others have their turn; more than one after a long turn, or a request would wait for ten of them."""
+        """Let other tasks run once, or repeatedly after a long turn. Otherwise a request, which needs about ten runs, would wait
+        for ten long turns."""
         self._turned()
         took = self._clock.monotonic() - self._turn_began
         yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY
         self._turn_began = self._clock.monotonic()
 
     def _in_turns(self, steps: Iterator[None]) -> Steps[None]:
-        """Take an entry in as many turns as it needs."""
+        """Take an entry, in several turns if it takes long."""
         self._between.begun()
         for _ in steps:
             if self._turn_is_over:

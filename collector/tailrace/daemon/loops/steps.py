@@ -66,10 +66,9 @@ Steps = Generator[Step, Any, T]
 
 
 class Between:
-    """The moments between two entries: calls that need one wait here while an entry is half decoded.
+    """Delays calls until the ingest stands between two entries.
 
-    The loop that decodes calls `begun` and `over`; nothing else happens in between but its own steps and those of loops
-    that only ask questions of the ingest."""
+    The loop that decodes calls `begun` and `over`. Between these two calls, other loops may only read from the ingest."""
 
     def __init__(self) -> None:
         self._within = False
@@ -79,13 +78,13 @@ class Between:
         self._within = True
 
     def over(self) -> None:
-        """Make the calls that wait."""
+        """Make the waiting calls."""
         self._within = False
         while self._calls:
             self._calls.pop(0)()
 
     def do(self, call: Callable[[], T]) -> Steps[T]:
-        """Return what a call returns that is made at the end of the present entry, or at once if there is none."""
+        """Make a call at the end of the present entry, or at once if there is none, and return its result."""
         if not self._within:
             return call()
         results: list[T] = []

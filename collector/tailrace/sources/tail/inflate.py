@@ -32,11 +32,11 @@ _TRIAL_MAX = 2**20
 """Bytes of content that no accident yields."""
 TRIALS_BLOCK = 64 * 1024
 TRIALS_MAX = 16
-"""Trials in so many bytes behind the beginning of a member. By accident, the first bytes of a member appear once in
-16 MiB, but somebody may write nothing else, and a trial takes as long as inflating some KiB. In the rest of such a block
-no member begins: if one does, it is bad bytes."""
+"""The most trials in each block of `TRIALS_BLOCK` bytes after the beginning of a member. The first bytes of a member appear
+by accident once in 16 MiB, but an attacker may write nothing else, and a trial takes as long as inflating some KiB. A
+member that begins in the rest of a block counts as bad bytes."""
 INFLATER_BYTES = 48 * 1024
-"""Memory of a member that is not over: a window of 32 KiB, and tables."""
+"""Memory of an unfinished member: a window of 32 KiB, and tables."""
 
 
 _ERROR = cast("type[Exception]", zlib_ng.error)
@@ -104,9 +104,9 @@ class Inflater:
         self._cleared = 0
         """Offset in the file up to which no other member begins inside this one."""
         self._origin = at.raw
-        """Where the blocks begin in which trials are counted."""
+        """The offset in the file where the blocks of `TRIALS_BLOCK` bytes begin."""
         self._trials = (0, 0)
-        """The number of the last block, and of the trials there."""
+        """The index of the last block with a trial, and the count of its trials."""
         self._tried = -1
         """The offset in the file of the last trial."""
 

@@ -102,7 +102,7 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """`within` has other roots of files that are named (see `Chosen`)."""
+        """`within` has the roots of files that are given by path and have another root than themselves (see `Chosen`)."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within

@@ -50,12 +50,12 @@ UNREADABLE = "unreadable"
 
 
 class Chosen(NamedTuple):
-    """Paths that are each read for themselves, though one may be another's copy."""
+    """Paths that are each read separately, even if one is a copy of another."""
 
     replaces: Mapping[str, tuple[str, ...]]
     """The sessions that the reading of each path replaces."""
     within: Mapping[str, str] = {}
-    """The directory in which a path was found, out of which no link is followed."""
+    """The directory in which each path was found. Links that leave it are not followed."""
 
 
 Wait = float | Literal["others", "room"]
