@@ -6,7 +6,7 @@ until=$(($(date +%s) + 9))
 
 # A job that is queued anew keeps its number, and a node may have been cut off before the epilog.
 [ ! -e "$run" ] || timeout -k 1 4 "$here/epilog.sh" || {
-  say "no collector: what an earlier run of this job left is still there, until the epilog"
+  say "no collector: files or processes of an earlier run of this job remain until the epilog"
   exit 0
 }
 

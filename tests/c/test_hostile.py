@@ -1,4 +1,4 @@
-"""C programs that do to the client what programs do: each behaves as without tracing, and names what it loses."""
+"""Test that C programs that misuse the client behave as without tracing, and that the client reports each lost event."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listen(kind, directory):
 
 @pytest.mark.parametrize("kind", ["udp", "tcp", "unix", "file"])
 def test_what_a_program_writes_to_closed_standard_descriptors_reaches_nothing(tmp_path, kind):
-    """A socket without a peer would even end the program, by SIGPIPE."""
+    """A write to a socket without a peer would end the program by SIGPIPE."""
     peer = None if kind == "file" else listen(kind, tmp_path)
     address = peer.address if peer else f"file://{tmp_path}/trace"
     run(build(HERE / "closed.c"), address, 100)
@@ -76,7 +76,7 @@ def test_loading_and_unloading_again_and_again_leaves_nothing(host):
 
 @pytest.mark.parametrize("flag", ["-Wl,-Bsymbolic-functions", "-Wl,-Bsymbolic"])
 def test_two_libraries_that_bind_their_own_functions_are_two_sessions(host, flag):
-    """They may still share the variable by which calls see that tracing is off."""
+    """The two libraries may still share the variable that shows whether tracing is off."""
     peer = Stream()
     (said,) = run(host, "two", peer.address, plugin("a", flag), plugin("b", flag))
     assert said == "0 0"
@@ -87,8 +87,8 @@ def test_two_libraries_that_bind_their_own_functions_are_two_sessions(host, flag
 
 
 def stated(heard):
-    """The events that came, and those that the goodbye names. A jump out of a call that sends costs the connection, and
-    its last events come again."""
+    """Return the number of events that arrived or that the goodbye reports. After a jump out of a call that was sending, the
+    client opens a new connection and repeats the last events."""
     (bye,) = heard.said("tailrace.goodbye")
     return len({(e.stream, e.counter) for e in heard.events}) + sum(bye["discarded"].values())
 

@@ -1,4 +1,4 @@
-"""A C program lends its rights to nobody: not to the environment of a set-uid program, not to files that others prepare."""
+"""Test that other users gain no rights of a C program: by the environment of a set-uid program, or by files that they prepare."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def program():
 
 @pytest.fixture
 def set_uid(program, tmp_path_factory):
-    """The program, set-uid root, where everybody may run it."""
+    """The set-uid root program, in a directory where every user can run it."""
     if os.geteuid():
         pytest.skip("only root makes a program that is set-uid root")
     directory = Path("/var/tmp") / tmp_path_factory.mktemp("uid").name  # noqa: S108 - others must reach it

@@ -1,5 +1,5 @@
-"""Programs made at random, under `tailrace run`: they behave as without tracing, and every event that they emitted is
-stored or named. PROGRAMS=200 makes more of them."""
+"""Test that random programs behave under `tailrace run` as without tracing, and that each emitted event is stored or named.
+PROGRAMS=200 makes more of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 6
 
 
 class Script:
-    """The commands of a program (play.c), and how many events it emits by them."""
+    """The commands of a program (play.c), and the number of events that it emits."""
 
     def __init__(self, seed, directory):
         self._random = random.Random(seed)
@@ -61,8 +61,8 @@ class Script:
         self.emitted += threads * count
 
     def _fork(self):
-        """Let a child emit, end its session or not, and emit again. Before the first connect it has no session, and
-        nobody states what it emits."""
+        """Let a child emit, end its session or not, and emit again. Before the first connect the child has no session,
+        and its events are not reported."""
         if "connect -" not in self.lines:
             return
         first, second = self._count(1000), self._count(100)
@@ -90,7 +90,7 @@ class Script:
         ]
 
     def _flushed(self):
-        if "connect -" not in self.lines:  # it would be in vain
+        if "connect -" not in self.lines:  # there is nothing to flush
             return
         self.lines.append("flush 20000")
 

@@ -1,4 +1,4 @@
-"""An entry that takes long is decoded in turns: others run in between, and commits wait for its end."""
+"""Test that a long entry is decoded in turns, between which other tasks run, and that commits wait for its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Decoded:
         self.within = 0
         """How often another task ran within an entry."""
         self.taken = []
-        """Whether rows were taken within an entry, for each time."""
+        """For each time that rows were taken, whether it was within an entry."""
         self._steps = daemon.ingest.steps
         self._take = daemon.ingest.yielded.take
         self._is_within = False

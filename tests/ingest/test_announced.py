@@ -1124,7 +1124,7 @@ def in_words(rows, kind="gap"):
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 def test_events_that_the_client_discards_without_a_number_are_missing(log, transport):
-    """A thread without a place has no stream, and so its events have no numbers."""
+    """Events of a thread for which the client has no stream have no numbers."""
     session = log.open(transport=transport)
     data = heph_epoch(9) + heph_session(7) + events(0, 1, 2) + heph_goodbye({1: 3}, **FULL)
     log.datagrams(session, [data]) if transport == "udp" else log.data(session, data)
@@ -1164,7 +1164,7 @@ def test_events_that_were_sent_and_lost_are_no_events_without_numbers(log):
 
 @pytest.mark.parametrize("how", ["tick", "stop"])
 def test_what_is_missing_without_numbers_is_healed_when_numbers_show_it(log, how):
-    """A client reports how much it discarded before an event shows the numbers."""
+    """The client's count of discarded events arrives before an event shows their numbers."""
     session = log.open()
     log.data(session, heph_epoch(9) + heph_session(7) + events(0))
     log.data(session, heph_option("tailrace.report", FULL))
@@ -1187,7 +1187,7 @@ def test_what_is_missing_without_numbers_is_healed_when_numbers_show_it(log, how
 
 
 def test_without_a_goodbye_an_unknown_number_is_missing_besides_the_numbers(log):
-    """The client may have come back to another collector, and named there by number what it discarded."""
+    """The client may have reported its discarded events by number to another collector."""
     session = log.open()
     log.data(session, heph_epoch(9) + heph_session(7) + events(0))
     log.data(session, heph_option("tailrace.report", FULL))
@@ -1208,7 +1208,7 @@ def test_without_a_goodbye_an_unknown_number_is_missing_besides_the_numbers(log)
 
 @pytest.mark.parametrize("streams", [1, 64])
 def test_of_streams_that_are_not_followed_an_unknown_number_is_missing(log, streams):
-    """The discarded events may have numbers in them."""
+    """The discarded events may have numbers in streams that are not followed."""
     session = log.open(limits=LedgerConfig(streams_max=8))
     log.data(session, heph_epoch(9) + heph_session(7) + events(0))
     log.data(session, b"".join(events(0, stream=n) for n in range(2, streams + 1)))

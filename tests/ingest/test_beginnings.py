@@ -1,5 +1,5 @@
-"""A host may begin so many sessions a second on connections and at addresses that have had one. Bytes beyond
-that are named as missing and kept in the quarantine, and the log's times decide."""
+"""Test the limit on sessions that a host begins on connections and at addresses that have had a session. Bytes beyond the
+limit are named as missing and kept in the quarantine. The times in the log decide."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def known_ids(n):
 
 
 def fallen_clocks(n):
-    """The second event's number is ahead, and its time lies far before: it is a producer's that restarted."""
+    """The second event has a higher number but a much earlier time, so the producer has restarted."""
     return heph_event(1, 10 * n, start=10**15) + heph_event(1, 10 * n + 5, start=10**9)
 
 
@@ -49,7 +49,7 @@ FLOODS = {
 
 
 def kept(ingest):
-    """The bytes in the quarantine that were refused."""
+    """Return the refused bytes in the quarantine."""
     pieces = [frame for piece in ingest.yielded.quarantined for frame in frames(piece.frame)]
     return b"".join(data for _, why, data in pieces if why == REFUSED)
 
@@ -59,7 +59,7 @@ def refused(rows):
 
 
 def begun(rows):
-    """How many incarnations began after that of the session's opening, or were gone back to."""
+    """Count the incarnations that began, or were resumed, after the first one of the session."""
     names = [row["name"] for row in of(rows, "session")]
     return names.count("restart") + names.count("resume")
 

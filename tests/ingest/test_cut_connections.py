@@ -187,7 +187,7 @@ def test_a_goodbye_of_the_next_connection_ends_streams_of_which_nothing_more_cam
 
 
 def test_a_producer_that_goes_on_after_its_goodbye_heals_no_gap():
-    """There was none."""
+    """The first connection left no gap to heal."""
     log = Log()
     first = log.open()
     log.data(first, EPOCH + events(0, 1) + heph_goodbye({"1": 2}))

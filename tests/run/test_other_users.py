@@ -1,4 +1,4 @@
-"""A run refuses and counts events of other users of the host, and its certificate has none of them."""
+"""Test that a run refuses and counts events of other users of the host, and that its certificate has none of them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ends(sock):
     except ConnectionError:
         pass
 
-# As the other user, who waits for what comes, or sends a token that it does not know.
+# As the other user, who sends no token, or a wrong one.
 for first in (b"", b"tailrace-token " + b"x" * 32 + b"\\n"):
     for text in tcp:
         sock = socket.create_connection(address(text))
@@ -62,7 +62,7 @@ for first in (b"", b"tailrace-token " + b"x" * 32 + b"\\n"):
         except ConnectionError:
             pass
         ends(sock)
-# As one whom the kernel does not know any more.
+# As a user whose socket is closed, so that the kernel names no user.
 for number in range(40):
     for text in tcp:
         with socket.create_connection(address(text)) as sock:

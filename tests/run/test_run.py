@@ -221,7 +221,7 @@ sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for count in range(20):
     if count not in {{7, 8}}:
         sock.sendto(heph_event(3, count), (host, int(port)))
-time.sleep(0.5)  # the collector asks whose the socket is
+time.sleep(0.5)  # the collector asks the kernel for the socket's user
 """
 
 

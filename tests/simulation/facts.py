@@ -160,7 +160,7 @@ OfCollector = KillCollector | StartCollector | Suspend | FullDisk | DiskFails | 
 
 
 class Move(_Fact, frozen=True, tag=True, kw_only=True):
-    """A load balancer leads a program's client to another collector."""
+    """A load balancer moves a program's client to another collector."""
 
     program: int
     to: int | None
@@ -227,7 +227,7 @@ OfTrace = BeginTrace | WriteTrace | EndTrace | KillWriter | MoveTrace | PackTrac
 
 
 class Flood(_Fact):
-    """Somebody connects, and says one epoch after another."""
+    """A peer connects, and sends one epoch after another."""
 
     number: int
     epochs: int
@@ -241,7 +241,7 @@ class Garble(_Fact):
 
 
 class Discard(_Fact):
-    """A program without a client throws events of a stream away, and `unnumbered` others that have no numbers, and says so."""
+    """A program without a client discards events of a stream, and `unnumbered` others without numbers, and reports both."""
 
     program: int
     stream: int

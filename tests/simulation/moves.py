@@ -1,4 +1,4 @@
-"""Clients that move between collectors of one table, as a load balancer leads them."""
+"""Clients that a load balancer moves between collectors of one table."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SECOND_NAME = "a"
 
 
 class Balancer:
-    """The way of one client. Answers come from wherever it sent something."""
+    """The load balancer of one client. Answers come from each collector to which the client has sent."""
 
     def __init__(self, networks: Sequence[Network], random: Random) -> None:
         self.to: int | None = 0
-        """To which collector it leads; None: to any."""
+        """The collector that gets the client's bytes; None: either."""
         self._networks = networks
         self._random = random
 
@@ -78,7 +78,7 @@ class Moves(Play):
         self._balancers: dict[int, Balancer] = {}
 
     def alone(self) -> Iterator[Play]:
-        """Yield the play as each collector sees it: what clients believe, and how they ended, is not its affair."""
+        """Yield the play as each collector sees it, without the clients' own knowledge of deliveries and ends."""
         for network, watch, collector in zip(
             self.networks, self.watches, self.collectors, strict=True
         ):

@@ -1,7 +1,7 @@
 """Check what readers see of clients that move between collectors of one table.
 
-The real views read the rows of all collectors from a real table, while these run and after all is over. The oracle holds
-what they show against what the clients emitted, and against what came to any collector.
+The real views read the rows of all collectors from a real table, while these run and after all is over. The oracle compares
+the views with the events that the clients emitted, and with those that any collector received.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Truth = dict[tuple[int, int], Spans]
 
 
 class _Table:
-    """The rows of all collectors, and whose they are."""
+    """The rows of all collectors, and the program of each session."""
 
     def __init__(self, play: Moves) -> None:
         self.rows = list(play.collector.table.store)
@@ -76,8 +76,8 @@ class _Table:
         """By session, the program whose client announced it, or sent its events."""
         datagrams = {row["session"] for row in of(self.rows, "span") if row["source"] == "udp"}
         self.strays = {each for each in datagrams - known.keys() if stays_in_doubt(self.rows, each)}
-        """The sessions of datagrams that no announcement came with, or one alone: nobody can tell that they are of a client
-        that has moved (ARCHITECTURE.md, "Blind spots"), so their events are shown again, and they miss those before."""
+        """The sessions of datagrams without an announcement, or with an announcement that came alone. Readers cannot link them to a
+        client that has moved (ARCHITECTURE.md, "Blind spots"), so they show the events twice, and report earlier ones as missing."""
 
 
 class _Looker(Reader):
@@ -103,7 +103,7 @@ class _Looker(Reader):
     # At the end
 
     def check_clients(self) -> None:
-        """Hold what the views say of each client against what the client emitted. Raise Violation."""
+        """Compare the views of each client with the events that the client emitted. Raise Violation."""
         play = self._moves
         table = _Table(play)
         stored = self._check_shown(table)
@@ -173,7 +173,7 @@ class _Looker(Reader):
         return ends
 
     def _check_end(self, number: int, program: Program, unknown: int, table: _Table) -> None:
-        """A client has one end, whose goodbye closes a session of it, or that one gap calls missing."""
+        """Demand that a goodbye closes one of the client's sessions, or that one gap names the end as missing."""
         sessions = {each for each, owner in table.owners.items() if owner == number} - table.strays
         rows = [row for row in of(table.rows, "session") if row["session"] in sessions]
         left = any(Facts(each).took_leave(number) for each in self._moves.alone())
@@ -190,8 +190,8 @@ class _Looker(Reader):
 
 
 def _lacking(play: Moves, program: int, stream: int, emitted: int, stored: set[Event]) -> Spans:
-    """Return the events of a stream that no collector has, as far as any knows that they were emitted: below an event or a
-    report that came, or below what a goodbye says."""
+    """Return the events of a stream that no collector has, up to the last number that an event, a report or a goodbye has shown
+    to any collector."""
     address = play.programs[program].begin.address
     below = max([e.number + 1 for e in stored if e[:2] == (program, stream)], default=0)
     for watch in play.watches:
@@ -207,7 +207,7 @@ def _lacking(play: Moves, program: int, stream: int, emitted: int, stored: set[E
 
 
 def _live(play: Moves) -> Live:
-    """Return what the collectors say that they still await, as `tailrace.query.live.look` does."""
+    """Return the events that the collectors still await, as `tailrace.query.live.look` does."""
     awaited, unasked = [], []
     for name, each in _named(play):
         if not each.works:

@@ -85,8 +85,8 @@ class Facts:
         return all(any(event in each for each in durable) for event in gap.events)
 
     def network(self, gap: Gap) -> bool:
-        """They did not come, and no word of the client came that it had discarded them; no word came to the session if
-        the collector forgot the session. A gap that is forgotten keeps its reason."""
+        """They did not arrive, and no report of the client named them as discarded. If the collector forgot the session, only
+        reports to that session count. A gap that is forgotten keeps its reason."""
         if self.watch.forgets:
             return True
         address = self.alone.get(-1 if gap.owner is None else gap.owner, "")

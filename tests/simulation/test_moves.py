@@ -27,7 +27,7 @@ def test_it_is_so_for_a_hundred_seeds(seed):
 
 
 def scenario(*more, transport="tcp", close=True):
-    """A client that moves with events that nobody has acknowledged, and ends at the second collector."""
+    """Make a scenario of a client that moves with unacknowledged events, and ends at the second collector."""
     made = [
         facts.Begin(at=0, program=0, transport=transport, address=f"{transport}:1", buffer=2**22),
         facts.Emit(at=10 * MS, program=0, stream=1, count=100),
@@ -53,7 +53,7 @@ KILLED = [
 
 @pytest.mark.parametrize(("transport", "had"), [("tcp", [200, 200]), ("udp", [200, 100])])
 def test_both_collectors_have_events_of_a_client_that_ends_at_the_second(transport, had):
-    """Only a connection that broke took the answers with it that the client had not read."""
+    """Unread answers are lost only if a connection breaks."""
     play = Moves(scenario(*KILLED, transport=transport))
     play.run()
     assert [each.book.stored.count for each in play.watches] == had
@@ -70,7 +70,7 @@ def test_a_scenario_of_moves_is_the_same_after_its_file():
 
 @pytest.fixture
 def break_(monkeypatch):
-    """Put something else into the views."""
+    """Replace a part of a view's definition."""
 
     def replaced(name, whole, broken):
         code = getattr(moved, name)
@@ -99,7 +99,7 @@ def test_views_that_miss_the_end_at_each_collector_are_found(break_):
 
 
 def test_views_that_comfort_are_found(break_):
-    """A client that nobody let end counts as one that ended in order."""
+    """The broken view takes a client without a goodbye for one that ended in order."""
     goes_on = "bool_or(coalesce(closed = 'goodbye', part.watched(collector), false))"
     break_("_ENDS", goes_on, "true")
     assert judge(scenario(close=False)).kind == "called complete"

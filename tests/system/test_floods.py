@@ -1,5 +1,5 @@
-"""Floods of beginnings: few bytes each, and each costs as much as a hundred events. An honest program beside them loses
-nothing, the daemon answers meanwhile, and what is refused is in the quarantine."""
+"""Test floods of short records that each begin a session and take as long as a hundred events. An honest program beside the
+flood loses nothing, the daemon still answers, and refused bytes are in the quarantine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def figures_of(collector, source):
 
 @contextlib.contextmanager
 def beside_an_honest_program(collector):
-    """Meanwhile a program sends events at its pace, and somebody asks whether the daemon is well."""
+    """Send events of an honest program at a fixed rate, and ask for /healthz, while the body runs."""
     over = threading.Event()
     sent, answers = [0], []
 

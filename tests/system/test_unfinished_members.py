@@ -1,4 +1,4 @@
-"""As many compressed files as may be followed, whose members are not over: the process stays within its bound."""
+"""Test that the largest number of compressed files with unfinished members keeps the process within its memory bound."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ state_max = "4 MiB"
 
 
 class Writer:
-    """A writer of a file whose one member is never over."""
+    """A writer of a file with one member that never ends."""
 
     def __init__(self, directory, number):
         self._path = directory / f"trace-{number}-app.pfw.gz"
@@ -64,7 +64,7 @@ def check(collector, events):
 
 
 def test_members_that_are_not_over_keep_the_process_within_its_bound(tmp_path):
-    """Also when a process that was killed has inflated all of them again."""
+    """The bound also holds after a kill, when the next process has inflated all files again."""
     traces = tmp_path / "traces"
     traces.mkdir()
     writers = [Writer(traces, number) for number in range(FILES)]

@@ -17,7 +17,7 @@ QUESTION = '{"sql": "SELECT 1"}'
 
 
 def entered(viewer):
-    """The cookie, and the path of the page, of somebody who opened the printed address."""
+    """Return the cookie and the path of the page after a request for the printed address."""
     answer = viewer.send("GET", f"/?token={viewer.token}")
     return answer.headers["set-cookie"].partition(";")[0], answer.headers["location"].rstrip("/")
 

@@ -128,7 +128,7 @@ def _open(url: str, until_end: ExitStack) -> None:
         )
     except OSError as error:
         click.echo(
-            f"no browser is opened, since no file can be written: {error.strerror}", err=True
+            f"cannot open a browser, because no file can be written: {error.strerror}", err=True
         )
     else:
         webbrowser.open(file.as_uri())

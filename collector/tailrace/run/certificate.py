@@ -165,5 +165,5 @@ def _once(members: list[tuple[str, object]]) -> None:
     seen: set[str] = set()
     for name, _ in members:
         if name in seen:
-            raise ValueError(f"the member {name!r} is there twice")
+            raise ValueError(f"the member {name!r} occurs twice")
         seen.add(name)

@@ -31,9 +31,9 @@ def lines(
         yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
     if refused:
         causes = ", ".join(f"{cause} {count}" for cause, count in sorted(refused.items()))
-        yield f"  refused, and not in the certificate: connections and datagrams that are not this user's ({causes})"
+        yield f"  refused, and not in the certificate: connections and datagrams of other or unknown users ({causes})"
     if Refusal.USER_UNKNOWN in refused or Refusal.NO_TOKEN in refused:
-        yield "  if they were the program's: keep the socket open while the collector reads, or send TAILRACE_TOKEN first, as a client does"
+        yield "  if the program sent them: let it keep the socket open while the collector reads, or send TAILRACE_TOKEN first, as a client does"
     for stream in lacking(done.streams):
         name = f"{stream.source} session {stream.session} stream {stream.stream or '-'}"
         yield f"  {name}: {missing_in_words(stream.missing, stream.unknown)}"

@@ -175,9 +175,11 @@ def _head(data: bytes) -> int:
     head = data[: end if end >= 4 else None]
     lines = head.removesuffix(b"\r").replace(b"\r\n", b"")
     if (head[:1] < b"!" and head) or b"\n" in lines or b"\r" in lines:
-        raise h11.RemoteProtocolError("a line does not end with CR LF, or is none")
+        raise h11.RemoteProtocolError(
+            "this is not an HTTP request, or a line does not end with CR LF"
+        )
     if b"\r\n " in head or b"\r\n\t" in head:
-        raise h11.RemoteProtocolError("a header goes on in a second line")
+        raise h11.RemoteProtocolError("a header continues on a second line")
     return end if end >= 4 else 0
 
 
