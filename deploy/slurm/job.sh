@@ -15,7 +15,7 @@ node=${SLURMD_NODENAME:-$(uname -n)}
 as_user="setpriv --reuid=$SLURM_JOB_USER --regid=$(id -g "$SLURM_JOB_USER") --init-groups --reset-env --no-new-privs --"
 
 cgroup=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)
-cgroup=${cgroup:+$cgroup/$cgroup_name/$SLURM_JOB_ID}
+cgroup=${cgroup:+$cgroup/${cgroup_name:-tailrace-jobs}/$SLURM_JOB_ID}
 
 # Make the job's control group, which only root can change. Without cgroup v2 there is none.
 make_cgroup() { [ -n "$cgroup" ] && mkdir -p "$cgroup" 2>/dev/null; }

@@ -281,6 +281,19 @@ def test_a_job_starts_without_a_collector_when_there_can_be_none(node):
     assert not node.run.exists()
 
 
+def test_settings_of_an_earlier_version_are_enough(node):
+    """A site edits the settings, and keeps them when it takes newer scripts."""
+    settings = node.scripts / "settings.sh"
+    lines = [
+        each for each in settings.read_text().splitlines() if not each.startswith("cgroup_name")
+    ]
+    settings.write_text("\n".join(lines) + "\n")
+    node.script("prolog.sh")
+    assert "TAILRACE_ADDRESS" in node.script("task_prolog.sh")
+    node.script("epilog.sh")
+    assert not node.run.exists()
+
+
 def test_an_epilog_without_a_prolog_does_nothing(node):
     node.script("epilog.sh")
     assert not (node.directory / "home/4711").exists()

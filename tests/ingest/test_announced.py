@@ -1122,6 +1122,20 @@ def in_words(rows, kind="gap"):
     ]  # fmt: skip
 
 
+def test_no_client_makes_the_collector_count_more_than_it_can_write(log):
+    """A heartbeat has room for 64 bits, and its loop would end the daemon."""
+    for number in range(3):
+        session = log.open(peer=f"127.0.0.1:{number}")
+        full = {"discarded": {"full": 2**63 - 1}}
+        log.data(session, heph_session(number + 1) + heph_option("tailrace.report", full))
+    ingest, _ = run(log.entries)
+    assert ingest.account("s").missing < 2**33
+    log.tick(3)
+    ingest, rows = run(log.entries)
+    assert [each[3] for each in in_words(rows)] == [0, 0, 0], "of unknown size"
+    assert ingest.account("s").missing < 2**33
+
+
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 def test_events_that_the_client_discards_without_a_number_are_missing(log, transport):
     """Events of a thread for which the client has no stream have no numbers."""

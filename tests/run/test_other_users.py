@@ -166,3 +166,35 @@ def test_a_program_with_the_token_may_be_gone_before_its_connection_is_accepted(
     said = json.loads(done.stderr)
     assert said["refused"] == {}
     assert said["totals"]["stored"] == 120
+
+
+UNNAMED = """
+import sys
+from tailrace.sources import owner
+owner._NETLINK_SOCK_DIAG = 31  # the kernel refuses the socket, as a sandbox does
+from tailrace.cli import commands
+commands.run()
+"""
+
+
+def test_a_host_that_names_no_users_is_traced_and_named(tmp_path):
+    emit = "import tailrace_client as trace; trace.event('x'); trace.close(20)"
+    done = subprocess.run(
+        [sys.executable, "-c", UNNAMED, "run", "--json", "--store", "store", "--", sys.executable, "-c", emit],
+        cwd=tmp_path, env=program.environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    said = json.loads(done.stderr)
+    assert (said["totals"]["stored"], said["refused"]) == (1, {})
+    assert ["does not name the users" in each for each in said["failures"]] == [True]
+
+
+def test_a_source_that_cannot_know_its_users_is_a_clear_error(tmp_path):
+    (tmp_path / "tailrace.toml").write_text(
+        '[store]\npath = "store"\n[sources.a]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:0"\nsame_user = true\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", UNNAMED, "serve", "--config", "tailrace.toml"],
+        cwd=tmp_path, env=program.environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "sources.a.same_user: this host does not name the users of sockets" in done.stderr

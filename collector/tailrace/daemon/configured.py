@@ -24,6 +24,7 @@ from tailrace.service_manager.descriptors import Descriptors, Slot
 from tailrace.sources.address import refusal
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listening import Listening
+from tailrace.sources.owner import names_users
 from tailrace.sources.places import Place, address_of, place_of
 from tailrace.sources.source import Source
 from tailrace.sources.tail import Chosen, TailSource
@@ -127,6 +128,11 @@ class Configured:
         if isinstance(config, TailConfig):
             _check_dialect(name, config)
             return TailSource(name, config, self._clock, once=self._once, chosen=self._chosen)
+        if isinstance(config, UdpConfig | TcpConfig) and config.same_user and not names_users():
+            problem = (
+                "this host does not name the users of sockets: allow AF_NETLINK, or remove the key"
+            )
+            raise ConfigError([f"sources.{name}.same_user: {problem}"])
         held = self._hold(name, config, listening)
         if isinstance(config, UdpConfig):
             return UdpSource(name, config, self._clock, held)

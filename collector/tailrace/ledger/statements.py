@@ -78,9 +78,10 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def never_sent(self, events: int) -> None:
-        """Note the number of events that the client has discarded in the session so far, and never sent."""
+        """Note the number of events that the client has discarded in the session so far, and never sent. A larger number
+        than is believed becomes a gap of unknown size, however large it is."""
         state = self._counters.state
-        state.never_sent = max(state.never_sent, events)
+        state.never_sent = max(state.never_sent, min(events, 2 * TAILS_MAX))
 
     def name_unnumbered(self) -> None:
         """Name the discarded events that no number shows."""

@@ -39,7 +39,7 @@ from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Taken, Welcome
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
 from tailrace.run.service import certify, collect, read_rest
 from tailrace.run.spec import NodeSpec
-from tailrace.run.surroundings import RunToken, of_node, of_rank, rank_directory
+from tailrace.run.surroundings import RunToken, of_node, of_rank, rank_directory, unguarded
 
 LINGER_SECONDS = 2.0
 """After the last rank has left, others may still come if nobody knows how many there are."""
@@ -275,7 +275,8 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
         collect(loaded._replace(config=config), clock, around)
         if around.failure is not None and not around.arguments:
             raise around.failure
-        released = Released(others=False, failures=around.problems, refused=around.refused)
+        problems = [*around.problems, *unguarded(config.sources)]
+        released = Released(others=False, failures=problems, refused=around.refused)
         failure = around.failure
         if failure is None:
             try:

@@ -29,7 +29,7 @@ from tailrace.run import evidence, program
 from tailrace.run.around import Collecting, Tracing
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, digest, total
 from tailrace.run.outcome import CUT_OFF, NOT_TRACED, RunDone, Warn
-from tailrace.run.surroundings import RunToken, sources
+from tailrace.run.surroundings import RunToken, sources, unguarded
 
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
@@ -53,6 +53,8 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     clock = SystemClock()
     token = RunToken.drawn()
     found = sources(wanted.traces, os.environ, wanted.files, token)
+    for problem in unguarded(found):
+        warn("events of other users are not refused", TailraceError(problem))
     # The table of a run has only the program's events, and none of our own.
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()

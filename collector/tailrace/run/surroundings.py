@@ -19,6 +19,7 @@ from msgspec import structs
 from tailrace.config.schema import SourceConfig, TailConfig, TcpConfig, UdpConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
+from tailrace.sources.owner import names_users
 
 ANY_PORT = "127.0.0.1:0"
 
@@ -48,13 +49,27 @@ class RunToken(NamedTuple):
 
 
 def listeners(token: RunToken) -> dict[str, SourceConfig]:
-    """Return listeners of every kind. Other users of the host can connect to them, and are refused."""
-    file = token.file
+    """Return listeners of every kind. Other users of the host can connect to them, and are refused where the host names
+    the users of sockets."""
+    own = names_users()
+    file = token.file if own else ""
     return {
-        "heph_udp": UdpConfig(format="heph", listen=ANY_PORT, same_user=True),
-        "heph_tcp": TcpConfig(format="heph", listen=ANY_PORT, same_user=True, tokens=file),
-        "jets_tcp": TcpConfig(format="jets", listen=ANY_PORT, same_user=True, tokens=file),
+        "heph_udp": UdpConfig(format="heph", listen=ANY_PORT, same_user=own),
+        "heph_tcp": TcpConfig(format="heph", listen=ANY_PORT, same_user=own, tokens=file),
+        "jets_tcp": TcpConfig(format="jets", listen=ANY_PORT, same_user=own, tokens=file),
     }
+
+
+def unguarded(found: Mapping[str, SourceConfig]) -> list[str]:
+    """Return a sentence for people if listeners take the events of other users of the host."""
+    guarded = all(s.same_user for s in found.values() if isinstance(s, UdpConfig | TcpConfig))
+    return (
+        []
+        if guarded
+        else [
+            "this host does not name the users of sockets: another user could add events to this run"
+        ]
+    )
 
 
 def sources(

@@ -57,6 +57,18 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
     return None
 
 
+def names_users() -> bool:
+    """Return whether the kernel names users at all. Some sandboxes have no sock_diag, or forbid AF_NETLINK."""
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname()) as peer,
+        ):
+            return owner(socket.SOCK_STREAM, peer.getsockname(), server.getsockname()) is not None
+    except OSError:
+        return False
+
+
 def is_trusted(user: int | None) -> bool:
     """Return whether a user is the collector's own, or root."""
     return user in {os.geteuid(), 0}
