@@ -2136,16 +2136,16 @@ static void tlr_reset(void) {
  * event, so that a child that only calls exec costs nothing. */
 static void tlr_in_child(void) {
     size_t index;
-    tlr_unlock(&tlr_life);
+    tlr_unlock(&tlr_life); /* a thread that the child does not have may hold any lock, even between two sessions */
+    for (index = 0; index < tlr.stream_count; index++) tlr_unlock(&tlr.streams[index].lock);
+    tlr_unlock(&tlr.table);
+    tlr_unlock(&tlr.sender.lock);
     TLR_STORE(tlr_missed, 0); /* the parent reports them */
     for (index = 0; index < 2; index++) {
         if (tlr_can_wake((int)index)) close(tlr.wake[index]);
         tlr.wake[index] = 0;
     }
     if (!tlr.started) return;
-    for (index = 0; index < tlr.stream_count; index++) tlr_unlock(&tlr.streams[index].lock);
-    tlr_unlock(&tlr.table);
-    tlr_unlock(&tlr.sender.lock);
     if (tlr.sender.fd >= 0) tlr_shut(tlr.sender.fd, &tlr.sender.mark);
     tlr.sender_runs = 0;
     tlr_reset();

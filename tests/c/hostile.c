@@ -8,6 +8,8 @@
  *     hostile exit ADDRESS MS        closes, and calls exit(3) in a signal handler after MS milliseconds
  *     hostile flush ADDRESS MS       the same in tailrace_flush
  *     hostile leave ADDRESS MS       leaves a close by siglongjmp, connects again, emits 10 events and closes
+ *     hostile fork ADDRESS 0         forks while another thread has the locks of a session that has ended; the child
+ *                                    connects, emits 10 events and closes
  *     hostile real ADDRESS EVENTS    a thread of real-time priority emits so many beside another one on its stream and its
  *                                    processor; prints how often it yielded in vain for one event at most, and at all.
  *                                    Exits with 77 if it may not have that priority
@@ -19,6 +21,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 
 int __real_sched_yield(void);
 int __wrap_sched_yield(void);
@@ -194,6 +197,33 @@ static void real_time(int events) {
     pthread_join(slow, NULL);
 }
 
+static void *hold_locks(void *nothing) {
+    tlr_lock(&tlr.table);
+    tlr_lock(&tlr.sender.lock);
+    tlr_lock(&tlr.streams[0].lock);
+    pthread_barrier_wait(&over);
+    for (;;) pause();
+    return nothing;
+}
+
+/* Fork as if another thread were about to begin or end a session. */
+static int fork_between_sessions(const char *address, const tailrace_options *options) {
+    pthread_t holder;
+    pid_t child;
+    int turn, status = 0;
+    tailrace_close();
+    pthread_barrier_init(&over, NULL, 2);
+    pthread_create(&holder, NULL, hold_locks, NULL);
+    pthread_barrier_wait(&over);
+    child = fork();
+    if (child) return waitpid(child, &status, 0) == child ? status : -1;
+    alarm(20);
+    if (tailrace_connect(address, options)) _exit(2);
+    for (turn = 0; turn < 10; turn++) tailrace_event("child");
+    tailrace_close();
+    _exit(0);
+}
+
 int main(int count, char **words) {
     const char *what = words[1];
     tailrace_options options;
@@ -207,6 +237,7 @@ int main(int count, char **words) {
     if (!strcmp(what, "main")) jump_often(jumps, 0);
     if (!strcmp(what, "stack")) on_another_stack();
     if (!strcmp(what, "real")) real_time(jumps);
+    if (!strcmp(what, "fork")) _exit(fork_between_sessions(words[2], &options) ? 5 : 0);
     if (!strcmp(what, "exit") || !strcmp(what, "flush") || !strcmp(what, "leave")) tailrace_event("first");
     if (!strcmp(what, "exit") || !strcmp(what, "flush")) after(1000 * jumps, leave, 0);
     if (!strcmp(what, "exit")) tailrace_close();

@@ -131,6 +131,15 @@ def test_a_close_that_was_left_by_a_jump_may_be_followed_by_another_session(host
     heard.check_complete()
 
 
+def test_a_child_that_is_forked_while_a_session_begins_or_ends_may_begin_its_own(hostile):
+    peer = Stream()
+    run(hostile, "fork", peer.address, 0)
+    parent, child = sorted((hear(data) for data in peer.close()), key=lambda one: len(one.events))
+    assert parent.events == []
+    assert child.final == {"1": 10}
+    child.check_complete()
+
+
 def test_a_real_time_thread_does_not_keep_the_holder_of_its_stream_from_the_processor(hostile):
     ended = subprocess.run(
         [hostile, "real", "file:///dev/null", "300"],
