@@ -64,7 +64,8 @@ typedef struct tailrace_options {
     int no_thread;             /* 1: no sending thread. Event calls send what is older than flush_ms, and
                                   (re)connect, in a few system calls. The last events before a quiet time
                                   wait for tailrace_flush. */
-    const char *token;         /* sent first on each TCP connection. $TAILRACE_TOKEN */
+    const char *token;         /* sent first on each TCP connection; events wait 100 ms behind it, in case the
+                                  collector refuses it. $TAILRACE_TOKEN: no wait at $TAILRACE_TOKEN_ADDRESS */
     const char *token_file;    /* read for each connection if there is no `token`: the first line that is
                                   neither empty nor a comment (#) is the token. $TAILRACE_TOKEN_FILE */
 } tailrace_options;
@@ -407,8 +408,8 @@ typedef struct tlr_stream {
  * nothing can be sent before. */
 enum tlr_rest { TLR_WORKS, TLR_SLEEPS, TLR_NAPS, TLR_PAUSES };
 
-/* With a token (SHOWING), events wait for a moment: a collector that refuses the token closes the connection,
- * and sent events are not kept. */
+/* With a token (SHOWING), events wait for a moment, unless the collector is `vouched` for: a collector that refuses
+ * the token closes the connection, and sent events are not kept. */
 typedef enum { TLR_DOWN, TLR_OPENING, TLR_SHOWING, TLR_UP } tlr_state;
 
 typedef struct tlr_address {
@@ -464,6 +465,7 @@ typedef struct tlr_core {
     char process[TLR_PROCESS_MAX + 1];
     char token[TLR_TOKEN_MAX + 2];
     char token_file[4096];
+    int vouched; /* the environment says that the collector at this address takes the token */
     uint64_t (*clock)(void);
     uint64_t ticks_per_second;
     uint64_t zero; /* reading of the clock that is 0 on the wire */
@@ -1018,6 +1020,7 @@ static void tlr_fail(uint64_t now) {
         out->back_off = 20 * tlr_ms;
     } else if (out->state >= TLR_SHOWING && tlr.transport == TLR_TCP && !taken) {
         out->question = tlr.token[0] || tlr.token_file[0] ? "; does it know the token?" : "; does it want a token?";
+        tlr.vouched = 0; /* it may have refused the token after all */
     }
     if (tlr.transport == TLR_UDP && out->carried && !taken) out->refused = 1;
     out->carried = 0;
@@ -1320,6 +1323,9 @@ static void tlr_is_up(void) {
     if (tlr.transport != TLR_UDP) tlr_announce();
 }
 
+/* Return until when events wait behind the token. */
+static uint64_t tlr_shown_at(void) { return tlr.sender.opened_at + (tlr.vouched ? 0 : TLR_SHOWING_MS * tlr_ms); }
+
 /* Advance from DOWN towards UP as far as possible without waiting. */
 static void tlr_advance(uint64_t now) {
     tlr_sender *out = &tlr.sender;
@@ -1352,7 +1358,7 @@ static void tlr_advance(uint64_t now) {
     if (out->state == TLR_SHOWING) {
         if (tlr_is_gone() || (!tlr_send_control() && out->broken)) {
             tlr_fail(now);
-        } else if (!out->control_size && now - out->opened_at >= TLR_SHOWING_MS * tlr_ms) {
+        } else if (!out->control_size && now >= tlr_shown_at()) {
             tlr_is_up();
         }
     }
@@ -1418,7 +1424,7 @@ static uint64_t tlr_pause(uint64_t now) {
     if (out->state == TLR_DOWN || (out->state == TLR_OPENING && tlr.transport == TLR_UDP)) {
         until = out->retry_at;
     } else if (out->state == TLR_SHOWING) {
-        until = out->opened_at + TLR_SHOWING_MS * tlr_ms;
+        until = tlr_shown_at();
     } else if (out->state == TLR_OPENING || (out->blocked && tlr.transport != TLR_UDP)) {
         until = now + (tlr.transport == TLR_FILE ? 100 * tlr_ms : tlr_second);
     }
@@ -2213,11 +2219,13 @@ static int tlr_allocate(size_t bytes, size_t threads) {
 }
 
 /* Take and check the program's token. A token of the environment or of a file is checked when it is sent. */
-static int tlr_take_token(const tailrace_options *options) {
-    const char *token = options->token, *file = options->token_file;
+static int tlr_take_token(const char *address, const tailrace_options *options) {
+    const char *token = options->token, *file = options->token_file, *vouched = NULL;
     if (token && !tlr_is_token(token, strlen(token))) return EINVAL;
     if (!token && !file) token = tlr_variable("TAILRACE_TOKEN");
     if (token && !*token) token = NULL;
+    if (token && !options->token) vouched = tlr_variable("TAILRACE_TOKEN_ADDRESS");
+    tlr.vouched = vouched && !strcmp(vouched, address);
     if (!token && !file) file = tlr_variable("TAILRACE_TOKEN_FILE");
     tlr.token[0] = tlr.token_file[0] = 0;
     if (token) strncat(tlr.token, token, sizeof tlr.token - 1);
@@ -2248,7 +2256,7 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     if (tlr.started) tlr_end(tlr_monotonic()); /* the program left tailrace_close by siglongjmp */
     if (tlr_await_events()) return EBUSY;
     error = tlr_parse(address);
-    if (!error) error = tlr_take_token(options);
+    if (!error) error = tlr_take_token(address, options);
     if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)64 << 20, options->threads ? options->threads : (size_t)TLR_THREADS);
     if (error) return error;
     tlr.clock = options->clock;

@@ -35,12 +35,13 @@ def client(program):
 
 
 class Guard:
-    """Takes connections that show the token first; `refused` are those that did not."""
+    """Takes connections that show the token first, after it has refused the first `doubts` of them; `refused` are
+    these, and those that did not."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.refused = 0
+        self.refused = self.doubts = 0
         self.received = []
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
@@ -56,7 +57,7 @@ class Guard:
                 data = b""
                 while len(data) < len(LINE) and (piece := connection.recv(len(LINE) - len(data))):
                     data += piece
-                if data != LINE:
+                if data != LINE or self.refused < self.doubts:
                     self.refused += 1
                     continue
                 data = b""
@@ -120,6 +121,40 @@ def test_a_wrong_token_is_said_costs_no_event_and_a_new_one_is_shown_next(client
     until(lambda: "does it know the token?" in one.ask("wrong"), "the reason")
     assert one.ask("flush 50") == "flush -1"
     file.write_text(TOKEN)
+    one.end("event 61")
+    until(lambda: guard.received, "the connection's end")
+    heard = hear(guard.received[0])
+    heard.check_complete()
+    assert len(heard.events) == 1001
+
+
+@pytest.mark.parametrize("options", ["", "no_thread"])
+@pytest.mark.parametrize("vouches", ["for another address", "but the program has its own token"])
+def test_events_wait_for_a_collector_that_may_not_take_the_token(client, guard, vouches, options):
+    guard.doubts = 3
+    other = vouches == "for another address"
+    one = client(
+        TAILRACE_TOKEN=TOKEN,
+        TAILRACE_TOKEN_ADDRESS="tcp://127.0.0.1:1" if other else guard.address,
+    )
+    own = "" if other else f"token={TOKEN}"
+    one.ask(" ".join(filter(None, ["connect", guard.address, "linger=20000", own, options])))
+    one.tell("many 1000")
+    until(lambda: one.ask("flush 50") and guard.refused >= 3, "three attempts")
+    one.end("event 61")
+    until(lambda: guard.received, "the connection's end")
+    heard = hear(guard.received[0])
+    heard.check_complete()
+    assert len(heard.events) == 1001
+
+
+def test_a_collector_that_refuses_a_token_it_was_to_take_is_trusted_once(client, guard):
+    guard.doubts = 3
+    one = client(TAILRACE_TOKEN=TOKEN, TAILRACE_TOKEN_ADDRESS=guard.address)
+    one.ask(f"connect {guard.address} linger=20000")
+    until(lambda: "does it know the token?" in one.ask("wrong"), "the reason")
+    one.tell("many 1000")
+    until(lambda: guard.refused >= 3, "three attempts")
     one.end("event 61")
     until(lambda: guard.received, "the connection's end")
     heard = hear(guard.received[0])

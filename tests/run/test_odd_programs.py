@@ -37,11 +37,33 @@ def test_what_is_no_certificate_is_a_clear_error(content, tmp_path):
         certificate.read(tmp_path / "certificate.json")
 
 
-def tailrace(*arguments):
+def tailrace(*arguments, script=None):
     return run(
         [*COMMAND, *arguments],
-        capture_output=True, text=True, timeout=60, check=False,
+        input=script, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+
+
+def traced(store, *script):
+    """Run the script of a C program. Return what it printed, and the totals of the certificate."""
+    script = "".join(f"{line}\n" for line in ["connect -", *script])
+    made = tailrace("run", "--store", str(store), "--", str(build(HERE / "play.c")), script=script)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.splitlines(), certificate.read(store / "certificate.json").totals
+
+
+def test_a_child_that_emits_and_is_gone_at_once_has_an_unknown_end(tmp_path):
+    said, totals = traced(tmp_path, "flush 10000", "fork many 5", "fork event 61;kill")
+    assert said == ["connect 0 0", "flush 0", "child 0", "child 9"]
+    assert totals.unknown
+    assert totals.stored in {5, 6}
+
+
+def test_a_burst_at_once_behind_the_beginning_is_stored_whole(tmp_path):
+    """The kernel has room for this many events, and a thread's ring has not."""
+    _, totals = traced(tmp_path, "many 20000")
+    assert (totals.expected, totals.stored) == (20000, 20000)
+    assert (totals.missing, totals.unknown) == ({}, False)
 
 
 def test_an_argument_that_is_no_text_is_certified(tmp_path):

@@ -114,7 +114,9 @@ def command(
     and so has one that another program of the same rank runs beside.
 
     Other users of the host can reach these addresses, too. Their events are refused and counted, and the
-    certificate includes none of them. A program that takes TAILRACE_ADDRESS also gets TAILRACE_TOKEN.
+    certificate includes none of them. A program that takes TAILRACE_ADDRESS also gets TAILRACE_TOKEN, and
+    TAILRACE_TOKEN_ADDRESS: at this address, the C client sends events without waiting whether the token is
+    refused. A program that has a token already gets neither, and its events wait for 100 ms.
 
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
     tracing, connections and datagrams of other users that were `refused`, by cause, the path of the

@@ -176,8 +176,9 @@ def variables(
         "DFTRACER_LOG_FILE": str(directory / "dftracer/trace"),
         **DFTRACER_LIVE,
     }
-    if "TAILRACE_ADDRESS" not in environ and "TAILRACE_TOKEN_FILE" not in environ:
-        ours["TAILRACE_TOKEN"] = token
+    if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"}):
+        # A client need not wait whether this collector takes the token: many programs are gone by then.
+        ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
     return {name: value for name, value in ours.items() if name not in environ}
 
 
