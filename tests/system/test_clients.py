@@ -344,3 +344,36 @@ def test_a_network_that_is_bad_in_both_directions_and_a_daemon_that_is_killed_de
         assert not delivered or stored >= set(range(count))
     assert 20_000 - len(stored) <= sum(emitter.discarded.values())
     assert answers[-1][1] == (buffer_bytes == 2**24)
+
+
+BEHIND_THE_EXIT = {
+    "an exit function": """
+import atexit, sys
+atexit.register(lambda: [trace.event(sys.argv[1]) for _ in range(300)])
+import tailrace_client as trace
+""",
+    "destructors": """
+import sys, tailrace_client as trace
+class Destroyed:
+    def __del__(self, event=trace.event, name=sys.argv[1]): event(name)
+destroyed = [Destroyed() for _ in range(300)]
+""",
+}
+
+
+@pytest.mark.parametrize("program", BEHIND_THE_EXIT.values(), ids=BEHIND_THE_EXIT)
+def test_many_events_behind_the_clients_exit_are_all_there(collector, start, program):
+    """A daemon answers after its commit, so the client can wait for the answers to a few of them only."""
+    program += "trace.connect(); trace.event(sys.argv[1]); print(0, 301, True, 0)"
+    collector.start()
+    programs = [start(transport, transport, program) for transport in TRANSPORTS]
+    for each in programs:
+        each.process.wait(60)
+    check_whole(collector, programs)
+    goodbyes = defaultdict(list)
+    for row in collector.rows(["source", "name", "attributes"]):
+        if row["name"] == "tailrace.goodbye":
+            goodbyes[row["source"]].append(json.loads(row["attributes"])["streams"]["1"])
+    assert {source: max(numbers) for source, numbers in goodbyes.items()} == dict.fromkeys(
+        TRANSPORTS, 301
+    )

@@ -433,6 +433,19 @@ def test_where_no_answers_are_wanted_a_goodbye_that_is_sent_is_the_end():
     assert calm.link.fate.has_ended(position)
 
 
+def test_an_answer_to_an_earlier_goodbye_does_not_keep_the_next_one_unsaid(calm):
+    calm.connect()
+    for _ in range(2):
+        calm.record()
+        calm.link.end()
+        said = {"turn": 0, "streams": {}, "holes": [], "goodbye": True}
+        calm.reply(option("tailrace.ack", said | {"session": calm.link.dialogue.id}))
+        calm.link.end_unanswered()
+        calm.arrive()
+        calm.world.collector.commit()
+    assert calm.collector.farewells[-1]["streams"] == {"1": 2}
+
+
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_connection_that_breaks_while_sending_says_why_and_is_closed(answered):
     calm = Calm(Connections)

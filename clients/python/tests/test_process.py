@@ -329,6 +329,22 @@ def test_events_behind_the_clients_own_exit_arrive(answering, program, pure):
     assert ended(answering) == [(3, True)]
 
 
+@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("scheme", ["unix", "tcp", "udp"])
+def test_the_last_goodbye_counts_all_events_behind_the_clients_own_exit(tmp_path, scheme, pure):
+    """The collector answers so late that the time for its answers is over after a few events."""
+    program = """
+import atexit
+atexit.register(lambda: [t.event("late") for _ in range(300)])
+import tailrace_client as t
+t.event("x")
+"""
+    place = [tmp_path / "socket"] * (scheme == "unix")
+    with Answering(scheme, *place, every=0.3) as collector:
+        run(program, TAILRACE_ADDRESS=collector.address, TAILRACE_PURE=pure)
+        until(lambda: ended(collector) == [(301, True)])
+
+
 def test_many_events_behind_the_clients_own_exit_wait_no_longer_than_the_exit_says():
     """Nobody listens, and each of these events would wait for a second."""
     with TcpCollector() as closed:

@@ -24,6 +24,8 @@ class Farewell:
         self._size, self._repeat = size, repeat
         self._said: tuple[int, int] | None = None
         self._said_at = -1e9
+        self._is_new = True
+        """Whether the goodbye that is wanted was never said: an answer can only be to an earlier one."""
         self.wanted = False
         """Whether the session is to end, and its format has a goodbye."""
         self.heard = False
@@ -32,6 +34,7 @@ class Farewell:
     def want(self) -> None:
         """Say goodbye from now on, behind all events that are recorded so far."""
         self.heard = False
+        self._is_new = True
         self.wanted = any(self.packets())
 
     def packets(self) -> Iterator[bytes]:
@@ -42,7 +45,7 @@ class Farewell:
     @property
     def said(self) -> bool:
         """Whether the goodbye was sent on a connection that has not broken."""
-        return self._said is not None
+        return self._said is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
         """Return whether to say goodbye now, on this connection, behind `place` bytes. `settled`:
@@ -50,13 +53,17 @@ class Farewell:
         if not self.wanted or self.heard:
             return False
         if self._repeat:
-            return settled and now - self._said_at >= _AGAIN_SECONDS
-        return self._said != (connection, place)
+            return settled and (self._is_new or now - self._said_at >= _AGAIN_SECONDS)
+        return self._is_new or self._said != (connection, place)
 
     def say(self, connection: int, place: int, now: float) -> Iterator[bytes]:
         """Take note that the goodbye is said now, and return its packets."""
-        self._said, self._said_at = (connection, place), now
+        self._said, self._said_at, self._is_new = (connection, place), now, False
         return self.packets()
+
+    def hear(self) -> None:
+        """Take note that the collector has answered a goodbye."""
+        self.heard = not self._is_new
 
     def broken(self) -> None:
         """Take note that the connection broke, and that the goodbye may not have arrived."""

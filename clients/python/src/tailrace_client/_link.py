@@ -165,17 +165,20 @@ class Link:
         self.gather()
         self._farewell.want()
 
+    def end_unanswered(self) -> None:
+        """Send what can be sent now, and say the goodbye that is wanted. There is no time for answers."""
+        self.attend()
+        if self.is_open and not self._farewell.said:
+            self._say_goodbye_early()
+
     def give_up(self, *, delivered: bool) -> None:
         """Stop recording, and count what was never sent or never answered as discarded."""
         self._contact.error = self.last_error
         self.recorder.close()
         self.gather()
         self._losses.close_unsent()
-        if self._farewell.wanted and not delivered and self.transport.datagrams:
-            # Even without an answer: if the goodbye arrives, the collector knows what is missing.
-            for packet in self._farewell.packets():
-                with suppress(OSError):
-                    self.transport.send([self.dialogue.announcement(), packet])
+        if not delivered:
+            self._say_goodbye_early()
         # The goodbye does not count these as discarded, since they may have arrived.
         self._losses.close_unanswered()
         self.queue.clear()
@@ -378,6 +381,13 @@ class Link:
             self.queue.last_packets(self._farewell.say(*place, now))
         return due
 
+    def _say_goodbye_early(self) -> None:
+        """Say goodbye in datagrams before all else is settled. If it arrives, the collector knows what is missing."""
+        if self._farewell.wanted and self.transport.datagrams:
+            for packet in self._farewell.packets():
+                with suppress(OSError):
+                    self.transport.send([self.dialogue.announcement(), packet])
+
     def _hear(self, most: int) -> None:
         """Read answers in at most `most` system calls."""
         datagrams = self.transport.datagrams
@@ -406,4 +416,5 @@ class Link:
         missing = self._losses.settle(answer)
         now = self._contact.heard_at = self._now()
         self._window.answered(lost=missing, now=now)
-        self._farewell.heard = self._farewell.heard or answer.goodbye
+        if answer.goodbye:
+            self._farewell.hear()

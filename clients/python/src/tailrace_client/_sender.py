@@ -16,7 +16,8 @@ starts in a sub-interpreter either, since a sub-interpreter cannot be ended whil
 A forked child begins anew. If the collector is on this host, the child's first event connects, so that the collector sees the
 child even if it soon ends by `os._exit`. The exit of a `multiprocessing` worker closes the senders that are still open. At the exit of the
 interpreter they say goodbye, but stay open, because destructors and exit functions that were registered earlier may still emit.
-Such a call sends its event and says goodbye again, for up to `EXIT_SECONDS` in all.
+Such a call sends its event and says goodbye again. All such calls together wait for up to `EXIT_SECONDS`: in the first half
+of it for answers, then only where the event could not be sent at once. Later calls send what they can, and do not wait.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ INTERVAL_SECONDS = 0.01
 
 EXIT_SECONDS = 1.0
 """How long an exit waits at most for what is not sent yet."""
+
+_SENDING_SECONDS = EXIT_SECONDS / 2
+"""How much of this is kept for events that the kernel has no room for, where there are many late events."""
 
 PROMPT_SENDS = 4
 
@@ -140,9 +144,7 @@ class Sender:
         """Take note that there is something to send."""
         self._link.fresh = self._called = True
         if self._is_late:
-            begun = time.monotonic()
-            self._say_all(begun + self._late_seconds)
-            self._late_seconds -= time.monotonic() - begun
+            self._say_late()
             return
         if self._is_child:
             self._is_child = False
@@ -210,6 +212,20 @@ class Sender:
         return position == _NOTHING or self._waits_for(
             self._link.fate.has_ended, position, deadline
         )
+
+    def _say_late(self) -> None:
+        """Send late events, and a goodbye behind them. Wait only while there is time left."""
+        link = self._link
+        begun = time.monotonic()
+        deadline = begun + self._late_seconds
+        while link.fresh:  # again if a destructor emits while this thread holds the lock
+            position = self._lock.run(self._end, begun + _LOOK_SECONDS)
+            if position is None:
+                break
+            if not self._wait(deadline - _SENDING_SECONDS, partial(link.fate.has_ended, position)):
+                self._lock.run(link.end_unanswered, time.monotonic() + _LOOK_SECONDS)
+                self._wait(deadline, lambda: link.queue.idle)
+        self._late_seconds -= time.monotonic() - begun
 
     def _end_thread(self, deadline: float) -> None:
         self._calls.put(None)
