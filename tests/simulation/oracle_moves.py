@@ -183,12 +183,11 @@ class _Looker(Reader):
         demand(unknown == (bool(sessions) and not left), "another end", (number, unknown, closed))
 
     def _known(self, rows: Sequence[Row]) -> Rows:
-        known = Rows(rows, _Table(self._moves).strays)
-        for session in {row["session"] for row in rows} - known.owners.keys():
-            # A client may have announced itself to a collector that got no event of it.
-            for other in set(known.together(session)) & known.owners.keys():
-                known.owners[session] |= known.owners[other]
-        return known
+        return Rows(rows, _Table(self._moves).strays)
+
+    def _owners(self, session: str, known: Rows) -> set[int]:
+        # A client may have announced itself to a collector that got no event of it.
+        return set[int]().union(*(known.owners.get(each, ()) for each in known.together(session)))
 
     def _lives(self, owner: int, known: Rows) -> int:
         return len({known.together(each) for each, some in known.owners.items() if owner in some})

@@ -303,7 +303,7 @@ class Reader:
         standing: defaultdict[int, int] = defaultdict(int)
         forgets, uncounted = self._play.watch.forgets, set()
         for stream in self._streams():
-            for owner in known.owners.get(stream.session, ()):
+            for owner in self._owners(stream.session, known):
                 missing[owner] += stream.missing
                 if forgets:
                     standing[owner] += known.stored_in_gaps(stream.session, stream.stream)
@@ -321,6 +321,10 @@ class Reader:
             most = self._lives(owner, known) * emitted - stored + standing[owner]
             about = (owner, missing[owner], lacks, most)
             demand(lacks <= missing[owner] <= most, "another sum of the missing", about)
+
+    def _owners(self, session: str, known: Rows) -> set[int]:
+        """Return the programs whose events a session has, or could have."""
+        return known.owners.get(session, set())
 
     def _lives(self, owner: int, known: Rows) -> int:
         """Return how many sessions of a program each miss what the others have. Those that its client announced are one."""
