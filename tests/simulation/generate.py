@@ -142,6 +142,15 @@ def _of_the_wire(seed: int) -> Scenario:
     )
 
 
+def client(random: Random, number: int, at: int) -> facts.Begin:
+    """Return the beginning of a program with a client, at an address of its own."""
+    transport = random.choice(["udp", "tcp"])
+    return facts.Begin(
+        at=at, program=number, transport=transport, address=f"{transport}-{number}:1",
+        buffer=random.choice([2**15, 2**17, 2**22]),
+    )  # fmt: skip
+
+
 def _batch(seed: int) -> int:
     return Random(f"batch/{seed}").choice([10, 100, 500_000])
 

@@ -46,13 +46,8 @@ def _programs(random: Random) -> list[facts.Fact]:
     made: list[facts.Fact] = []
     at = 0
     for number in range(random.randint(1, 4)):
-        begin, transport = at, random.choice(["udp", "tcp"])
-        made.append(
-            facts.Begin(
-                at=begin, program=number, transport=transport, address=f"{transport}-{number}:1",
-                buffer=random.choice([2**15, 2**17, 2**22]),
-            )
-        )  # fmt: skip
+        begin = at
+        made.append(generate.client(random, number, begin))
         for _ in range(random.randint(1, 3)):
             at = generate._course(random, made, number, at, phases=4)
             made.append(facts.Flush(at=at, program=number, seconds=random.choice([0.5, 3.0])))

@@ -47,13 +47,8 @@ def _programs(random: Random) -> list[facts.Fact]:
     made: list[facts.Fact] = []
     at = 0
     for number in range(random.randint(1, 3)):
-        begin, transport = at, random.choice(["udp", "tcp"])
-        made.append(
-            facts.Begin(
-                at=begin, program=number, transport=transport, address=f"{transport}-{number}:1",
-                buffer=random.choice([2**15, 2**17, 2**22]),
-            )
-        )  # fmt: skip
+        begin = at
+        made.append(generate.client(random, number, begin))
         made.append(_move(random, begin, number))
         for _ in range(random.randint(1, 4)):
             until = _course(random, made, number, at)
