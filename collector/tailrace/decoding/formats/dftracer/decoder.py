@@ -7,7 +7,7 @@
 | FH, HH, SH            | name    | the name behind a hash, key `FH:HASH`                            |
 | other metadata        | session | name (CM, PR, thread_name, …)                                    |
 | `start`, `end`        | session | name, start, end                                                 |
-| lines of `[` and `]`  | session | name "bracket"                                                   |
+| `[`, `]`, lone commas | session | name "bracket"                                                   |
 | any other phase       | session | name                                                             |
 
 All dialects (0.x to 2.2, with or without brackets, quoted numbers, ph as text or number) are told apart
@@ -24,7 +24,7 @@ text under `$line` instead.
 A record that is not JSON is repaired where its meaning is certain (`salvage`), even if a newline in a
 string split it into several lines, or the tracer cut a long record and wrote the next one right behind.
 A record with several flaws gets the first of: glued, split_line, invalid_utf8, unescaped, bare_nan,
-backslash, duplicate_key, those of its own fields.
+trailing_comma, backslash, duplicate_key, those of its own fields.
 
 The first lines of a split record wait for the others. The wait ends at a line with the beginning of
 another record, at `RECORD_MAX` bytes or after `JOINS_MAX` attempts.
@@ -41,9 +41,14 @@ from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
 from tailrace.decoding.formats.dftracer.names import HashNames, resolve
 from tailrace.decoding.formats.dftracer.record import about_session, bracket, to_record
 from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
-from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, START, FoundFields, find_fields
+from tailrace.decoding.formats.dftracer.salvage import (
+    COMMA,
+    RECORD_MAX,
+    START,
+    FoundFields,
+    find_fields,
+)
 from tailrace.decoding.formats.dftracer.usual import read_usual
-from tailrace.decoding.json_object import is_whole
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, malformed
@@ -51,7 +56,8 @@ from tailrace.model.record import Record, malformed
 JOINS_MAX = 4
 """How often the decoder tries whether a split record is whole."""
 
-_BRACKETS = b"[]" + WHITE
+_BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
+"""The bytes before and behind a record of an array, whose commas may stand on either side."""
 
 
 class DFTracerState(msgspec.Struct):
@@ -186,13 +192,16 @@ class DFTracerDecoder:
         if self._offset == 0 and line.startswith(b"  {"):
             self._run.unfinished()
         if not record:
-            self._add(bracket(self._offset, line))
-            if b"]" in line:
-                self._records += self._run.settle(self._offset)
+            self._bracket(line)
             return
+        before = line[: line.index(record)]
+        opened = max(before.rfind(b"["), before.rfind(b"]")) + 1
+        if opened:
+            self._bracket(line[:opened])
+            line = line[opened:]
         found = find_fields(record)
         if not isinstance(found, str):
-            self._readable(line, found)
+            self._before_bracket(line, record, found)
             return
         begin = line.index(record)
         starts = [match.start() for match in START.finditer(line)]
@@ -205,18 +214,24 @@ class DFTracerDecoder:
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
         """Read a line that is not one record: each part by itself."""
+        member = True  # whether the part is the next one of an array
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
             part, rest = line[begin:stop], b""
-            found = find_fields(_record_of(part))
+            record = _record_of(part)
+            found = find_fields(record)
             if isinstance(found, str) and b"}" in part:
-                at = begin + part.rindex(b"}") + 1
+                behind = line[begin + part.rindex(b"}") + 1 : stop]
+                at = stop - len(behind.lstrip(_BEHIND))
                 part, rest = line[begin:at], line[at:stop]
-                found = find_fields(_record_of(part))
+                record = _record_of(part)
+                found = find_fields(record)
             if isinstance(found, str):
                 self._malformed(part + rest, why)
+                member = False
                 continue
-            self._readable(part, found._replace(flaw="glued") if begin else found)
+            self._before_bracket(part, record, found if member else found._replace(flaw="glued"))
+            member = not rest and part.rstrip(WHITE).endswith(b",")
             if rest:
                 self._malformed(rest, why)
 
@@ -232,12 +247,13 @@ class DFTracerDecoder:
 
     def _join(self, unreadable: str) -> None:
         """Read the held lines as one record, if that is possible."""
-        if self._held.rstrip(WHITE).endswith(b"}"):
+        record = _record_of(self._held)
+        if record.endswith(b"}"):
             self._tried += 1
-            found = find_fields(_record_of(self._held))
+            found = find_fields(record)
             if not isinstance(found, str):
                 line, self._held, self._tried = self._held, b"", 0
-                self._readable(line, found)
+                self._before_bracket(line, record, found)
                 return
         if self._tried == JOINS_MAX or unreadable == "truncated":
             self._let_go(unreadable)
@@ -249,6 +265,19 @@ class DFTracerDecoder:
             self._malformed(line, reason)
 
     # Records
+
+    def _before_bracket(self, line: bytes, record: bytes, found: FoundFields) -> None:
+        """Add the record of a line, and the bracket behind it as a record of its own."""
+        closing = line.find(b"]", line.index(record) + len(record))
+        stop = len(line) if closing < 0 else closing
+        self._readable(line[:stop], found)
+        if line[stop:]:
+            self._bracket(line[stop:])
+
+    def _bracket(self, text: bytes) -> None:
+        self._add(bracket(self._offset, text))
+        if b"]" in text:
+            self._records += self._run.settle(self._offset)
 
     def _readable(self, line: bytes, found: FoundFields) -> None:
         """Add the record of a line that is JSON, if need be after repair."""
@@ -285,11 +314,12 @@ class DFTracerDecoder:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Return whether a line is an object or consists of brackets."""
+    """Return whether a line is an object or consists of brackets. Later bytes may change a record that was repaired."""
     record = _record_of(line)
-    return not record or is_whole(record)
+    found = find_fields(record) if record else None
+    return not found or (not isinstance(found, str) and found.flaw in {None, "backslash", COMMA})
 
 
 def _record_of(line: bytes) -> bytes:
-    """Return a line without white space and without the brackets that may stand before a record."""
-    return line.rstrip(WHITE).lstrip(_BRACKETS)
+    """Return a line without white space and without the brackets and commas that may stand around a record."""
+    return line.rstrip(_BEHIND).lstrip(_BEFORE)

@@ -28,6 +28,7 @@ from tailrace.decoding.formats.dftracer.encoding.spelling import (
     plain_json,
     readable,
 )
+from tailrace.decoding.formats.dftracer.salvage import COMMA
 from tailrace.model.record import FLAW_OF_ROW, KEY, NAMES_OF_MEMBERS, SCOPE, Kind, Record
 
 PADDING_MAX = 65_536
@@ -109,7 +110,7 @@ class DFTracerEncoder:
             self._spelling = sizes[record.size - 1 - len(BLANKS)]
             begin, self._bracket = b"[\n", True
             self._added["["] += 1
-        if "$line" in texts or record.flaw not in REPAIRED | {"glued"}:
+        if "$line" in texts or record.flaw not in REPAIRED | {"glued", COMMA}:
             line = next((way for way, spelling in ways if spelling == self._spelling), ways[0][0])
             return begin + line + b"\n"
         fields = _line(record, texts).fields(self._spelling)

@@ -6,7 +6,7 @@ import re
 
 from tailrace.decoding.contract import Files
 
-_BEGINNING = re.compile(rb'[\s\[]*(?:\{"(?:id|name)":|\Z)')
+_BEGINNING = re.compile(rb'[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\Z)')
 
 
 def _is_trace(path: str) -> bool:

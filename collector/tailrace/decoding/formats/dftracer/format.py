@@ -32,6 +32,7 @@ FORMAT = Format(
             "invalid_utf8",  # a string is not UTF-8
             "negative_duration",  # ends before it starts: the clock was set back
             "split_line",  # newlines in a string
+            "trailing_comma",  # a comma before a closing bracket
             "unescaped",  # quotes, backslashes or control characters in a string
             "unknown_phase",  # the ph is not known
             "unknown_unit",  # the time_metric is not known

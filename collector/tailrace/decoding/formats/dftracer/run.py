@@ -29,8 +29,8 @@ from tailrace.model.record import Kind, Record, SessionFacts, missing
 GAPS_MAX = 256
 """How many holes become gaps of their own; the last gap stands for all further holes."""
 
-_NUMBERED = re.compile(rb'\s*\{"id":([0-9]{1,18}),')
-_BEGINS = re.compile(rb'\s*\{"(?:id|name)":')
+_NUMBERED = re.compile(rb'[\s\[,]*\{\s*"id"\s*:\s*([0-9]{1,18})\s*,')
+_BEGINS = re.compile(rb'[\s\[,]*\{\s*"(?:args|cat|id|name)"\s*:')
 
 
 RANGE_BYTES = 160

@@ -9,6 +9,8 @@ where the numbers come in any order and some are left out; its arguments are cut
 A string ends at the first quote that is followed by such a text. A string with quotes in it must not
 hold anything that looks like a key: it could as well be several members, or end later.
 
+A comma before a closing bracket separates nothing, in a record of any shape.
+
 A number that C++ spells nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a string that
 is not UTF-8 `{"$bytes":"c328"}`. All work here is linear in the record's length.
 """
@@ -25,8 +27,10 @@ from tailrace.decoding.json_object import Field, read_object
 RECORD_MAX = 16383
 """The tracer cuts a longer record to so many bytes, without a newline."""
 
-START = re.compile(rb'\{"(?:id":"?-?[0-9]|name":")')
-"""The beginning of every record."""
+START = re.compile(
+    rb'\{[ \t]*"(?:id"[ \t]*:[ \t]*"?-?[0-9]|(?:cat|name)"[ \t]*:[ \t]*"|args"[ \t]*:[ \t]*\{)'
+)
+"""The beginning of every record, also of a filter's output or with sorted keys."""
 
 _SALVAGEABLE = {"bad_json", "invalid_utf8", "not_a_number", "lone_surrogate"}
 """Reasons why a record is not JSON that the tracer's own spelling may explain."""
@@ -38,7 +42,9 @@ _NUMBERS = re.compile(
     r'((?:"(?:type|pid|tid|ts|dur|ph)":(?:"[0-9A-Z]+"|-?[0-9]+)(?:,|(?=\})))*+)("args":\{|\}\Z)'
 )
 _KEY_END = re.compile(r'":(?=["\-0-9\[{tfni])')
-_STRING_END = re.compile(r'"(?=,"(?:[^",]|"(?!:))*+":|\}\}\Z)')
+_STRING_END = re.compile(r'"(?=,"(?:[^",]|"(?!:))*+":|,?\},?\}\Z)')
+_END = re.compile(r"\}(,?)\}")
+_STRING_OR_COMMA = re.compile(rb'"(?:[^"\\]++|\\.)*+"|,(?=[ \t\r\n]*[}\]])', re.DOTALL)
 _NUMBER = re.compile(r"-?(?:nan|inf|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|true|false|null")
 BITS = {
     "nan": "7ff8000000000000",
@@ -50,9 +56,10 @@ _ODD = re.compile(r'["\\\x00-\x1f]')
 _UNDECODED = re.compile("[\udc80-\udcff]")
 _decode = JSONDecoder().raw_decode
 
-FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan")
+COMMA = "trailing_comma"
+FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan", COMMA)
 """The possible faults of a record, the worst first: a newline in a string, bytes that are not UTF-8, other
-characters that JSON does not allow in a string, numbers that JSON does not have."""
+characters that JSON does not allow in a string, numbers that JSON does not have, a comma before a closing bracket."""
 
 
 class FoundFields(NamedTuple):
@@ -76,10 +83,17 @@ def find_fields(record: bytes) -> FoundFields | str:
         return FoundFields(found, record, "backslash" if b"\\" in record else None)
     if found not in _SALVAGEABLE:
         return found
-    repaired = repair(record)
-    if repaired:
-        found = read_object(repaired[0])
-    return "bad_json" if isinstance(found, str) or not repaired else FoundFields(found, *repaired)
+    for repaired in (_without_commas(record), repair(record)):
+        if repaired and not isinstance(found := read_object(repaired[0]), str):
+            return FoundFields(found, *repaired)
+    return "bad_json"
+
+
+def _without_commas(record: bytes) -> tuple[bytes, str] | None:
+    """Return the record without commas before closing brackets, and their flaw; None if it has none. Where the
+    result is JSON, its strings are those of the record: no comma was part of one."""
+    fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)
+    return (fewer, COMMA) if len(fewer) < len(record) else None
 
 
 def repair(record: bytes) -> tuple[bytes, str] | None:
@@ -112,6 +126,9 @@ class _Repairing:
         category = self._string(_AFTER_CATEGORY)
         numbers, then = self._expect(_NUMBERS).groups()
         args = f"{then}{','.join(self._members())}}}" if then.startswith('"') else ""
+        if not args:
+            self._note_comma(numbers[-1:])
+            numbers = numbers.removesuffix(",")
         return f'{{{number}"name":{name},"cat":{category},{numbers}{args}}}'
 
     def _members(self) -> list[str]:
@@ -119,14 +136,21 @@ class _Repairing:
         members: list[str] = []
         while not members or self._takes(","):
             if not self._takes('"'):
+                self._note_comma("," if members else "")
                 break
             key = self._string(_KEY_END)
             if key.startswith("{"):
                 raise _UnsureError
             members.append(f"{key}:{self._value()}")
-        if self._text[self._at :] != "}}":
+        end = _END.fullmatch(self._text, self._at)
+        if not end:
             raise _UnsureError
+        self._note_comma(end[1])
         return members
+
+    def _note_comma(self, mark: str) -> None:
+        """Note the flaw if a comma stands before a closing bracket."""
+        self.flaws |= {COMMA} if mark == "," else set()
 
     def _value(self) -> str:
         first = self._text[self._at]

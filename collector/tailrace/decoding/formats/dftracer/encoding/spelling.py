@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring as quote
 from typing import NamedTuple
 
-from tailrace.decoding.formats.dftracer.salvage import BITS
+from tailrace.decoding.formats.dftracer.salvage import BITS, COMMA
 from tailrace.decoding.json_object import read_object
 
 Texts = dict[str, str]
@@ -75,8 +75,21 @@ def lines_of(
         if flaw == "backslash":
             for escaped in _escaped(line, fields):
                 yield plain_json(escaped), each
-        if flaw not in REPAIRED:
+        if flaw == COMMA:
+            for way in _with_commas(plain_json(fields)):
+                yield way, each
+        elif flaw not in REPAIRED:
             yield plain_json(fields), each
+
+
+def _with_commas(line: bytes) -> Iterator[bytes]:
+    """Yield a record with a comma at the end of its last object, of the record, and of both."""
+    nested = line.endswith(b"}}") and not line.endswith(b"{}}")
+    if nested:
+        yield line[:-2] + b",}}"
+    yield line[:-1] + b",}"
+    if nested:
+        yield line[:-2] + b",},}"
 
 
 def plain_json(fields: Texts) -> bytes:
