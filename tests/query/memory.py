@@ -15,7 +15,7 @@ class Views:
         self.connection = duckdb.connect(config={"threads": 1})
         columns = ", ".join(f'"{c.name}" {TYPES[c.type]}' for c in COLUMNS)
         self.connection.execute(f"CREATE TABLE stored ({columns})")
-        self.connection.execute("CREATE SCHEMA part")
+        self.connection.execute("CREATE SCHEMA part; SET TimeZone = 'UTC'")
         self._catalog = Catalog()
         self._held = None
 

@@ -60,7 +60,7 @@ def test_events_are_all_rows_as_they_are_stored(tmp_path):
         "SELECT * EXCLUDE (wall, aligned), wall::VARCHAR AS wall FROM events"
         ' ORDER BY "offset", kind DESC',
     )
-    assert [event.pop("wall") for event in events] == ["1970-01-01 00:00:00.000000006", None, None]
+    assert [event.pop("wall") for event in events] == ["1970-01-01 00:00:00+00", None, None]
     assert events == [r | {"day": str(r["day"])} for r in rows]
 
 
@@ -140,13 +140,13 @@ def test_sessions_of_a_run_are_aligned_by_their_clocks_offsets(views):
     ]
 
 
-def test_every_time_is_readable_or_null(views):
-    times = [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1]
+def test_every_time_is_a_timestamp_as_in_the_table(views):
+    times = [-(2**63), -1999, -1, None, 0, 1999, 2**63 - 1]
     rows = [row(time=time, offset=i) for i, time in enumerate(times)]
     walls = views.of(rows, 'SELECT wall::VARCHAR AS wall FROM events ORDER BY "offset"')
     assert [wall["wall"] for wall in walls] == [
-        None, None, "1969-12-31 23:59:59.999999999", "1970-01-01 00:00:00",
-        "2262-04-11 23:47:16.854775806", None,
+        "1677-09-21 00:12:43.145225+00", "1969-12-31 23:59:59.999999+00", "1970-01-01 00:00:00+00", None,
+        "1970-01-01 00:00:00+00", "1970-01-01 00:00:00.000001+00", "2262-04-11 23:47:16.854775+00",
     ]  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_a_span_is_one_row_whether_it_ended_or_not(views):
         ),
         row("end", id=9, end=6, offset=4),
     ]  # fmt: skip
-    spans = views.of(rows, "SELECT * FROM spans ORDER BY id")
+    spans = views.of(rows, "SELECT * EXCLUDE (wall) FROM spans ORDER BY id")
     keys = (
         "name",
         "parent",
@@ -211,7 +211,7 @@ def test_a_time_that_no_column_can_hold_is_shown_as_it_was_given(views):
     rows = [r | {"day": DAY} for r in rows]
     assert [r["time"] for r in rows if r["kind"] == "span"] == [None, None, 7 * SECOND + 5]
     spans = views.of(
-        rows, 'SELECT start, "end", ticks, time, wall, attributes FROM spans ORDER BY seq'
+        rows, 'SELECT start, "end", ticks, time, wall::VARCHAR AS wall, attributes FROM spans ORDER BY seq'
     )
     assert [tuple(span.values()) for span in spans][:2] == [
         (2**63 - 1, None, None, None, None, f'{{"$flaw":"bad_time","$end":{2**63}}}'),

@@ -44,13 +44,37 @@ def test_arrow_is_that_of_tailrace_query(store, varied_store):
     assert pa.table(store.sql(sql)) == printed
 
 
+ELSEWHERE = """
+import sys, tailrace
+with tailrace.open(sys.argv[1]) as store:
+    for view in ("events", "spans", "counters", "stored"):
+        print(store.sql(f"FROM {view}").arrow().schema.field("wall").type)
+        assert {row["wall"][-3:] for row in store.sql(f"FROM {view}") if row["wall"]} <= {"+00"}
+"""
+
+
+def test_a_timestamp_is_in_utc_wherever_the_reader_is(varied_store):
+    """DuckDB takes the host's time zone for each connection to which no other one was given."""
+    variables = {"TZ": "Europe/Berlin"}
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, varied_store],
+        capture_output=True, text=True, check=True, env=os.environ | variables,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == 4 * ["timestamp[us, tz=UTC]"]
+    arguments = ("query", "--store", varied_store, "--arrow", "FROM events")
+    printed = pa.ipc.open_stream(run(*arguments, variables=variables)).read_all()
+    assert printed.schema.field("wall").type == pa.timestamp("us", "UTC")
+
+
 def test_frames_hold_the_same_numbers(store):
     result = store.spans(order=["source", "session", "seq"])
     table = result.arrow()
     frame, other = result.df(), result.pl()
     assert polars.DataFrame(result).equals(other)
-    assert other["wall"].cast(polars.Int64).to_list() == other["time"].to_list()
-    assert frame["wall"].astype("int64").tolist() == frame["time"].tolist()
+    microseconds = [time // 1000 for time in other["time"]]
+    assert other["wall"].cast(polars.Int64).to_list() == microseconds
+    assert frame["wall"].astype("int64").tolist() == microseconds
+    assert str(frame["wall"].dt.tz) == other["wall"].dtype.time_zone == "UTC"
     for name in set(table.column_names) - {"wall"}:
         values = table[name].to_pylist()
         assert other[name].to_list() == values

@@ -242,7 +242,7 @@ def connect(
         finalize(connection, shutil.rmtree, spill, True)  # noqa: FBT003 - ignore errors
     connection.execute("SET VARIABLE watched = true; SET VARIABLE watchers = NULL::VARCHAR[]")
     _bound_spill(connection, limits)
-    connection.execute("CREATE SCHEMA part; SET TimeZone = 'UTC'")
+    connection.execute("CREATE SCHEMA part; SET GLOBAL TimeZone = 'UTC'")
     if table.local:
         directories = f"{table.seen_at}/", f"{literal(table.seen_at)}/"
         allowed = ", ".join(quote(directory) for directory in directories)

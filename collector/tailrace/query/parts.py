@@ -29,10 +29,8 @@ CREATE MACRO part.ticks_ns(ticks, zero, rate) AS CASE
     try_cast(round_even(greatest(least(ticks * (1e9 / rate), 1e37), -1e37), 0)::HUGEINT + zero AS BIGINT)
 END;
 
--- A time as TIMESTAMP_NS, which can hold all times but 1 ns at either end.
-CREATE MACRO part.readable(ns) AS CASE
-  WHEN ns > -9223372036854775807 AND ns < 9223372036854775807 THEN make_timestamp_ns(ns)
-END;
+-- A time as a timestamp in UTC, cut to microseconds as the column `wall` of the table is.
+CREATE MACRO part.readable(ns) AS make_timestamptz(ns::BIGINT // 1000);
 
 -- A member of a JSON object as text.
 CREATE MACRO part.member(attributes, path) AS CASE WHEN json_valid(attributes) THEN attributes ->> path END;

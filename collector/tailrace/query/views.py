@@ -38,7 +38,6 @@ def _as_stored(names: str) -> tuple[ViewColumn, ...]:
     return tuple(_STORED[name] for name in names.split())
 
 
-_WALL = ViewColumn("wall", "TIMESTAMP_NS", "`time` as a readable timestamp in UTC")
 _ALIGNED = ViewColumn(
     "aligned",
     "BIGINT",
@@ -54,7 +53,7 @@ EVENTS = View(
         ViewColumn(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
-        _WALL,
+        _STORED["wall"],
         _ALIGNED,
         *_as_stored("missing attributes offset end_offset"),
     ),
@@ -83,7 +82,7 @@ SPANS = View(
         ViewColumn(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
-        _WALL,
+        _STORED["wall"],
         _ALIGNED,
         ViewColumn(
             "attributes",
@@ -125,7 +124,7 @@ COUNTERS = View(
         ViewColumn(
             "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
         ),
-        _WALL,
+        _STORED["wall"],
         _ALIGNED,
         *_as_stored("attributes offset"),
     ),

@@ -10,8 +10,8 @@ from typing import SupportsIndex
 from tailrace.errors import QueryError
 
 Time = datetime | str | SupportsIndex
-"""A datetime with a time zone, ISO 8601 text (UTC unless it names a zone, down to nanoseconds, as columns
-`wall` show it), or Unix nanoseconds."""
+"""A datetime with a time zone, ISO 8601 text (UTC unless it names a zone, down to nanoseconds), or Unix
+nanoseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})(?!\d)", re.ASCII)
