@@ -11,6 +11,7 @@ import json
 from collections import Counter
 
 import pytest
+from hypothesis import given, strategies as st
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.payloads import FileFacts, Rest
@@ -19,6 +20,7 @@ from tests.decoding.dftracer_lines import event
 from tests.decoding.test_conformance import ALL, VECTORS
 from tests.export.again import play, rebuild, told
 from tests.export.exports import export_original
+from tests.forms import examples
 from tests.ingest.log import Log
 
 TRACES = sorted((VECTORS / "dftracer/traces").iterdir())
@@ -67,6 +69,34 @@ def test_a_repair_of_dftracer_spells_what_is_no_json_as_json():
         ('a "b"', 1), ("c\ufffd", None), ("d", "\x01"),
     ]  # fmt: skip
     assert all(each["ph"] == "X" for each in read)
+
+
+NUMBERS = {"type": "0", "pid": "7", "tid": "8", "ts": "5", "dur": "3"}
+PHASES = ['"X"', '"C"', '"M"', '"B"', "1", "2", "3", "4", "7"]
+NOT_JSON = ['{"v":nan}', '{"v":-inf,"w":1}', '{"s":"a"b"}', '{"v":nan,"dft_cnt":3}']
+
+
+@st.composite
+def broken_records(draw):
+    """Records that are no JSON, with all fields that the decoder's repair allows, in all orders that it allows."""
+    numbers = {key: NUMBERS[key] for key in draw(st.sets(st.sampled_from(sorted(NUMBERS))))}
+    numbers |= {key: NUMBERS[key] for key in ("pid", "tid", "ts")} | {
+        "ph": draw(st.sampled_from(PHASES))
+    }
+    first = {"id": draw(st.sampled_from(["4", '"4"']))} if draw(st.booleans()) else {}
+    args = draw(st.sampled_from(NOT_JSON))
+    fields = first | {"name": '"c"', "cat": '"k"'}
+    fields |= {key: numbers[key] for key in draw(st.permutations(sorted(numbers)))} | {"args": args}
+    return "{" + ",".join(f'"{key}":{text}' for key, text in fields.items()) + "}\n"
+
+
+@examples(200)
+@given(broken_records())
+def test_a_record_that_is_no_json_is_read_again_in_whichever_order_it_was(line):
+    rows, files = rows_of("dftracer", line.encode(), "/runs/t.pfw")
+    again = rebuild(FORMATS["dftracer"], rows, files, path="/runs/t.pfw")
+    others, _ = rows_of("dftracer", again.data, "/runs/t.pfw")
+    assert told(others, places=False) == told(rows, places=False)
 
 
 def test_a_compressed_trace_of_dftracer_is_compressed_again(tmp_path):

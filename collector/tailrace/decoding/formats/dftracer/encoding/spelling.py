@@ -17,8 +17,9 @@ REPAIRED = frozenset({"bare_nan", "invalid_utf8", "split_line", "unescaped"})
 """Flaws of records that are no JSON as the tracer wrote them."""
 
 ORDER = ("id", "name", "cat", "type", "pid", "tid", "ts", "dur", "ph")
-ORDER_OF_COUNTERS = ("name", "cat", "type", "ts", "ph", "pid", "tid")
-"""The order of the fields that all releases have. Others follow, and `args` comes last."""
+ORDER_OF_COUNTERS = ("id", "name", "cat", "type", "ts", "ph", "pid", "tid")
+"""The order of the fields that all releases have. Others follow, and `args` comes last. An id stands first in every record:
+the decoder repairs no record in which one stands elsewhere."""
 
 _NAMES = {bits: name for name, bits in BITS.items()}
 
@@ -59,8 +60,9 @@ class RecordFields(NamedTuple):
         if [key for key in keys if key in self.theirs and key not in {"id", "type"}] != [
             key for key in self.theirs if key not in {"id", "type"}
         ]:
-            keys = [key for key in order if key in fields and key not in self.theirs]
-            keys += list(self.theirs)
+            first = [key for key in order if key == "id" or key not in self.theirs]
+            keys = [key for key in first if key in fields]
+            keys += [key for key in self.theirs if key != "id"]
         return {key: fields[key] for key in keys}
 
 
