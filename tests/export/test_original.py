@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
 from collections import Counter
@@ -10,17 +12,24 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from hypothesis import given, strategies as st
 
 from tailrace.decoding.contract import Format
 from tailrace.decoding.formats import FORMATS
+from tailrace.export.original import Loss, PackedFile
 from tailrace.export.places import Origin, beside, placed
+from tailrace.ingest.payloads import Member
 from tailrace.model.record import Kind
+from tailrace.sources.tail.inflate import Bad, Content, Inflater, Torn
 from tests.cli.command import run
 from tests.decoding import kernel_inputs
+from tests.decoding.dftracer_lines import event
 from tests.decoding.test_conformance import ALL
 from tests.export.again import play, rebuild, told
 from tests.export.exports import export_original
+from tests.forms import examples
 from tests.ingest.vector_rows import as_file, over_a_connection
+from tests.query.tables import ask
 
 WRITABLE = [vector for vector in ALL if vector.format.encoder]
 WAYS = [
@@ -210,3 +219,60 @@ def test_a_document_stays_within_its_source():
     assert str(beside(stream, "stream.json")) == "b/loom.l/proc.1/thread.2/stream.json"
     assert str(beside(stream, "../../../clock-offsets.txt")) == "b/clock-offsets.txt"
     assert str(beside(PurePosixPath("b/stream.obs"), "../../../etc/x")) == "b/etc/x"
+
+
+GAPS = """SELECT format, reason, detail, remaining, "offset", (attributes->>'bytes')::INT AS bytes FROM gaps ORDER BY ALL"""
+
+
+def test_a_copy_of_damaged_files_lacks_what_they_lack(tmp_path):
+    """Files whose writer was killed, and damage between members and in one: the copy's bytes show them again."""
+    lines = [
+        b"".join(event(n).encode() + b"\n" for n in range(k, k + 90)) for k in range(0, 720, 90)
+    ]
+    members = [gzip.compress(each, mtime=0) for each in lines]
+    torn = [each[:-9] if n in {0, 2, 3, 7} else each for n, each in enumerate(members)]
+    bad = [*members[:2], b"?" * 300, members[2][:99] + b"\xff" * 99 + members[2][99:], *members[3:]]
+    heph = gzip.compress(vector("heph/runtime"), mtime=0)
+    files = {"a.pfw.gz": b"".join(torn), "b.pfw.gz": b"".join(bad), "c.trace.gz": heph[:-30]}
+    facts, out = exported(tmp_path, written(tmp_path, files))
+    assert set(facts) == set(files)
+    assert all(each["in_place"] for each in facts.values())
+    run("import", "--store", tmp_path / "again", out)
+    wanted = ask(tmp_path / "store", GAPS)
+    assert Counter(gap["detail"] for gap in wanted) >= Counter(torn_member=5, bad_member=2)
+    assert ask(tmp_path / "again", GAPS) == wanted
+
+
+def test_a_repair_leaves_damage_out_and_says_what_it_ended(tmp_path):
+    members = [gzip.compress(event(n).encode() + b"\n", mtime=0) for n in range(3)]
+    files = {"a.pfw.gz": members[0] + members[1][:-9] + members[2]}
+    added = Counter()
+    _, out = exported(tmp_path, written(tmp_path, files), added=added)
+    assert len(gzip.decompress((out / "import/a.pfw.gz").read_bytes()).splitlines()) == 3
+    assert added["end of a compressed part"] == 1
+
+
+@examples(100)
+@given(
+    st.lists(st.binary(max_size=40), max_size=5),
+    st.lists(st.tuples(st.integers(0, 120), st.none() | st.just(b"?" * 80)), max_size=4),
+)
+def test_a_compressed_copy_breaks_off_where_its_original_did(pieces, losses):
+    losses = sorted(losses, key=lambda each: each[0])
+    out, content = io.BytesIO(), b"".join(pieces)
+    packed = PackedFile(out, [Loss(*each) for each in losses])
+    for piece in pieces:
+        assert packed.write(piece) == len(piece)
+    packed.close()
+    inflater, found, data = Inflater(Member(0, 0)), [], b""
+    inflater.feed(out.getvalue())
+    while (step := inflater.next(last=True)) is not None:
+        match step:
+            case Content(more):
+                data += more
+            case Torn():
+                found.append((len(data), None))
+            case Bad(_, bad, _):
+                found.append((len(data), bad))
+    assert data == content
+    assert found == [(min(at, len(content)), bad) for at, bad in losses]

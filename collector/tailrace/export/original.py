@@ -2,12 +2,16 @@
 
 The encoder of the format (`Format.encoder`) makes the bytes. Beside the sources, `sessions.jsonl` says of each file what it
 is of, and `gaps.jsonl` has the gaps. Sessions are written whole: a range of time selects those that were open then.
+
+A copy must not look more complete than what it was made of. Most gaps are found again in a copy, since the numbers of its
+events lack the same ones. Gaps of bytes are not: a compressed copy breaks off and is damaged where its original was
+(`PackedFile`), and a gap that no bytes show is counted as left out.
 """
 
 from __future__ import annotations
 
-import gzip
-from collections import Counter, defaultdict
+import zlib
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -24,7 +28,16 @@ from tailrace.export import noted
 from tailrace.export.directory import Directory
 from tailrace.export.places import PACKED, Origin, beside, placed
 from tailrace.export.progress import RowCount
-from tailrace.export.records import COLUMNS, ORDER, ROWS, Kept, StoredRow, records, with_last
+from tailrace.export.records import (
+    COLUMNS,
+    ORDER,
+    ROWS,
+    Kept,
+    StoredRow,
+    quarantined,
+    records,
+    with_last,
+)
 from tailrace.export.selected import Left, Selected
 from tailrace.model.quarantine import QuarantineFrame, frames
 from tailrace.model.record import Kind, Record
@@ -34,12 +47,29 @@ from tailrace.query.views import GAPS, SESSIONS, STREAMS
 from tailrace.store.quarantine import file_name
 
 REFUSED = "session without events, which readers refuse"
+TORN, BAD = "torn_member", "bad_member"
+CLOSED = "end of a compressed part"
+
+_LOSSES = """
+SELECT source, part.root(session) AS root, detail, "offset", attributes FROM gaps
+WHERE detail IN ('torn_member', 'bad_member', 'hole', 'overwritten', 'unread', 'spool_damaged') AND {}
+ORDER BY source, root, "offset", detail DESC
+"""
+"""The gaps of bytes, which a file's source found and its decoder cannot find again. Of one place, a part that broke off
+stands before damage."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
 SELECT source, part.root(session) AS root, any_value(format), any_value(peer) FILTER (transport = 'tail')
 FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 """
+
+
+class Loss(NamedTuple):
+    """A place in the content of a compressed file behind which the file broke off or was damaged; `data` are the damaged bytes."""
+
+    offset: int
+    data: bytes | None
 
 
 class WrittenSession(NamedTuple):
@@ -78,7 +108,11 @@ def write(
     by_streams = selected.filters.selection.streams is not None
     wanted = selected.filters.rows(STREAMS if by_streams else SESSIONS)
     chosen = _CHOSEN.format("streams" if by_streams else "sessions", wanted.sql)
-    origins = [Origin(*row) for row in selected.few(_ORIGINS.format(chosen), wanted.values)]
+    losses = _losses(selected.few(_LOSSES.format(chosen), wanted.values), quarantine, left)
+    origins = [
+        Origin(*row)._replace(damaged=added is None and row[:2] in losses)
+        for row in selected.few(_ORIGINS.format(chosen), wanted.values)
+    ]
     names = placed(origins)
     of = {(origin.source, origin.session): origin for origin in origins}
     answer = selected.answer(_rows_of(chosen), Shape.JSON, wanted.values)
@@ -93,7 +127,8 @@ def write(
         if isinstance(encoder, FileEncoder) and origin.path is not None:
             group = (source, origin.format, format_.files.group(origin.path))
             encoder.begin(origin.path, runs[group])
-        file = _SessionFile(output, origin, names[origin], encoder, added is not None)
+        lost = losses.get((source, session), [])
+        file = _SessionFile(output, origin, names[origin], encoder, lost, added is not None)
         found = records(
             (StoredRow(*row[2:]) for row in mine),
             _kept(quarantine, session),
@@ -116,12 +151,19 @@ class _SessionFile:
     """Writes one session's file and the documents beside it."""
 
     def __init__(
-        self, output: Directory, origin: Origin, name: PurePosixPath, encoder: Encoder, repair: bool
+        self,
+        output: Directory,
+        origin: Origin,
+        name: PurePosixPath,
+        encoder: Encoder,
+        losses: list[Loss],
+        repair: bool,
     ) -> None:
         self._output = output
         self._origin = origin
         self._name = name
         self._encoder = encoder
+        self._losses = losses
         self._repair = repair
         self.file: PurePosixPath | None = name
         self._size = 0
@@ -130,15 +172,18 @@ class _SessionFile:
 
     @property
     def facts(self) -> WrittenSession:
-        source, session, format_, _ = self._origin
+        source, session, format_, *_ = self._origin
         added = dict(self._encoder.added)
+        if self._repair and self.file is not None and self._losses:
+            added[CLOSED] = len(self._losses)
         file = None if self.file is None else str(self.file)
         return WrittenSession(
             file, source, session, format_, self._size, self._in_place, self._left_out, added
         )
 
     def write(self, found: Iterable[Record]) -> None:
-        with self._output.file(self._name) as file, _packing(file, self._name) as out:
+        losses = [] if self._repair else self._losses
+        with self._output.file(self._name) as file, _packing(file, self._name, losses) as out:
             for record, last in with_last(found):
                 self._size += self._write(record, out, last=last)
             closing = self._encoder.close()
@@ -156,7 +201,7 @@ class _SessionFile:
                 with self._output.file(name) as out:
                     out.write(text)
 
-    def _write(self, record: Record, out: BinaryIO, *, last: bool) -> int:
+    def _write(self, record: Record, out: BinaryIO | PackedFile, *, last: bool) -> int:
         """Write a record's bytes; return how many there are."""
         data: bytes | None
         if record.kind != Kind.MALFORMED:
@@ -174,13 +219,70 @@ class _SessionFile:
 
 
 @contextmanager
-def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO]:
-    """Compress what is written, if the file's name says so; equal bytes become equal files."""
+def _packing(
+    file: BinaryIO, name: PurePosixPath, losses: Iterable[Loss]
+) -> Iterator[BinaryIO | PackedFile]:
+    """Compress what is written, if the file's name says so."""
     if name.suffix != PACKED:
         yield file
         return
-    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-        yield packed  # type: ignore[misc] # it has what a BinaryIO has to write
+    packed = PackedFile(file, losses)
+    yield packed
+    packed.close()
+
+
+class PackedFile:
+    """Compresses what is written, and breaks off or is damaged where its original was; equal bytes become equal files.
+
+    A member without content stands behind each loss: readers take a member that breaks off for damage if it is short and
+    another one broke off before."""
+
+    def __init__(self, out: BinaryIO, losses: Iterable[Loss]) -> None:
+        self._out = out
+        self._losses = deque(losses)
+        self._at = 0
+        self._member: Any = None  # zlib names no type for it
+
+    def write(self, data: bytes, /) -> int:
+        rest = data
+        while self._losses and self._losses[0].offset <= self._at + len(rest):
+            size = max(0, self._losses[0].offset - self._at)
+            self._add(rest[:size])
+            rest = rest[size:]
+            self._lose(self._losses.popleft())
+        self._add(rest)
+        return len(data)
+
+    def close(self) -> None:
+        """End the file. What its original lacked behind its content is lacking at its end."""
+        while self._losses:
+            self._lose(self._losses.popleft())
+        self._end(empty=self._out.tell() == 0)
+
+    def _add(self, data: bytes) -> None:
+        if data:
+            self._out.write(self._begun().compress(data))
+            self._at += len(data)
+
+    def _lose(self, loss: Loss) -> None:
+        if loss.data is None:
+            self._out.write(self._begun().flush(zlib.Z_SYNC_FLUSH))
+            self._member = None
+        else:
+            self._end(empty=self._out.tell() == 0)
+            self._out.write(loss.data)
+        self._end(empty=True)
+
+    def _end(self, *, empty: bool) -> None:
+        """End the member. With `empty`, write one without content if none has begun."""
+        if empty or self._member is not None:
+            self._out.write(self._begun().flush())
+        self._member = None
+
+    def _begun(self) -> Any:  # noqa: ANN401 - zlib names no type for it
+        if self._member is None:
+            self._member = zlib.compressobj(zlib.Z_BEST_COMPRESSION, wbits=31)
+        return self._member
 
 
 def _rows_of(chosen: str) -> str:
@@ -188,6 +290,23 @@ def _rows_of(chosen: str) -> str:
 SELECT source, part.root(session) AS root, {COLUMNS} FROM ({ROWS})
 WHERE {chosen} ORDER BY source, root, {ORDER}
 """  # noqa: S608 - our own words, and question marks
+
+
+def _losses(
+    rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str]
+) -> dict[tuple[str, str], list[Loss]]:
+    """Return the damage of compressed files, by source and session, and count in `left` gaps that no copy shows."""
+    found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
+    for source, session, detail, offset, attributes in rows:
+        if detail == TORN:
+            found[source, session].append(Loss(offset, None))
+        elif detail == BAD:
+            pieces = quarantined(attributes, _kept(quarantine, session), {BAD}, left)
+            data = b"".join(piece.data for piece in pieces)
+            found[source, session].append(Loss(offset, data or b"?"))
+        else:
+            left[f"gap that no copy shows ({detail})"] += 1
+    return dict(found)
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> Kept:

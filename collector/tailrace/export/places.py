@@ -16,17 +16,18 @@ PACKED = ".gz"
 
 
 class Origin(NamedTuple):
-    """A session, without its restarts, and the path of its file."""
+    """A session, without its restarts, and the path of its file; `damaged` is a compressed file with damage."""
 
     source: str
     session: str
     format: str
     path: str | None
+    damaged: bool = False
 
 
 def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
     """Return a name for each session's file: `SOURCE/PATH` for a file's, else `SOURCE/SESSION.SUFFIX`. A compressed file
-    keeps its `.gz` only where its producer compresses files.
+    keeps its `.gz` only where its producer compresses files, or where only compressed bytes show what it lacks.
 
     Where two sessions had one path, as when a file was read again, the later one gets a directory of its own."""
     names: dict[Origin, PurePosixPath] = {}
@@ -61,7 +62,8 @@ def _path(origin: Origin) -> str | None:
 
 def _packed(origin: Origin) -> bool:
     known = FORMATS.get(origin.format)
-    return known is not None and known.compresses and (origin.path or "").endswith(PACKED)
+    compressed = known is not None and known.compresses and (origin.path or "").endswith(PACKED)
+    return compressed or origin.damaged
 
 
 def _base(files: Sequence[tuple[Origin, str]]) -> str:

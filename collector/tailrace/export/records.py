@@ -117,7 +117,7 @@ def _placed(
         while pieces and pieces[0][0] <= row.at:
             yield _piece(heapq.heappop(pieces)[-1])
         if row.kind in {Kind.GAP, Kind.HEAL}:
-            for frame in _frames(row, kept, unreadable, left):
+            for frame in quarantined(row.attributes, kept, unreadable, left):
                 heapq.heappush(pieces, (frame.offset, number, frame))
             yield row.at, None
         elif (
@@ -137,17 +137,13 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
     return frame.offset, malformed(frame.offset, frame.data, frame.reason)
 
 
-def _frames(
-    row: StoredRow, kept: Kept, unreadable: Container[str], left: Counter[str]
+def quarantined(
+    attributes: str | None, kept: Kept, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the bytes of a gap row that stands for bytes which the decoder refused."""
-    about = _read_any(row.attributes or "{}")
+    """Return the bytes of a gap row with one of these `details`; count in `left` those that the quarantine has lost."""
+    about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
-    if (
-        about.get("detail") not in unreadable
-        or not isinstance(at, int)
-        or not isinstance(count, int)
-    ):
+    if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
         return ()
     frames = kept(session if isinstance(session, str) else None, at, count)
     if len(frames) < count:
