@@ -211,7 +211,8 @@ def test_a_time_that_no_column_can_hold_is_shown_as_it_was_given(views):
     rows = [r | {"day": DAY} for r in rows]
     assert [r["time"] for r in rows if r["kind"] == "span"] == [None, None, 7 * SECOND + 5]
     spans = views.of(
-        rows, 'SELECT start, "end", ticks, time, wall::VARCHAR AS wall, attributes FROM spans ORDER BY seq'
+        rows,
+        'SELECT start, "end", ticks, time, wall::VARCHAR AS wall, attributes FROM spans ORDER BY seq',
     )
     assert [tuple(span.values()) for span in spans][:2] == [
         (2**63 - 1, None, None, None, None, f'{{"$flaw":"bad_time","$end":{2**63}}}'),

@@ -55,8 +55,8 @@ SELECT source, part.root(session) AS root, detail, "offset", attributes FROM gap
 WHERE detail IN ('torn_member', 'bad_member', 'hole', 'overwritten', 'unread', 'spool_damaged') AND {}
 ORDER BY source, root, "offset", detail DESC
 """
-"""The gaps of bytes, which a file's source found and its decoder cannot find again. Of one place, a part that broke off
-stands before damage."""
+"""The gaps of bytes, which a file's source found and its decoder cannot find again. A part that broke off
+stands before damage at the same place."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -254,7 +254,7 @@ class PackedFile:
         return len(data)
 
     def close(self) -> None:
-        """End the file. What its original lacked behind its content is lacking at its end."""
+        """End the file, with the losses behind the content of its original."""
         while self._losses:
             self._lose(self._losses.popleft())
         self._end(empty=self._out.tell() == 0)
