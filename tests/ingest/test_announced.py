@@ -830,6 +830,24 @@ def test_a_session_of_a_file_is_over_with_it(log):
     assert_conserved(ingest)
 
 
+def test_clients_that_followed_one_another_in_a_file_are_over_with_it(log):
+    session = log.open_file("heph")
+    first, second = heph_session(7) + events(0, 1), heph_session(8) + events(0)
+    log.data(session, first)
+    log.data(session, second + heph_goodbye({"1": 1}))
+    log.close(session)
+    ingest, rows = run(log.entries)
+    closes = [
+        (r["session"], attributes(r)["closed"]) for r in of(rows, "session") if r["name"] == "close"
+    ]
+    assert closes == [("session0", "restart: session"), ("session0.1", "goodbye")]
+    assert [(r["session"], attributes(r)["detail"]) for r in of(rows, "gap")] == [
+        ("session0", "no_goodbye")
+    ]
+    assert_conserved(ingest)
+    assert_replays(log.entries)
+
+
 def test_a_client_that_asks_is_told_what_is_durable(log):
     session = log.open()
     log.data(session, heph_session(7, acknowledge=True) + events(0, 1, 2) + events(0, stream=2))

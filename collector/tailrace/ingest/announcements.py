@@ -180,6 +180,14 @@ class Announcements:
         for id_ in list(self._away):
             self.forget(id_, now, why)
 
+    def forget_earlier(self, session: str, now: int) -> None:
+        """Forget the sessions that began in a file, which the session of this name reads, and that another client's session
+        followed there."""
+        for id_ in list(self._away):
+            state = self._known[id_].state
+            if state.info.session == session and state.incarnation.ended:
+                self.forget(id_, now, state.incarnation.ended)
+
     def forget(
         self,
         id_: str,

@@ -160,10 +160,12 @@ class Generations:
             self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Leave an announced session, which other connections may continue. End the session of a
-        file."""
+        """Leave an announced session, which other connections may continue. End all sessions of a
+        file: one client after another may have written to it."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
+        if self._state.file:
+            self._announcements.forget_earlier(self._state.info.session, now)
         self._announcements.leave(id_, self._state.number, now)
         known = self._announcements.find(id_, now)
         if self._state.file and known and not known.state.carriers:
