@@ -121,7 +121,7 @@ def c(file, way):
 
 
 def told(store, *paths):
-    """What an import of these paths said."""
+    """Import these paths; return the report."""
     command = [*program.COMMAND, "import", "--store", store, *paths]
     done = program.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

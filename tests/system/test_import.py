@@ -262,7 +262,7 @@ def test_copies_are_left_out_and_named_however_often(tmp_path):
     (runs / "torn.jets").write_bytes(jets(20, first=21))
     (runs / "torn.jets.gz").write_bytes(gzip.compress(jets(20, first=21)[:500]))
     said = do(store, runs)
-    assert "6 files are copies of other files, or of their beginnings:" in said
+    assert "6 files are copies of other files, or of parts of others:" in said
     assert f"  {runs}/c.jets.gz: its content is in {runs}/c.jets\n" in said
     assert f"  {runs}/torn.jets.gz: its content is in {runs}/torn.jets\n" in said
     assert f": its content is in {runs}/a/" in said
@@ -274,6 +274,88 @@ def test_copies_are_left_out_and_named_however_often(tmp_path):
     assert f"  {runs}/c.jets.gz: its content is in {runs}/c.jets\n" in said
     assert ask(store, "SELECT count(*) FROM spans") == spans
     assert rows(store) == before
+
+
+def test_copies_in_different_directories_are_one_file(tmp_path):
+    """The producer of a moved, packed or renamed file is the same, and so are its events."""
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    for name in ("a", "b", "c/d", "e"):
+        (runs / name).mkdir(parents=True)
+    for name in ("a/t.jets", "b/t.jets", "c/d/other.jets"):
+        (runs / name).write_bytes(jets(20))
+    (runs / "e/t.jets.gz").write_bytes(gzip.compress(jets(20)))
+    (runs / "e/less.jets").write_bytes(jets(19))
+    (runs / "e/more.jets").write_bytes(jets(20) + jets(1, first=21))
+    said = do(store, runs)
+    assert "3 files are copies of other files, or of parts of others:" in said
+    assert f"  {runs}/e/t.jets.gz: its content is in {runs}/" in said
+    assert ids(store) == sorted([*range(1, 21), *range(1, 20), *range(1, 22)])
+    before = rows(store)
+    assert "nothing to import" in do(store, runs)
+    for name in ("moved.jets", "packed.gz"):
+        data = jets(20) if name == "moved.jets" else gzip.compress(jets(20))
+        (tmp_path / name).write_bytes(data)
+        said = do(store, tmp_path / name)
+        assert (
+            f"1 file is in the table already (--again imports it once more):\n  {tmp_path}/{name}: its"
+            in said
+        )
+    assert rows(store) == before
+
+
+RECORD = '{{"id":{},"name":"read","cat":"POSIX","pid":1,"tid":1,"ts":{},"dur":1,"ph":"X","args":{{"hostname":"h"}}}}\n'
+
+
+def dftracer(first, records):
+    return "".join(RECORD.format(n, 1000 + n) for n in range(first, first + records))
+
+
+def test_pieces_of_a_trace_are_left_out_beside_it_and_imported_without_it(tmp_path):
+    """dftracer_split writes the lines of all traces of a directory into files of its own, by default below it."""
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    (runs / "split").mkdir(parents=True)
+    (runs / "run.pfw").write_text("[\n" + dftracer(0, 200) + "]")
+    for number in range(2):
+        piece = f"[\n{dftracer(100 * number, 100)}]"
+        (runs / f"split/run_chunk{number}.pfw.gz").write_bytes(gzip.compress(piece.encode()))
+    seen = "SELECT count(*), count(DISTINCT start) FROM events WHERE kind = 'span'"
+    said = do(store, runs)
+    assert ask(store, seen) == [(200, 200)]
+    assert "2 files are copies of other files, or of parts of others:" in said
+    assert f"  {runs}/split/run_chunk1.pfw.gz: its content is in {runs}/run.pfw\n" in said
+    before = rows(store)
+    assert "nothing to import" in do(store, runs)
+    assert rows(store) == before
+    do(tmp_path / "other", runs / "split")
+    assert ask(tmp_path / "other", seen) == [(200, 200)]
+    (runs / "split/run_chunk0.pfw.gz").write_bytes(gzip.compress(dftracer(150, 60).encode()))
+    said = do(tmp_path / "third", runs)
+    assert ask(tmp_path / "third", seen)[0][1] == 210, "a piece with a line more is no copy"
+    assert "1 file is a copy of another file, or of a part of others:" in said
+
+
+@pytest.mark.parametrize("options", [[], ["--format", "dftracer"]], ids=["detected", "given"])
+@pytest.mark.parametrize("name", ["split/a.pfw", ".hidden/a.pfw", ".a.pfw", "a.log", "a.1", "a"])
+def test_a_trace_is_one_by_its_content_whatever_its_name_is(name, options, tmp_path):
+    store, file = tmp_path / "store", tmp_path / "runs" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("[\n" + dftracer(0, 5))
+    do(store, tmp_path / "runs", *options)
+    assert ask(store, "SELECT count(*) FROM events WHERE kind = 'span'") == [(5,)]
+
+
+def test_each_format_is_recognised_by_its_content(traces, tmp_path):
+    """ovni's streams have their names and places from libovni; the other tracers' files are renamed."""
+    for number, name in enumerate(("hep.trace", "out.jets", "trace-1-app.pfw", "trace")):
+        (traces / name).rename(traces / f".{number}.log")
+    (traces / "package.json").write_text('{"name": "a", "cat": "b", "pid": 3}\n')
+    said = do(tmp_path / "store", traces)
+    found = ask(tmp_path / "store", "SELECT format, count(*) FROM sessions GROUP BY ALL ORDER BY 1")
+    assert found == [("dftracer", 1), ("et3", 1), ("heph", 1), ("jets", 1), ("ovni", 4)]
+    assert "2 files are not traces of any known format" in said
+    said = do(tmp_path / "other", traces, "--format", "et3")
+    assert ask(tmp_path / "other", "SELECT format FROM sessions") == [("et3",)]
+    assert "are no traces of et3, neither by name nor by content" in said
 
 
 def test_files_that_only_begin_alike_are_no_copies(tmp_path):

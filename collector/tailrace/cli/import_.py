@@ -65,8 +65,10 @@ def command(
     """Import finished files, and all files below directories; then say what was stored and what is
     missing.
 
-    Repeating a command stores nothing twice and misses nothing new: it skips, and names, files that the
-    table has and copies of other files. A file that has grown is read again, and its new session replaces
+    A file is a trace by its content, whatever its name and directory are. Repeating a command stores
+    nothing twice and misses nothing new: it skips, and names, files that the table has and copies of other
+    files. Files of equal content are copies, wherever they are; so are pieces that dftracer_split cut
+    out of other files that are given. A file that has grown is read again, and its new session replaces
     the former one. An interrupted import continues where it stopped. No daemon may run on the same store.
 
     Exits with 1 when a file could not be read, a named file is no trace, or none of the files has an
@@ -106,7 +108,7 @@ def command(
         click.echo(_json(summary))
     else:
         click.echo(final_ledger(done.status) if done else "nothing to import")
-        for line in _left_out(summary.left_out):
+        for line in _left_out(summary.left_out, format_):
             click.echo(line)
     for problem in _problems(summary, max_loss):
         click.echo(problem, err=True)
@@ -124,26 +126,26 @@ def _json(summary: Summary) -> str:
     return msgspec.json.format(msgspec.json.encode(summary), indent=2).decode()
 
 
-def _left_out(files: list[LeftOut]) -> Iterator[str]:
+def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
     """Yield the lines of one paragraph for each reason."""
     reasons: dict[Why, list[LeftOut]] = {}
     for file in files:
         reasons.setdefault(file.why, []).append(file)
     for why, left in sorted(reasons.items()):
-        yield f"{_counted(why, len(left))}:"
+        yield f"{_counted(why, len(left), format_)}:"
         for file in left[:SHOWN]:
             yield f"  {file.path}" + (f": its content is in {file.of}" if file.of else "")
         if len(left) > SHOWN:
             yield f"  and {len(left) - SHOWN} more (--json lists all)"
 
 
-def _counted(why: Why, count: int) -> str:
+def _counted(why: Why, count: int, format_: str | None) -> str:
     """Return in words how many files were left out for a reason."""
     one, several = {
         "imported": ("is in the table already", "are in the table already"),
         "copy": (
-            "is a copy of another file, or of its beginning",
-            "are copies of other files, or of their beginnings",
+            "is a copy of another file, or of a part of others",
+            "are copies of other files, or of parts of others",
         ),
         "outside": (
             "is a link out of the directory, and is not followed; give it by name",
@@ -152,6 +154,9 @@ def _counted(why: Why, count: int) -> str:
         "empty": ("is empty", "are empty"),
         "gone": ("was gone before it could be read", "were gone before they could be read"),
         "unrecognised": (
+            f"is no trace of {format_}, neither by name nor by content; give it by name to import it as one",
+            f"are no traces of {format_}, neither by name nor by content; give them by name to import them as such",
+        ) if format_ else (
             "is not a trace of any known format", "are not traces of any known format"
         ),
     }[why]  # fmt: skip

@@ -238,7 +238,7 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Name of the format: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
-    """Glob patterns of files, or of directories to search recursively."""
+    """Glob patterns of files, or of directories to search for names of the format. Patterns such as *.log find other names by content."""
     dialect: str = "auto"
     """The dialect of the format that the files are in; auto detects it from their content."""
     record_max: Size = Size(4 * MIB)

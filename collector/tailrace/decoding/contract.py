@@ -233,14 +233,16 @@ def without_gz(path: str) -> str:
 class Files(msgspec.Struct, frozen=True, kw_only=True):
     """How a format's streams lie in directories. Paths are absolute, with "/" between their parts.
 
-    `stream`: whether a file is a stream; all other files are left alone.
+    `stream`: whether a file has the name of a stream.
     `documents`: the files that describe a stream, relative to its directory.
     `group`: the run that a stream belongs to; streams of one group share names and a clock.
     `copy`: the same for two files of which one may be a moved or compressed copy of the other; they count
         as one stream only if their first bytes are equal, too.
     `writer`: the process that writes a stream, where its path names one.
-    `recognises`: whether a file is of this format, by its path and its first bytes (uncompressed, up to
-        4 KiB).
+    `recognises`: whether a file is of this format, by its first bytes (uncompressed, up to 4 KiB). The name of a stream may
+        lower what is asked of them, but no name is asked for.
+    `pieces`: whether a file has a name that a tool gives to pieces of other traces. An import that has all their lines leaves
+        such a file out.
     `document_max`: the longest document that is read, in bytes.
     """
 
@@ -250,6 +252,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     copy: Callable[[str], str] = without_gz
     writer: Callable[[str], Writer | None] = _unnamed
     recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
+    pieces: Callable[[str], bool] = lambda path: False  # noqa: ARG005
     document_max: int = 4 * 2**20
 
     @property

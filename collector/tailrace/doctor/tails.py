@@ -82,7 +82,7 @@ def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float)
     for found in search.run():
         if isinstance(found, Outside):
             seen.outside.append(found.path)
-        elif isinstance(found, Found) and (found.named or wanted(found.path)):
+        elif isinstance(found, Found) and (found.named or found.spelled or wanted(found.path)):
             seen.files += 1
             if not os.access(found.path, os.R_OK):
                 seen.unreadable.append(found.path)

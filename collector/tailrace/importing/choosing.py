@@ -1,13 +1,16 @@
 """Choose which of the found files an import reads: new content, and each content once.
 
-By the rule of `tail` (`Files.copy`, the inode), two files may hold the same stream. They do if their
-whole content has the same checksum. If the content of one file begins the other file's content, the first
-is an earlier state of the second. So a repeated command changes nothing, and no change of a file is
+Files whose whole content and documents are equal hold the same stream, wherever they are. Two files with names of one
+stream (`Files.copy`) or one inode may also hold it at different times: if the content of one file begins the other file's
+content, the first is an earlier state of the second. So a repeated command changes nothing, and no change of a file is
 missed: a file that has grown is read again, and its session replaces the session that read its beginning;
 a file with different content is read beside the earlier session.
 
 Files in different directories with equal beginnings are one stream only if they have at least `HEAD`
-bytes in common, because many streams share the first few bytes.
+bytes in common, because many streams share the first few bytes. Whole files are compared only where their first bytes
+(`beginning`) and, if both are plain, their sizes are equal.
+
+Tools cut traces into pieces. A file with the name of such a piece is left out if other files have all its lines.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from tailrace.importing.discover import LeftOut, Why
 from tailrace.importing.readings import AsRead, Reading
 from tailrace.ingest.file_state import HEAD
 from tailrace.model.spelling import spelled
-from tailrace.sources.tail.fingerprint import Fingerprint, fingerprint
+from tailrace.sources.tail.fingerprint import Fingerprint, beginning, fingerprint, lines
+from tailrace.sources.tail.inflate import MAGIC
 from tailrace.sources.tail.roots import OPEN
 
 Node = tuple[int, int]
@@ -54,23 +58,91 @@ def choose(
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
     for format_, files in traces.items():
-        groups: dict[str, list[str]] = {}
+        own: list[str] = []
         for file in files:
             first = nodes.setdefault(_node(file), file)
             if first == file:
-                groups.setdefault(FORMATS[format_].files.copy(file), []).append(file)
+                own.append(file)
             else:
                 choice.left_out.append(_left_out(file, Why.COPY, first))
         known = _Known([reading for reading in readings if reading.format == format_])
-        for key, group in groups.items():
-            _Group(format_, group, known.of(key, group)).choose(choice)
+        pieces = _pieces(format_, own)
+        for file, original in pieces.items():
+            choice.left_out.append(_left_out(file, Why.COPY, original))
+        for group in _groups(format_, [file for file in own if file not in pieces]):
+            _Group(format_, group, known.of(format_, group)).choose(choice)
     return choice
+
+
+def _groups(format_: str, files: list[str]) -> list[list[str]]:
+    """Return the files in groups of those that may hold the same stream, by name or by content."""
+    groups: dict[object, list[str]] = {}
+    for file in files:
+        keys = (FORMATS[format_].files.copy(file), *_content_keys(file))
+        near = list({id(groups[key]): groups[key] for key in keys if key in groups}.values())
+        mine = near[0] if near else []
+        mine.append(file)
+        for other in near[1:]:
+            mine += other
+            groups.update((key, mine) for key, group in list(groups.items()) if group is other)
+        groups.update(dict.fromkeys(keys, mine))
+    return list({id(group): group for group in groups.values()}.values())
+
+
+def _content_keys(file: str) -> Iterator[object]:
+    """Yield what this file has in common with others of the same content: the first bytes, and the size of the content or of
+    the compressed bytes."""
+    try:
+        fd = os.open(file, OPEN)
+        try:
+            head, size = beginning(fd), os.fstat(fd).st_size
+        finally:
+            os.close(fd)
+    except OSError:
+        return
+    if head:
+        yield hash(head), _content_size(file)
+        yield hash(head), "raw", size
+
+
+def _pieces(format_: str, files: list[str]) -> dict[str, str]:
+    """Return the files that a tool has cut out of others, each with the file that has the first of its lines."""
+    pieces = [file for file in files if FORMATS[format_].files.pieces(file)]
+    originals = [file for file in files if file not in set(pieces)] if pieces else []
+    if not originals:
+        return {}
+    unseen: dict[int, set[str]] = {}
+    left: dict[str, int] = {}
+    for piece in pieces:
+        hashes = set(_hashes(piece))
+        left[piece] = len(hashes)
+        for each in hashes:
+            unseen.setdefault(each, set()).add(piece)
+    found: dict[str, str] = {}
+    for original in originals:
+        for each in _hashes(original):
+            for piece in unseen.pop(each, ()):
+                found.setdefault(piece, original)
+                left[piece] -= 1
+    return {piece: original for piece, original in found.items() if not left[piece]}
+
+
+def _hashes(file: str) -> Iterator[int]:
+    """Yield hashes of a file's lines with records. A file that cannot be read has none."""
+    try:
+        for line in lines(file):
+            record = line.strip(b" \t\r,[]")
+            if record:
+                yield hash(record)
+    except OSError:
+        return
 
 
 class _Known:
     """Earlier readings, by the properties that they share with files."""
 
     def __init__(self, readings: list[Reading]) -> None:
+        self._by_size: dict[int, list[Reading]] = {}
         self._by_key: dict[str, list[Reading]] = {}
         self._by_node: dict[tuple[int | None, int], list[Reading]] = {}
         for reading in readings:
@@ -78,12 +150,19 @@ class _Known:
             key = FORMATS[reading.format].files.copy(file.path)
             self._by_key.setdefault(key, []).append(reading)
             self._by_node.setdefault((file.device, file.inode), []).append(reading)
+            self._by_size.setdefault(file.size, []).append(reading)
 
-    def of(self, key: str, files: list[str]) -> list[Reading]:
-        """Return the readings that may be of one of these files, which have this key."""
-        found = {id(reading): reading for reading in self._by_key.get(spelled(key), ())}
+    def of(self, format_: str, files: list[str]) -> list[Reading]:
+        """Return the readings that may be of one of these files."""
+        found: dict[int, Reading] = {}
         for file in files:
-            found |= {id(reading): reading for reading in self._by_node.get(_node(file), ())}
+            key = spelled(FORMATS[format_].files.copy(file))
+            alike = (
+                self._by_key.get(key, ()),
+                self._by_node.get(_node(file), ()),
+                self._by_size.get(_content_size(file), ()),
+            )
+            found |= {id(reading): reading for readings in alike for reading in readings}
         return list(found.values())
 
 
@@ -146,7 +225,7 @@ class _Group:
         if _in_one_place(file, other):
             return True
         if mine.size < its.size:
-            return mine.size >= HEAD
+            return mine.size >= HEAD and self._key(file) == self._key(other)
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
@@ -174,8 +253,12 @@ class _Group:
             else:
                 begins = mine.begins_with(read.size, read.crc)
             here = _is_at(read, file) or _in_one_place(file, read.path)
-            if begins and (here or HEAD <= read.size < mine.size):
+            goes_on = HEAD <= read.size < mine.size and self._key(file) == self._key(read.path)
+            if begins and (here or goes_on):
                 yield reading.session
+
+    def _key(self, file: str) -> str:
+        return spelled(FORMATS[self._format].files.copy(file))
 
     def _documents(self, file: str) -> dict[str, int]:
         """Return the checksums of the documents beside a file, within the tail's limits."""
@@ -206,6 +289,22 @@ def _content(path: str, limit: int) -> bytes | None:
     except OSError:
         return None
     return data if len(data) <= limit else None
+
+
+def _content_size(file: str) -> int:
+    """Return the size of a file's content as far as it is known without reading the file, otherwise -1. A compressed file
+    of one member states it at its end."""
+    try:
+        fd = os.open(file, OPEN)
+        try:
+            size = os.fstat(fd).st_size
+            if os.pread(fd, 2, 0) != MAGIC:
+                return size
+            return int.from_bytes(os.pread(fd, 4, max(0, size - 4)), "little")
+        finally:
+            os.close(fd)
+    except OSError:
+        return -1
 
 
 def _in_one_place(file: str, other: str) -> bool:

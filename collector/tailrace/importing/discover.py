@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -18,9 +18,8 @@ from tailrace.decoding.contract import without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.model.spelling import spelled
+from tailrace.sources.tail.fingerprint import beginning
 from tailrace.sources.tail.roots import OPEN
-
-HEAD_BYTES = 4096
 
 Traces = dict[str, list[str]]
 """Absolute paths of the streams' files by format, in order."""
@@ -65,9 +64,9 @@ class Discovered(NamedTuple):
 def find(paths: Iterable[Path], format_: str | None) -> Discovered:
     """Return the files that are traces, and those that are not.
 
-    With a format given, a file given by name has that format whatever its name is, and below a directory
-    the files that may be its streams have it. Without a format, the first format that recognises a file's
-    name and first bytes is chosen. Documents of streams are in neither list.
+    With a format given, a file given by name has that format whatever it contains. Below a directory, the files have it
+    whose name or content is one of that format. Without a format, the first format that recognises a file's first bytes is
+    chosen. Documents of streams are in neither list, unless they are given by name.
 
     Raise ConfigError for a path that does not exist, is no file, or cannot be read: skipping it would
     lose it silently."""
@@ -95,8 +94,11 @@ def find(paths: Iterable[Path], format_: str | None) -> Discovered:
                 named[file] = named.get(file, False) or not searched
             else:
                 traces.setdefault(name, []).append(file)
-    traces = {name: list(dict.fromkeys(files)) for name, files in traces.items()}
-    documents = {document for name in traces for document in _documents(name, traces[name])}
+    documents = {document for name in traces for document in _documents(name, traces[name])} - given
+    traces = {
+        name: [file for file in dict.fromkeys(files) if file not in documents]
+        for name, files in traces.items()
+    }
     endings = {_ending(file) for files in traces.values() for file in files} - {""}
     left_out = [
         _none(file, named=itself, endings=endings)
@@ -125,11 +127,12 @@ def shows_nothing(file: str) -> bool:
 
 def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
     """Return a file's format, or None. Raise ConfigError if it cannot be read."""
+    head = _head(file)
     if wanted is None:
-        return _recognised(file)
-    if searched and not FORMATS[wanted].files.stream(file):
+        return next((f.name for f in FORMATS.values() if f.files.recognises(file, head)), None)
+    files = FORMATS[wanted].files
+    if searched and not files.stream(file) and not (head and files.recognises(file, head)):
         return None
-    _head(file)
     return wanted
 
 
@@ -158,7 +161,7 @@ def _ending(file: str) -> str:
 def _inflates_to_nothing(file: str) -> bool:
     """Return whether a file is compressed, complete and without content. Raise OSError."""
     try:
-        with _opened(file) as raw:
+        with os.fdopen(os.open(file, OPEN), "rb") as raw:
             if raw.read(2) != b"\x1f\x8b":
                 return False
             raw.seek(0)
@@ -212,30 +215,13 @@ def _refusal(path: str, error: OSError) -> ConfigError:
     return ConfigError([f"{path}: {error.strerror}"])
 
 
-def _recognised(file: str) -> str | None:
-    head = _head(file)
-    for format_ in FORMATS.values():
-        if format_.files.stream(file) and format_.files.recognises(file, head):
-            return format_.name
-    return None
-
-
-def _opened(file: str) -> BinaryIO:
-    """Open a file, without waiting if it has become a pipe. Raise OSError."""
-    return os.fdopen(os.open(file, OPEN), "rb")
-
-
 def _head(file: str) -> bytes:
-    """Return the first bytes of a file's content."""
+    """Return the first bytes of a file's content. Raise ConfigError if it cannot be read."""
     try:
-        with _opened(file) as raw:
-            head = raw.read(HEAD_BYTES)
-            if not head.startswith(b"\x1f\x8b"):
-                return head
-            raw.seek(0)
-            with gzip.GzipFile(fileobj=raw) as content:
-                return content.read1(HEAD_BYTES)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return b""
+        fd = os.open(file, OPEN)  # without waiting if it has become a pipe
+        try:
+            return beginning(fd)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise _refusal(file, error) from error

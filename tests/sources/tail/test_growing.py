@@ -449,6 +449,25 @@ async def test_a_path_that_was_written_out_is_a_stream_whatever_its_name(
     assert intake.contents == [b"x"]
 
 
+async def test_a_pattern_that_spells_a_name_finds_files_by_their_content(
+    autojump_clock, follow, files, intake, settle, caplog
+):
+    """`*` spells nothing. A file without content may become one of the format."""
+    header = b'{"type":"header","version":"2.0","metadata":{}}\n'
+    files.write(".a.jets", header + b"1")
+    files.write(".notes.jets", b"nothing that a tracer wrote")
+    files.write(".later.jets", b"")
+    files.write(".other", header)
+    follow(".*.jets", "*")
+    await settle()
+    assert intake.contents == [header + b"1"]
+    assert [line.split("'")[1].rpartition("/")[2] for line in caplog.messages] == [".notes.jets"]
+    files.write(".later.jets", header)
+    await settle()
+    assert sorted(intake.contents) == [header, header + b"1"]
+    assert len(caplog.messages) == 1
+
+
 async def test_the_figures_tell_how_far_it_is(autojump_clock, follow, files, intake, settle):
     files.write("a", b"x" * 100)
     files.write("b", b"y" * 50)

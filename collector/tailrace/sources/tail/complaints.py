@@ -23,6 +23,7 @@ class Complaints:
         self._source = source
         self._figures = figures
         self._outside: set[str] = set()
+        self._strange = 0
 
     def failed(self, name: str) -> None:
         """Count an error by its name, and log the first error of each name."""
@@ -45,6 +46,16 @@ class Complaints:
             logger.warning(
                 "source %s: %r leads out of the configured paths and is not followed; the first %d"
                 " are named, all counted",
+                self._source, path, PATHS_SHOWN, extra={"source": self._source},
+            )  # fmt: skip
+
+    def is_of_no_format(self, path: str) -> None:
+        """Log the first few files that a pattern spells and the source's format does not recognise."""
+        self._strange += 1
+        if self._strange <= PATHS_SHOWN:
+            logger.warning(
+                "source %s: %r has neither the name nor the content of the source's format, and is not followed; give its"
+                " path in `paths` to follow it all the same; the first %d are named",
                 self._source, path, PATHS_SHOWN, extra={"source": self._source},
             )  # fmt: skip
 

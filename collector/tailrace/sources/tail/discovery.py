@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from tailrace.clock import Clock
+from tailrace.decoding.contract import Files
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.complaints import Complaints, name_of
+from tailrace.sources.tail.fingerprint import beginning
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.handoff import Desk
 from tailrace.sources.tail.roots import OutsideError, Roots
@@ -40,9 +42,11 @@ class Discovery:
         self._roots = roots
         self._complaints = complaints
         self._clock: Clock = desk.clock
-        self._is_stream: Callable[[str], bool] = desk.files.stream
+        self._files: Files = desk.files
         self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
+        self._strange: dict[str, int] = {}
+        """Sizes of the files that a pattern spells, and that the format recognises neither by name nor by content."""
 
     @property
     def directories(self) -> int:
@@ -58,10 +62,14 @@ class Discovery:
         began = self._clock.monotonic()
         for path in list(self._unreachable):
             self.admit(path)
+        for path in list(self._strange):
+            if self._recognises(path):
+                self.admit(path)
         admitted = 0
         for found in self._search.run():
             if isinstance(found, Found):
-                if found.named or self._is_stream(found.path):
+                wanted = found.named or self._files.stream(found.path)
+                if wanted or (found.spelled and self._recognises(found.path)):
                     self.admit(found.path)
                     admitted += 1
             elif isinstance(found, Outside):
@@ -93,6 +101,29 @@ class Discovery:
         if known is not None and known.location.path == path:
             file.rank = known.rank  # copies of either file come after both
         self.enter(file)
+
+    def _recognises(self, path: str) -> bool:
+        """Return whether the format recognises a file by its content. Log that a file with content is none of the format;
+        look at the file again once its size has changed."""
+        try:
+            fd = self._roots.open(path)
+            try:
+                size = os.fstat(fd).st_size
+                if self._strange.get(path) == size:
+                    return False
+                head = beginning(fd)
+            finally:
+                os.close(fd)
+        except OSError:
+            self._strange.pop(path, None)
+            return False
+        if head and self._files.recognises(path, head):
+            self._strange.pop(path, None)
+            return True
+        self._strange[path] = size
+        if head:
+            self._complaints.is_of_no_format(path)
+        return False
 
     def enter(self, file: Followed) -> None:
         self._catalog.add(file)

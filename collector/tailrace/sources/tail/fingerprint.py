@@ -5,14 +5,17 @@ Content means what a session of the file would get: inflated, without holes.
 
 from __future__ import annotations
 
+import gzip
 import os
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tailrace.ingest.file_state import checksum
 from tailrace.sources.tail import content
 from tailrace.sources.tail.content import BEGIN, Compressed, Reader
 from tailrace.sources.tail.identity import Trail
+from tailrace.sources.tail.inflate import MAGIC
 from tailrace.sources.tail.raw import ContentView, RawBytes, SparseRange
 from tailrace.sources.tail.roots import OPEN
 
@@ -30,39 +33,67 @@ class Fingerprint(NamedTuple):
         return self.begins.get(size) == crc
 
 
+BEGINNING = 4096
+
+
+def beginning(fd: int) -> bytes:
+    """Return the first bytes of an open file's content, up to `BEGINNING`; nothing of a compressed file whose content has not
+    begun or is damaged. Raise OSError."""
+    head = os.pread(fd, BEGINNING, 0)
+    if not head.startswith(MAGIC):
+        return head
+    with os.fdopen(os.dup(fd), "rb") as raw:
+        raw.seek(0)
+        try:
+            with gzip.GzipFile(fileobj=raw) as content:
+                return content.read1(BEGINNING)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return b""
+
+
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
     """Read a file once; return its fingerprint, with the checksums up to these sizes. Raise OSError."""
     stops = sorted({size for size in sizes if size > 0}, reverse=True)
     begins: dict[int, int] = {}
     offset = crc = 0
-    fd = os.open(path, OPEN)
-    try:
-        view = ContentView(fd, os.fstat(fd).st_size, past_holes=True, final=True)
-        for piece in _pieces(view):
-            while stops and stops[-1] <= offset + _size(piece):
-                stop = stops.pop()
-                begins[stop] = (
-                    crc
-                    if isinstance(piece, SparseRange)
-                    else checksum(crc, piece[: stop - offset], offset)
-                )
-            if not isinstance(piece, SparseRange):
-                crc = checksum(crc, piece, offset)
-            offset += _size(piece)
-    finally:
-        os.close(fd)
+    for piece in _pieces(path):
+        while stops and stops[-1] <= offset + _size(piece):
+            stop = stops.pop()
+            begins[stop] = (
+                crc
+                if isinstance(piece, SparseRange)
+                else checksum(crc, piece[: stop - offset], offset)
+            )
+        if not isinstance(piece, SparseRange):
+            crc = checksum(crc, piece, offset)
+        offset += _size(piece)
     return Fingerprint(offset, crc, begins)
 
 
-def _pieces(view: ContentView) -> Iterable[bytes | SparseRange]:
-    reader: Reader
-    if content.kind(view.fd, final=True) is Compressed:
-        reader = Compressed(BEGIN, Trail(), certain=True)
-    else:
-        reader = RawBytes(Trail())
-    while (piece := reader.next(view)) is not None and not isinstance(piece, str):
-        if isinstance(piece, bytes | SparseRange):
-            yield piece
+def lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file's content, without their terminators. Raise OSError."""
+    left = b""
+    for piece in _pieces(path):
+        if isinstance(piece, bytes):
+            *whole, left = (left + piece).split(b"\n")
+            yield from whole
+    yield left
+
+
+def _pieces(path: str) -> Iterator[bytes | SparseRange]:
+    fd = os.open(path, OPEN)
+    try:
+        view = ContentView(fd, os.fstat(fd).st_size, past_holes=True, final=True)
+        reader: Reader
+        if content.kind(view.fd, final=True) is Compressed:
+            reader = Compressed(BEGIN, Trail(), certain=True)
+        else:
+            reader = RawBytes(Trail())
+        while (piece := reader.next(view)) is not None and not isinstance(piece, str):
+            if isinstance(piece, bytes | SparseRange):
+                yield piece
+    finally:
+        os.close(fd)
 
 
 def _size(piece: bytes | SparseRange) -> int:

@@ -50,6 +50,8 @@ class Found(NamedTuple):
     path: str
     named: bool = False
     """Whether a pattern is this very path, so that nothing was searched for."""
+    spelled: bool = False
+    """Whether the last part of a pattern spells a part of the file's name, as `*.log` does and `*` does not."""
 
 
 class Outside(NamedTuple):
@@ -172,18 +174,23 @@ class Search:
             elif (found := self._stat(place.path)) is None:
                 self._unseen.add(place.path)
             elif stat.S_ISREG(found.st_mode) and () in place.wanted:
-                yield Found(place.path)
+                yield Found(place.path, spelled=_spells(pattern, place.path))
             elif stat.S_ISDIR(found.st_mode):
                 key = (found.st_dev, found.st_ino, place.wanted)
                 if key not in visited:
                     visited.add(key)
                     seen.add(place.path)
-                    yield from self._enter(place, found, places, links)
+                    yield from self._enter(pattern, place, found, places, links)
             if len(visited) % BREATH == 0 or is_link:
                 yield None
 
     def _enter(
-        self, place: _Place, found: os.stat_result, places: list[_Place], links: list[_Place]
+        self,
+        pattern: Pattern,
+        place: _Place,
+        found: os.stat_result,
+        places: list[_Place],
+        links: list[_Place],
     ) -> Iterator[Found]:
         listing = self._list(place.path, found)
         if listing is None:
@@ -201,7 +208,8 @@ class Search:
         if listing.search == self._number:
             for name in listing.files:
                 if () in _below(place.wanted, name, hidden=True):
-                    yield Found(prefix + name)
+                    path = prefix + name
+                    yield Found(path, spelled=_spells(pattern, path))
 
     def _list(self, path: str, found: os.stat_result) -> _Listing | None:
         known = self._listings.get(path)
@@ -275,6 +283,13 @@ def _places(
 ) -> list[_Place]:
     below = ((name, _below(wanted, name, hidden=hidden)) for name in names)
     return [_Place(prefix + name, left) for name, left in below if left]
+
+
+def _spells(pattern: Pattern, path: str) -> bool:
+    """Return whether the last part of a pattern matches a file's name by more than wildcards."""
+    if not pattern.parts or not pattern.parts[-1].strip("*?"):
+        return False
+    return _matches(pattern.parts[-1], path.rpartition("/")[2])
 
 
 def _matches(part: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which files belong to DFTracer."""
+"""Which files are DFTracer's: by name, by content, and pieces that its tools cut."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ import re
 from tailrace.decoding.contract import Files
 
 _BEGINNING = re.compile(rb'[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\Z)')
+_RECORD = re.compile(
+    rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
+    rb"""(?:"type"\s*:\s*\d+\s*,\s*)?"pid"\s*:\s*"?\d+"?\s*,\s*"tid"\s*:\s*"?\d+"?\s*,"""
+)
+_PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")
+"""A file in the directory that dftracer_split writes to by default, and the names that it gives."""
 
 
 def _is_trace(path: str) -> bool:
-    """Return whether the tracer wrote a file: dftracer-utils adds an index beside it, and copies in split/."""
-    *directories, name = path.split("/")
-    copied = ".dftindex" in directories or directories[-1:] == ["split"]
-    return name.endswith((".pfw", ".pfw.gz")) and not name.startswith(".") and not copied
+    name = path.rpartition("/")[2]
+    return name.endswith((".pfw", ".pfw.gz")) and not name.startswith(".")
 
 
 def _recognises(path: str, head: bytes) -> bool:
-    """Recognise a trace, which may be empty until the first buffer is full; its brackets come first."""
-    return _is_trace(path) and _BEGINNING.match(head) is not None
+    """Recognise a trace, which may be empty until the first buffer is full; its brackets come first. Under another name,
+    recognise a whole record in the tracer's own order of members."""
+    return (_BEGINNING if _is_trace(path) else _RECORD).match(head) is not None
 
 
-FILES = Files(stream=_is_trace, recognises=_recognises)
+FILES = Files(
+    stream=_is_trace,
+    recognises=_recognises,
+    pieces=lambda path: _PIECE.search(path) is not None,
+)
