@@ -251,6 +251,7 @@ def test_the_last_of_many_holes_stands_for_the_rest() -> None:
 
 
 MISSING = [(Reason.NETWORK, 3, 2, "ids")]
+LATE, OPEN = (Reason.LATE_JOIN, None, 0, "no_start"), (Reason.TRUNCATED, None, 0, "no_end")
 CUT = event(3)[:40]
 
 
@@ -260,8 +261,13 @@ CUT = event(3)[:40]
         ([start(), event(2), event(5), end(6)], MISSING),
         ([start(), event(2), event(5), end(6, None)], MISSING),
         ([start(), event(2), event(5), end(6, 1)], MISSING),
-        ([start(), event(2), event(5)], [(Reason.TRUNCATED, None, 0, "no_end")]),
-        ([event(2), event(5)], []),
+        ([start(), event(2), event(5)], [OPEN]),
+        ([event(2), event(5)], [LATE, OPEN]),
+        ([event(2), event(5), end(9)], [LATE]),
+        ([event(2), event(5), end(9, None), event(8)], [LATE]),
+        ([event(2), event(5), start(), event(2), event(5), end(6)], [LATE, OPEN, *MISSING]),
+        ([event(2, ph='"X"'), event(5, ph='"X"')], []),
+        ([event(1), event(2), event(5), end(6)], MISSING),
         ([start(), event(2), event(9), end(5)], MISSING),
         ([start(), event(2), event(9), event(4), event(3), end(5)], []),
         ([start(), "rest", event(2), event(9), end(4)], []),
@@ -274,8 +280,7 @@ CUT = event(3)[:40]
         ([start(), event(2), "rest", event(5), "rest", "rest", end(6)], []),
         ([start(), event(2), '{"name":"FH', event(5), end(6)], MISSING),
         ([start(), event(2), event(5), end(6, None), start(), end(2)], MISSING),
-        ([start(), event(2), start(), event(2), end(5)], [
-            (Reason.TRUNCATED, None, 0, "no_end"), MISSING[0]]),
+        ([start(), event(2), start(), event(2), end(5)], [OPEN, *MISSING]),
     ],
 )  # fmt: skip
 def test_what_a_run_lacks(lines: list[str], expected: list[tuple[object, ...]]) -> None:
@@ -313,12 +318,13 @@ def test_an_event_after_the_end_heals_its_gap(aggregation: int | None) -> None:
 
 @pytest.mark.parametrize("rest", [[], [event(3)], [start()]])
 def test_blanks_at_the_beginning_are_of_a_trace_that_is_not_finished(rest: list[str]) -> None:
-    tail = [(Reason.TRUNCATED, None, 0, "no_end")]
-    assert gaps(decode(b"  " + text(event(1), *rest))) == tail
+    assert gaps(decode(b"  " + text(event(1), *rest))) == [OPEN] * (1 + (start() in rest))
     ended = gaps(decode(b"  " + text(event(1), *rest, end(9, None))))
-    assert "no_end" not in {detail for *_, detail in ended}
-    assert gaps(decode(b"  " + text(event(1), *rest, "]"))) == (tail if start() in rest else [])
-    assert gaps(decode(text(event(1), "  " + event(2)))) == []
+    assert ended.count(OPEN) == (start() in rest)
+    assert gaps(decode(b"  " + text(event(1), *rest, "]"))) == [OPEN] * (1 + (start() in rest))
+    first = event(1, ph='"X"')
+    assert gaps(decode(b"  " + text(first))) == [OPEN]
+    assert gaps(decode(b"  " + text(first, "]"))) == gaps(decode(text(first, "  " + first))) == []
 
 
 def test_what_a_release_is_holds_for_all_runs_of_a_file() -> None:
@@ -345,7 +351,7 @@ def test_the_unit_is_told_before_the_first_time(unit: str, ticks: float) -> None
 
 
 def test_without_a_word_of_the_producer_the_unit_is_the_default() -> None:
-    clock, record = decode(text(event(1)))
+    clock, record, *_ = decode(text(event(1)))
     assert (clock.name, clock.size, clock.offset) == ("clock", 0, 0)
     assert clock.detail == SessionFacts(clock="unix_ns", ticks_per_second=1e6, epoch=0)
     assert (record.start, record.end) == (1001, 1006)
@@ -414,13 +420,13 @@ def test_a_split_record_is_one_again(parts: list[str]) -> None:
     """However many lines a name has, if not too many of them look like an end."""
     name = "x\n" + "\n".join(parts)
     assume(sum(part.endswith("}") for part in parts) < JOINS_MAX)
-    _, record = decode(text(event(2, name=name)))
+    (record,) = of(decode(text(event(2, name=name))), Kind.SPAN, Kind.MALFORMED)
     assert (record.name, record.flaw) == (name, "split_line")
 
 
 def test_what_is_no_continuation_ends_the_wait() -> None:
-    records = decode(text(event(1), '{"id":2,"name":"new', event(3), 'line","cat":"c"}}'))[1:]
-    assert [(r.kind, r.flaw) for r in records] == [
+    records = decode(text(event(1), '{"id":2,"name":"new', event(3), 'line","cat":"c"}}'))
+    assert [(r.kind, r.flaw) for r in of(records, Kind.SPAN, Kind.MALFORMED)] == [
         (Kind.SPAN, None),
         (Kind.MALFORMED, "bad_json"),
         (Kind.SPAN, None),

@@ -333,7 +333,7 @@ def test_a_name_among_lines_for_python_is_defined_once(monkeypatch):
 @pytest.mark.parametrize("before", [naming(), naming(more='"id":4,'), naming(args='"x":1')])
 @pytest.mark.parametrize("after", [naming(), event(5)])
 def test_what_names_tell_of_the_release_is_the_same(before, after):
-    """Ids count events where metadata has none, see `TracedRun.saw_names`."""
+    """Ids count events where metadata has none, see `TracedRun.shown`."""
     units = both(
         before,
         after,

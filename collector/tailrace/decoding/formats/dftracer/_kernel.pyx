@@ -73,6 +73,7 @@ cdef struct Columns:
     int empty  # rows without attributes
     int spans
     int names
+    bint counts  # a record shows a release that counts events by ids
 
 
 cdef inline uint8_t *_copy(Text text, uint8_t *out) noexcept nogil:
@@ -162,8 +163,8 @@ cdef class Scanner:
     ):
         """Pack the usual records from `data[at]` on, where a line begins, which is the input's byte `offset`.
 
-        Return a block, where in `data` it ends, the ids of its complete events as 64-bit integers, and how many
-        names it gives to hashes. The block ends before a line that is not usual or not whole, or where it is full.
+        Return a block, where in `data` it ends, the ids of its complete events as 64-bit integers, and whether a record
+        shows a release that counts events by ids: a name without an id, or an event with a number as `ph`. The block ends before a line that is not usual or not whole, or where it is full.
         Return None for the block if it would have no row, or less than `rows_min` and none of them a name, since
         `names`, those behind hashes, know a name as soon as it is packed. No line of a block is longer than
         `size_max`. Where ids are `numbered`, a record that stands for several calls is not usual. While a thread is
@@ -172,10 +173,11 @@ cdef class Scanner:
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef Columns *to = &self.columns
         if at < 0 or at > have or self.busy:
-            return None, at, b"", 0
+            return None, at, b"", False
         self.busy = True
         try:
             to.rows = to.empty = to.spans = to.names = to.ends[0] = 0
+            to.counts = False
             memset(to.valid_start, 0, ROWS_MAX // 8)
             memset(to.valid_end, 0, ROWS_MAX // 8)
             memset(to.valid_text, 0, ROWS_MAX // 8)
@@ -188,9 +190,9 @@ cdef class Scanner:
             if why == INTERPRETER:
                 self._fill(begin, have, &stop, offset - at, size_max, numbered, names, True)
             if to.rows < (1 if to.names else max(rows_min, 1)):
-                return None, stop, b"", 0
+                return None, stop, b"", False
             numbers = copied(to.number, to.spans * sizeof(int64_t))
-            return self._block(stop - at), stop, numbers, to.names
+            return self._block(stop - at), stop, numbers, to.counts
         finally:
             self.busy = False
 
@@ -266,11 +268,13 @@ cdef class Scanner:
         if kind == A_SPAN:
             to.number[to.spans] = line.number
             to.spans += 1
+            to.counts |= line.phase == c'1'
             to.valid_end[row >> 3] |= bit
         else:
             to.end[row] = 0
         if kind == A_NAME:
             to.names += 1
+            to.counts = True
         else:
             to.valid_start[row >> 3] |= bit
 

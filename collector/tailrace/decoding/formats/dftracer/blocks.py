@@ -57,7 +57,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
         """Return what the kernel makes of the lines from `at` on, and where it ends."""
         ids = self._run.ids
-        block, stop, numbers, named = _scan(
+        block, stop, numbers, counts = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names, ids.believed
         )
         if block is not None:
@@ -66,6 +66,5 @@ class DFTracerBlockDecoder(DFTracerDecoder):
             come = ranges(numbers)
             if come is None or not ids.add_ranges(*come):
                 ids.add(memoryview(numbers).cast("q"))
-            if named:
-                self._run.saw_names()
+            self._run.shown(numbered=bool(numbers), counts=counts)
         return block, stop

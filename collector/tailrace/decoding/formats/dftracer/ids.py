@@ -51,6 +51,11 @@ class Ids:
         i = bisect_right(self._firsts, number) - 1
         return i >= 0 and number <= self._lasts[i]
 
+    @property
+    def begun(self) -> bool:
+        """Whether the first number has come."""
+        return self._following > 1 and not self.lacks(1)
+
     def add(self, numbers: Iterable[int]) -> None:
         """Add numbers in the order in which they came."""
         if not self.believed:

@@ -147,6 +147,7 @@ def _read_complete(line: _Line) -> RecordReading:
         Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
         start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
         id=number if type(number) is int and -(2**63) <= number < 2**63 else None,
+        counts=True if type(line.fields["ph"].value) is int else None,
     )  # fmt: skip
     if line.category == "dftracer" and line.name in {"start", "end"}:
         return _about_the_run(line, reading)
@@ -167,7 +168,6 @@ def _about_the_run(line: _Line, reading: RecordReading) -> RecordReading:
         kind=Kind.SESSION,
         role="start" if begins else "end",
         wanted=_wanted(line.args, OF_START) if begins else reading.wanted,
-        counts=True if type(line.fields["ph"].value) is int else None,
         whole=isinstance(configured, dict) and configured.get("aggregation_enable") == 0,
     )
 

@@ -10,6 +10,11 @@ or the end of the file. An event that comes after its gap heals the gap.
 A run with `start` and without `end` was cut off. So was a run without both whose file begins with the
 two blanks of 1.0 and has no `]`: 1.0 replaces the blanks by "[" when it finishes.
 
+Every release that counts events writes `start` first and `end` last. A file of such a release without a `start` is the
+rest of a longer one: its beginning was joined late, and lacks an unknown number of events. Since threads write out of
+order, a hole behind that beginning may lie before it, too; so only `start` and `end` together make holes certain. A run
+without both is cut off at both ends.
+
 A run's metadata comes before its `start`, and so in the session of the run before. Its names hold for
 the whole source; a time_metric is kept for the run that it is about.
 """
@@ -36,8 +41,8 @@ _BEGINS = re.compile(rb'[\s\[,]*\{\s*"(?:args|cat|id|name)"\s*:')
 RANGE_BYTES = 160
 """The size of a range of numbers."""
 
-NO_END = "no_end"
-"""The detail of a run that may lack more than its ids say: its `end` has not come."""
+NO_END, NO_START = "no_end", "no_start"
+"""The details of a run that may lack more than its ids say: its `end` or its `start` has not come."""
 
 
 class TracedRunState(msgspec.Struct):
@@ -46,7 +51,8 @@ class TracedRunState(msgspec.Struct):
     `ticks` a second is this run's unit, `coming` the next run's; `told` says whether a record told it,
     `measured` whether a time_metric did. `blanks`: the file begins as 1.0 leaves it until it finishes.
     `counts`: whether ids are known to count events. `last`: the id of `end`. `unnumbered`: how many
-    malformed records of this run show no id. `claimed`: the ranges that were reported as gaps."""
+    malformed records of this run show no id. `claimed`: the ranges that were reported as gaps. `numbered`: an event with
+    an id has come. `headless`: the run's `end` came without its `start`."""
 
     stage: str = "before"
     ticks: int = 10**6
@@ -58,6 +64,8 @@ class TracedRunState(msgspec.Struct):
     last: int = 0
     unnumbered: int = 0
     claimed: list[tuple[int, int]] = []
+    numbered: bool = False
+    headless: bool = False
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
 
@@ -111,12 +119,21 @@ class TracedRun:
             state.counts = reading.counts and state.counts is not False
         if reading.role in {"event", "start", "end"} and reading.id is not None:
             self.ids.add((reading.id,))
+            state.numbered = True
         elif reading.role in {"event", "start", "end", "aggregate"}:
             self.ids.doubt()
 
-    def saw_names(self) -> None:
-        """Note names for hashes without an id: only releases that count events by ids write those."""
-        self._state.counts = self._state.counts is not False
+    def came(self, ids: list[int], *, counts: bool) -> None:
+        """Note the ids of usual events. `counts`: some record shows a release that counts events by ids."""
+        self.ids.add(ids)
+        self.shown(numbered=bool(ids), counts=counts)
+
+    def shown(self, *, numbered: bool, counts: bool) -> None:
+        """Note whether usual records had ids, and whether some show a release that counts events by ids."""
+        state = self._state
+        state.numbered = state.numbered or numbered
+        if counts:
+            state.counts = state.counts is not False
 
     def unfinished(self) -> None:
         """Note that the file begins with the blanks that 1.0 replaces when it finishes."""
@@ -153,6 +170,8 @@ class TracedRun:
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
         """End the run at an `end` record, which stops at `offset`; return its gaps if they are certain already."""
         self.saw(reading)
+        if self._state.stage == "before" and not self.ids.begun:
+            self._state.headless = True
         self._state.stage, self._state.last = "ended", reading.id or 0
         self._state.blanks = False
         return self.settle(offset) if reading.whole else []
@@ -163,6 +182,8 @@ class TracedRun:
         if self._state.stage != "ended":
             return []
         self._state.stage = "settled"
+        if self._state.headless:
+            return [_late(offset)] if self._state.counts else []
         if not self._state.counts or not self.ids.believed:
             return []
         ranges = self._state.claimed = self._unexplained()
@@ -192,16 +213,23 @@ class TracedRun:
     def over(self, offset: int) -> list[Record]:
         """Return the gaps of the run at the end of its part of the file."""
         if self.lacking:
+            late = [_late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
-            return [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)]
+            return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END)]
         return self.settle(offset)
 
     @property
     def lacking(self) -> str | None:
-        """The missing part of the run's end; None before a `start`, since older tracers write none."""
-        if self._state.stage == "open" or self._state.blanks:
+        """The missing part of the run's end; None without a `start` or ids that count, since older tracers write none."""
+        if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""
+
+    @property
+    def _is_middle(self) -> bool:
+        """Whether the file has events of a run, and neither its `start` nor its `end`."""
+        state = self._state
+        return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, data: bytes) -> None:
         """Note a malformed record, which counts as one missing event already.
@@ -224,6 +252,10 @@ class TracedRun:
             if first + used <= last:
                 ranges.append((first + used, last))
         return ranges
+
+
+def _late(offset: int) -> Record:
+    return missing(offset, Reason.LATE_JOIN, 0, of=Kind.SPAN, detail=NO_START)
 
 
 def _gap(offset: int, first: int, count: int, detail: str) -> Record:

@@ -63,6 +63,7 @@ def read_usual(
     texts = _Texts(names)
     claims = False  # once gaps are reported, an event may heal one
     ids: list[int] = []
+    shows = False  # only releases that count events by ids have a number as `ph`
     for line, one in zip(lines, usual, strict=True):
         size = len(line) + 1
         name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(one)
@@ -92,15 +93,16 @@ def read_usual(
                 about += ',"aggregate":true' if about else '"aggregate":true'
             attributes = texts.attributes(about, raw)
         if attributes is None or claims:
-            run.ids.add(ids)
+            run.came(ids, counts=shows)
             ids.clear()
             other(offset, line + b"\n")
             texts, claims = _Texts(names), run.claims
         else:
             if kind is SPAN:
                 ids.append(number)
+                shows = shows or ph == 1
             elif aggregate:
-                run.ids.add(ids)
+                run.came(ids, counts=shows)
                 ids.clear()
                 run.ids.doubt()
             records.append(
@@ -113,7 +115,7 @@ def read_usual(
                 )
             )  # fmt: skip
         offset += size
-    run.ids.add(ids)
+    run.came(ids, counts=shows)
     return True
 
 
