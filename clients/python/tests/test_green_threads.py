@@ -58,12 +58,12 @@ print("worked")
 
 
 @pytest.fixture
-def collector(tmp_path):
-    with Answering("unix", tmp_path / "socket") as opened:
+def collector(kind, tmp_path):
+    with Answering(kind, tmp_path / "socket" if kind == "unix" else None) as opened:
         yield opened
 
 
-@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize(("kind", "pure"), [("unix", "1"), ("tcp", ""), ("udp", "")])
 @pytest.mark.parametrize("when", ["before", "behind the import", "behind an event"])
 @pytest.mark.parametrize("library", PATCHES)
 def test_a_program_of_greenlets_runs_and_loses_nothing(library, when, pure, collector):
@@ -100,6 +100,7 @@ def application(environ, start_response):
 REQUESTS = 40
 
 
+@pytest.mark.parametrize("kind", ["tcp"])
 @pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])
 @pytest.mark.parametrize("workers", ["sync", "gthread", "gevent"])
 def test_a_service_answers_all_requests_and_ends_when_it_is_asked_to(

@@ -186,10 +186,11 @@ def is_this_host(host: bytes) -> bool:
     if host == b"localhost":
         return True
     family = socket.AF_INET6 if b":" in host else socket.AF_INET
+    address = host.decode()  # gevent's sockets take no bytes
     try:
-        socket.inet_pton(family, host.decode())
+        socket.inet_pton(family, address)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # sends nothing, but chooses the address to send from
+            probe.connect((address, 9))  # sends nothing, but chooses the address to send from
             own: str = probe.getsockname()[0]
             other: str = probe.getpeername()[0]
     except OSError:
