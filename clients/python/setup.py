@@ -10,7 +10,7 @@ native = Extension(
     "tailrace_client._native",
     [
         f"src/tailrace_client/_native{part}.c"
-        for part in ("", "_book", "_encode", "_record", "_recorder", "_span")
+        for part in ("", "_book", "_encode", "_record", "_recorder", "_span", "_traced")
     ],
     depends=["src/tailrace_client/_native.h"],
     py_limited_api=True,  # one for CPython 3.10 and all later ones

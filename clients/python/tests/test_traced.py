@@ -1,18 +1,29 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import doctest
 import functools
 import gc
 import inspect
+import multiprocessing
+import pickle
+import pydoc
+import signal
+import subprocess
+import sys
+import threading
 import types
+import typing
 import weakref
 from contextlib import suppress
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 
 import tailrace_client
-from tailrace_client import traced
+from tailrace_client import _traced, traced
 
 
 def attributes(event):
@@ -366,3 +377,241 @@ def test_it_changes_nothing_while_nothing_is_connected():
     assert double(3) == 6
     assert list(traced(lambda: (yield 5))()) == [5]
     assert asyncio.run(traced(async_scenario)().__anext__()) == 1
+
+
+# A decorated function as others see it, compiled or not
+
+
+@pytest.fixture(params=["compiled", "python"])
+def decorate(request, monkeypatch):
+    """The decorator, with its compiled type and with its wrapper in Python."""
+    if request.param == "python":
+        monkeypatch.setattr(_traced, "Traced", None)
+    elif _traced.Traced is None:
+        pytest.skip("this Python has no compiled type")
+    return traced
+
+
+def triple(number: int, /, *, plus: int = 0) -> int:
+    """Return three times a number.
+
+    >>> triple(2)
+    6
+    """
+    return 3 * number + plus
+
+
+def test_a_decorated_function_is_a_function_to_others(decorate):
+    decorated = decorate(triple)
+    assert inspect.isfunction(decorated)
+    assert inspect.isroutine(decorated)
+    assert callable(decorated)
+    assert inspect.signature(decorated) == inspect.signature(triple)
+    assert typing.get_type_hints(decorated) == typing.get_type_hints(triple)
+    assert inspect.unwrap(decorated) is triple
+    assert repr(decorated).startswith("<function triple at ")
+    shown = pydoc.plain(pydoc.render_doc(decorated))
+    assert shown == pydoc.plain(pydoc.render_doc(triple))
+    assert set(dir(decorated)) == {*dir(triple), "__wrapped__"}
+    assert decorated.__call__(2, plus=1) == 7
+    with pytest.raises(TypeError, match=r"triple\(\) got an unexpected keyword argument"):
+        decorated(2, minus=1)
+
+
+def test_doctest_finds_it_in_its_module(decorate, monkeypatch):
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "triple", decorate(triple))
+    found = [each for each in doctest.DocTestFinder().find(module) if each.examples]
+    assert [each.name for each in found] == [f"{__name__}.triple"]
+    assert doctest.DocTestRunner().run(found[0]) == (0, 1)
+
+
+def test_attributes_may_be_set_and_deleted(decorate):
+    decorated = decorate(triple)
+    decorated.cells = 3
+    decorated.__doc__ = "Other."
+    decorated.__name__ = "other"
+    assert (decorated.cells, decorated.__doc__, decorated.__name__) == (3, "Other.", "other")
+    assert vars(decorated) == {"cells": 3, "__wrapped__": triple}
+    del decorated.cells
+    assert not hasattr(decorated, "cells")
+    assert triple.__name__ == "triple"
+
+
+def test_singledispatch_and_autospec_take_it(decorate):
+    class Tool:
+        @decorate
+        def method(self, number):
+            return number
+
+    general = functools.singledispatch(decorate(triple))
+    general.register(str)(decorate(lambda text: text.upper()))
+    assert (general(2), general("a")) == (6, "A")
+    double_of_function = mock.create_autospec(decorate(triple), return_value=1)
+    assert double_of_function(2, plus=3) == 1
+    double_of_class = mock.create_autospec(Tool)
+    double_of_class().method(2)
+    for call in (double_of_function, double_of_class().method):
+        with pytest.raises(TypeError):
+            call(1, 2, 3)
+
+
+def test_it_is_copied_and_pickled_by_its_name():
+    for function in (double, Solver.method, Solver.static_above):
+        assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301 - our own
+        assert copy.copy(function) is copy.deepcopy(function) is function
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(double, [1, 2]) == [2, 4]
+
+
+def test_it_goes_with_its_last_reference_also_from_a_cycle(decorate):
+    def make():
+        @decorate(values=[])
+        def function():
+            return function
+
+        assert function() is function
+        return weakref.ref(function)
+
+    gone = make()
+    gc.collect()
+    assert gone() is None
+
+
+def test_pytest_collects_it(tmp_path):
+    path = tmp_path / "test_decorated.py"
+    path.write_text(
+        "import tailrace_client\n"
+        "@tailrace_client.traced\ndef test_function(tmp_path): assert tmp_path.exists()\n"
+        "class TestClass:\n    @tailrace_client.traced\n    def test_method(self, tmp_path): assert tmp_path.exists()\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed" in ended.stdout
+    assert "warning" not in ended.stdout
+
+
+# The depth of recursions
+
+
+class Levels:
+    """Recursions of each kind, decorated or not."""
+
+    def __init__(self, decorate):
+        class Kinds:
+            @decorate
+            def method(self, left):
+                return left and 1 + self.method(left - 1)
+
+            @staticmethod
+            @decorate
+            def static(left):
+                return left and 1 + Kinds.static(left - 1)
+
+            @decorate
+            @classmethod
+            def of_class(cls, left):
+                return left and 1 + cls.of_class(left - 1)
+
+        @decorate
+        def function(left):
+            return left and 1 + function(left - 1)
+
+        @decorate
+        def keyword(left=0, *, step):
+            return left and 1 + keyword(left=left - step, step=step)
+
+        self.all = [
+            function, Kinds().method, Kinds.static, Kinds.of_class,
+            functools.partial(keyword, step=1),
+        ]  # fmt: skip
+
+
+def deepest(function, limit):
+    """Return the deepest recursion under this limit, in a thread of its own, whose stack is empty."""
+    found = []
+
+    def search():
+        low, high = 1, limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            try:
+                assert function(middle) == middle
+                low = middle
+            except RecursionError:
+                high = middle - 1
+        found.append(low)
+
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit)
+    try:
+        thread = threading.Thread(target=search)
+        thread.start()
+        thread.join()
+    finally:
+        sys.setrecursionlimit(before)
+    return found[0]
+
+
+@pytest.mark.skipif(_traced.Traced is None, reason="needs the compiled type")
+@pytest.mark.parametrize("limit", [1_000, 5_000 if sys.version_info < (3, 12) else 3_000])
+@pytest.mark.parametrize("on", [True, False])
+def test_a_recursion_is_as_deep_as_without_it(emitted, on, limit):
+    if not on:
+        emitted()
+    plain, decorated = (
+        [deepest(function, limit) for function in Levels(kind).all]
+        for kind in (lambda function: function, traced)
+    )
+    assert decorated == plain
+    assert min(plain) > limit - 20
+
+
+def test_a_recursion_too_deep_passes_through_each_level(emitted):
+    (function, *_) = Levels(traced).all
+    with pytest.raises(RecursionError):
+        function(10**6)
+    discarded = tailrace_client._process.current.discarded  # the stack was too full for an event
+    found = emitted()
+    assert {event.description for event in found} == {"Levels.__init__.<locals>.function"}
+    assert all(attributes(event)["error"] == "RecursionError" for event in found)
+    assert len(found) + sum(discarded.values()) > 400
+
+
+def test_an_exception_of_recording_has_the_functions_as_its_context(tmp_path, decorate):
+    readings = iter([1])
+
+    def clock():
+        for reading in readings:
+            return reading
+        raise SystemExit(3)
+
+    @decorate
+    def fail():
+        raise KeyError(1)
+
+    tailrace_client.connect(f"file://{tmp_path}/x", clock=clock)
+    try:
+        with pytest.raises(SystemExit) as raised:
+            fail()
+    finally:
+        tailrace_client.close()
+    assert isinstance(raised.value.__context__, KeyError)
+
+
+def test_a_signal_handler_ends_the_function_and_its_span(emitted, decorate):
+    def interrupt(number, frame):
+        raise InterruptedError("stop")
+
+    @decorate("wait")
+    def wait():
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(InterruptedError, match="stop"):
+            wait()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    (span,) = emitted()
+    assert attributes(span) == {"error": "InterruptedError", "error_message": "stop"}

@@ -119,6 +119,7 @@ module_exec(PyObject *module)
         {&state->chunk_type, "tailrace_client._chunk", "Chunk"},
         {&state->local_type, "_thread", "_local"},
         {&state->monotonic_ns, "time", "monotonic_ns"},
+        {&state->method_type, "types", "MethodType"},
     };
     for (size_t i = 0; i < sizeof imported / sizeof *imported; i++)
         if (!(*imported[i].place = import_from(imported[i].module, imported[i].name)))
@@ -138,6 +139,11 @@ module_exec(PyObject *module)
     if (!state->substream_get || !state->tuple_new || !state->lane_name || !state->counter_name || !state->error_name ||
         !state->message_name || !state->name_name || !state->recorder_type || !state->span_type || !state->lane_type)
         return -1;
+    PyType_Spec *traced_spec = traced_type_spec();
+    PyTypeObject *traced_type = traced_spec ? add_type(module, traced_spec, "Traced") : NULL;
+    if (traced_spec && traced_type == NULL)
+        return -1;
+    Py_XDECREF(traced_type); /* the module has it */
     Span *off = PyObject_GC_New(Span, state->span_type);
     if (off == NULL)
         return -1;
@@ -162,6 +168,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->substream_get);
     Py_VISIT(state->local_type);
     Py_VISIT(state->monotonic_ns);
+    Py_VISIT(state->method_type);
     Py_VISIT(state->off);
     Py_VISIT(state->current);
     return 0;
@@ -185,6 +192,7 @@ module_clear(PyObject *module)
     Py_CLEAR(state->substream_get);
     Py_CLEAR(state->local_type);
     Py_CLEAR(state->monotonic_ns);
+    Py_CLEAR(state->method_type);
     Py_CLEAR(state->lane_name);
     Py_CLEAR(state->counter_name);
     Py_CLEAR(state->error_name);

@@ -11,6 +11,7 @@
      _native_encode.c    an event's name and attributes as bytes
      _native_record.c    clocks; an event from its values to its place in a stream
      _native_span.c      the type Span
+     _native_traced.c    the type Traced
      _native_recorder.c  the type Recorder
      _native.c           the module and its functions */
 
@@ -20,6 +21,7 @@
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -39,6 +41,7 @@ enum { FULL, OVERSIZE, NESTED, ENCODING, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUN
 
 typedef struct {
     PyTypeObject *recorder_type, *span_type, *lane_type;
+    PyObject *method_type;                          /* types.MethodType */
     PyObject *wire_text, *wire_value, *wire_report; /* functions of _wire */
     PyObject *encoding_errors;                      /* _recorder.ENCODING_ERRORS */
     PyObject *chunk_type, *tuple_new, *substream_get, *local_type, *monotonic_ns;
@@ -180,6 +183,10 @@ PyObject *emit_known(Recorder *self, PyObject *name, PyObject *from, PyObject *t
 /* _native_span.c */
 extern PyType_Spec span_spec;
 PyObject *make_span(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *names);
+int add_error(State *state, PyObject *attributes, PyObject *kind, PyObject *error);
+
+/* _native_traced.c */
+PyType_Spec *traced_type_spec(void);
 
 /* _native_recorder.c */
 extern PyType_Spec recorder_spec;

@@ -150,13 +150,9 @@ add_message(State *state, PyObject *attributes, PyObject *error)
 }
 
 /* Add the exception's type and message, unless the program has set `error`. */
-static int
-span_error(Span *self, PyObject *kind, PyObject *error)
+int
+add_error(State *state, PyObject *attributes, PyObject *kind, PyObject *error)
 {
-    State *state = self->recorder->state;
-    PyObject *attributes = span_attributes(self);
-    if (attributes == NULL)
-        return -1;
     int known = PyDict_Contains(attributes, state->error_name);
     if (known)
         return known < 0 ? -1 : 0;
@@ -176,7 +172,11 @@ span_exit(PyObject *object, PyObject *const *args, Py_ssize_t given)
     Reading end;
     if (read_clock(recorder, &end) < 0)
         return NULL;
-    int result = given && args[0] != Py_None ? span_error(self, args[0], given > 1 ? args[1] : Py_None) : 0;
+    int result = 0;
+    if (given && args[0] != Py_None) {
+        PyObject *changed = span_attributes(self);
+        result = changed ? add_error(recorder->state, changed, args[0], given > 1 ? args[1] : Py_None) : -1;
+    }
     Attributes attributes = {.names = self->names, .tuple = self->values};
     if (self->values == NULL)
         attributes.array = self->few;

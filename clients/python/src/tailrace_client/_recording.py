@@ -6,17 +6,38 @@ TAILRACE_PURE in the environment selects the Python recorder.
 from __future__ import annotations
 
 import os
+import sys
+from typing import Any
+
+Traced: Any = None
+"""The compiled type of functions whose calls are spans; None where only wrappers in Python do this."""
 
 try:
     if os.environ.get("TAILRACE_PURE"):
         raise ImportError("TAILRACE_PURE")  # noqa: TRY301 - as if the module were not there
+    from tailrace_client import _native
     from tailrace_client._native import OFF, Recorder, Span, counter, event, span, switch, write
+
+    # Python 3.12 ends a recursion after 750 calls of Python from C, whatever the recursion limit is.
+    if sys.version_info[:2] != (3, 12):
+        Traced = getattr(_native, "Traced", None)
 except ImportError:  # there was no compiler, or the module is for another Python
     from tailrace_client._recorder import Recorder
     from tailrace_client._span import OFF, Span
     from tailrace_client._switch import counter, event, span, switch, write
 
-__all__ = ["OFF", "Recorder", "Span", "compiled", "counter", "event", "span", "switch", "write"]
+__all__ = [
+    "OFF",
+    "Recorder",
+    "Span",
+    "Traced",
+    "compiled",
+    "counter",
+    "event",
+    "span",
+    "switch",
+    "write",
+]
 
 compiled = Recorder.__module__ == "tailrace_client._native"
 """Whether the compiled module records."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from functools import update_wrapper
+from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from tailrace_client import _process
-from tailrace_client._recording import span
+from tailrace_client._recording import Traced, span
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -33,7 +34,8 @@ def traced(target: Any = None, /, **attributes: object) -> Any:
     not count, and spans stay nested. The decorator goes above or below `@staticmethod` and
     `@classmethod`.
 
-    While nothing is connected, a call costs one more Python frame and one look at the emitter.
+    Where the package is compiled, calls of a plain function take no frame of their own, so that a
+    recursion may be as deep as without the decorator (the README names the exceptions).
     Raise TypeError for anything but a function, such as a class.
     """
     if target is None or isinstance(target, str):
@@ -56,7 +58,15 @@ def _traced(function: Any, name: str | None, attributes: dict[str, object]) -> A
         wrap = _generator
     else:
         wrap = _function
-    return update_wrapper(wrap(function, name, attributes), function)
+    wrapper = wrap(function, name, attributes)
+    if isinstance(function, FunctionType):
+        # The wrapper uses no globals. With those of the function, `doctest` finds it in its module.
+        code, closure = wrapper.__code__, wrapper.__closure__
+        wrapper = FunctionType(code, function.__globals__, function.__name__, None, closure)
+    update_wrapper(wrapper, function)
+    if wrap is _function and Traced:
+        return Traced(wrapper, function, name, attributes)
+    return wrapper
 
 
 def _is_generator_coroutine(function: object) -> bool:
@@ -69,8 +79,10 @@ def _is_generator_coroutine(function: object) -> bool:
 def _function(
     function: Callable[_P, _R], name: str, attributes: dict[str, object]
 ) -> Callable[_P, _R]:
+    process = _process
+
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        emitter = _process.current
+        emitter = process.current
         if emitter is None:
             return function(*args, **kwargs)
         with emitter.span(name, **attributes):
@@ -82,8 +94,10 @@ def _function(
 def _coroutine(
     function: Callable[_P, Awaitable[_R]], name: str, attributes: dict[str, object]
 ) -> Callable[_P, Coroutine[Any, Any, _R]]:
+    process = _process
+
     async def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        emitter = _process.current
+        emitter = process.current
         if emitter is None:
             return await function(*args, **kwargs)
         with emitter.span(name, **attributes):
@@ -95,14 +109,16 @@ def _coroutine(
 def _generator(
     function: Callable[_P, Generator[_Y, _S, _R]], name: str, attributes: dict[str, object]
 ) -> Callable[_P, Generator[_Y, _S, _R]]:
+    process, begin = _process, span
+
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Generator[_Y, _S, _R]:
         generator = function(*args, **kwargs)
-        if _process.current is None:
+        if process.current is None:
             return (yield from generator)
         resume: Callable[[Any], _Y] = generator.send
         value: Any = None
         while True:
-            with span(name, **attributes):
+            with begin(name, **attributes):
                 try:
                     item = resume(value)
                 except StopIteration as end:
@@ -113,7 +129,7 @@ def _generator(
             try:
                 resume, value = generator.send, (yield item)
             except GeneratorExit:
-                with span(name, **attributes):
+                with begin(name, **attributes):
                     generator.close()
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever was thrown in
@@ -125,12 +141,14 @@ def _generator(
 def _async_generator(
     function: Callable[_P, AsyncGenerator[_Y, _S]], name: str, attributes: dict[str, object]
 ) -> Callable[_P, AsyncGenerator[_Y, _S]]:
+    begin = span
+
     async def call(*args: _P.args, **kwargs: _P.kwargs) -> AsyncGenerator[_Y, _S]:
         generator = function(*args, **kwargs)
         resume: Callable[[Any], Awaitable[_Y]] = generator.asend
         value: Any = None
         while True:
-            with span(name, **attributes):
+            with begin(name, **attributes):
                 try:
                     item = await resume(value)
                 except StopAsyncIteration:
@@ -140,7 +158,7 @@ def _async_generator(
             try:
                 resume, value = generator.asend, (yield item)
             except GeneratorExit:
-                with span(name, **attributes):
+                with begin(name, **attributes):
                     await generator.aclose()
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever was thrown in
