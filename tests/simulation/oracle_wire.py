@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.spool.entry import Datagrams, EntryKind
 from tests.ingest.log import heph_epoch
@@ -45,9 +45,7 @@ def _check_floods(play: Play, unreadable: Counter[int]) -> None:
     the first of a connection."""
     book = play.collector.book
     stored = Counter(
-        book.names.get(row["session"].partition(".")[0])
-        for row in of(play.collector.rows, "session")
-        if row["name"] == "epoch"
+        number for number, row in _of_the_log(play, "session") if row["name"] == "epoch"
     )
     for number, connection in book.connections.items():
         if not connection.source.startswith(FLOOD):
@@ -97,10 +95,9 @@ def taken(play: Play) -> dict[int, Taken]:
 
 def _forgetful(play: Play) -> set[int]:
     """Return the sessions that say that they gave up what they knew of copies."""
-    names = play.collector.book.names
     return {
-        names[row["session"].partition(".")[0]]
-        for row in of(play.collector.rows, "session")
+        number
+        for number, row in _of_the_log(play, "session")
         if row["name"] == "evicted" and "copies" in attributes(row)["evicted"]
     }
 
@@ -109,12 +106,21 @@ def _damaged(play: Play) -> set[int]:
     """Return the sessions that say that a rotten segment of the log may have held some of their bytes."""
     if not any(name.endswith(".segment") for name in play.collector.rotten):
         return set()
-    names = play.collector.book.names
     return {
-        names[row["session"].partition(".")[0]]
-        for row in of(play.collector.rows, "gap")
+        number
+        for number, row in _of_the_log(play, "gap")
         if attributes(row).get("detail") == "spool_damaged" and row["format"] == "heph"
     }
+
+
+def _of_the_log(play: Play, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a kind, each with its session's number in the log. After the loss of all checkpoints the log
+    begins again, and the sessions before have no number."""
+    names = play.collector.book.names
+    for row in of(play.collector.rows, kind):
+        number = names.get(attributes(row).get("quarantine_of", row["session"]).partition(".")[0])
+        if number is not None:
+            yield number, row
 
 
 def _events(parts: list[Part]) -> Counter[object]:
@@ -149,9 +155,7 @@ def _datagrams(play: Play) -> dict[int, list[tuple[int, bytes]]]:
 def _unreadable(play: Play) -> Counter[int]:
     """Return by session how many bytes are in its quarantine."""
     found: Counter[int] = Counter()
-    for row in of(play.collector.rows, "gap"):
-        about = attributes(row)
-        if "quarantine" in about:
-            session = about.get("quarantine_of", row["session"]).partition(".")[0]
-            found[play.collector.book.names[session]] += about["bytes"]
+    for number, row in _of_the_log(play, "gap"):
+        if "quarantine" in attributes(row):
+            found[number] += attributes(row)["bytes"]
     return found
