@@ -7,6 +7,7 @@ import socket
 import msgspec
 import pytest
 
+from tailrace.cli.serve import final_ledger
 from tailrace.figures import Status
 from tailrace.overview import overview
 from tests.ingest.log import heph_event
@@ -102,3 +103,18 @@ def test_malformed_records_of_all_reasons_are_added(status):
 def test_behind_counts_files_and_socket_buffers(status):
     now = later(status, 1.0, behind_bytes=7, queue_bytes=5)
     assert tcp(overview(now, None)).behind_bytes == 12
+
+
+def test_the_ledger_names_records_that_were_read_one_by_one(status):
+    """A few take no time, and are not worth a line."""
+    source = status.sources["tcp"]
+    source = msgspec.structs.replace(source, records={"span": 2500}, malformed_records={"cut": 500})
+    slow = msgspec.structs.replace(source, slow_records=1001)
+    assert "one by one" not in final_ledger(with_source(status, source))
+    assert "one by one, which takes many times as long: 1001 of 3000 records" in final_ledger(
+        with_source(status, slow)
+    )
+
+
+def with_source(status, source):
+    return msgspec.structs.replace(status, sources={"tcp": source})

@@ -167,6 +167,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     rows: int
     records: dict[str, int]
     packed_records: int
+    slow_records: int
     """Records since the start that a compiled kernel read into blocks."""
     flaws: dict[str, int]
     malformed_records: dict[str, int]

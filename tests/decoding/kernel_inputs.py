@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from tests.decoding.dftracer_inputs import dftracer
 from tests.decoding.et3_lines import et3
 from tests.decoding.jets_lines import lines
+from tests.decoding.spellings import respelled
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 LIMITS = (64, 200, 4096, 1 << 16)
@@ -182,6 +183,8 @@ def inputs(format_: str, count: int, seed: int) -> Iterator[tuple[bytes, list[in
             source = rng.choice(vectors)
             at = rng.randrange(len(source) + 1)
             data += source[at : at + 400]
+        if format_ in {"dftracer", "jets"} and rng.random() < 0.3:
+            data = respelled(data, rng)
         data = damaged(data, rng)
         cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 2))))
         yield data, cuts, rng.choice(LIMITS)

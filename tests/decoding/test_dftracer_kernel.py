@@ -20,6 +20,7 @@ from tailrace.model.record import Kind, Record
 from tests.decoding.blockwise import records
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
 from tests.decoding.kernel_inputs import VECTORS, compare, damaged, dftracer
+from tests.decoding.spellings import COMMAS, SPELLINGS
 from tests.decoding.test_dftracer_usual import counter, counters, lines, no_objects, others, usual
 
 if kernels.active():
@@ -80,6 +81,14 @@ def rows(units):
     return sum(unit.rows for unit in units if isinstance(unit, Block))
 
 
+@pytest.mark.parametrize("spelling", SPELLINGS | COMMAS)
+def test_no_spelling_of_a_usual_record_leaves_the_kernel(spelling):
+    lines = [naming(), *(event(n, args=f'{KNOWN},"fhash":"f2","ret":{n}') for n in range(2, 100))]
+    pair = Pair()
+    pair.feed(BEGIN)
+    assert rows(pair.feed((SPELLINGS | COMMAS)[spelling](lines))) == len(lines)
+
+
 @pytest.mark.parametrize("case", REAL)
 def test_nearly_all_real_events_take_the_kernel(case):
     units = Pair().feed((VECTORS / "dftracer" / f"{case}.in").read_bytes())
@@ -133,6 +142,13 @@ def test_any_number_is_the_same(number):
         counter('"C"', f'{KNOWN},"x":0.5'),
         counter('"C"', '"x":0.5').replace('"type":3,', "").replace(',"args":{"x":0.5}', ""),
         counter(2, '"x":0.5').replace('"cat":"POSIX"', '"cat":"dftracer"'),
+        event(2, args='"x": 1'),
+        event(2, args=" "),
+        event(2).replace(":", "\t: ").replace(",", " ,\r") + " ",
+        event(2) + "\r",
+        f" {event(2)}",
+        f"\n \n{event(2)} , ",
+        f", {event(2)},",
     ],
 )
 def test_what_is_usual_takes_the_kernel(line):
@@ -145,12 +161,12 @@ def test_what_is_usual_takes_the_kernel(line):
         event(2, cat="dftracer"), event(2, name="a\\n"), event(2, name='a"b'), event(2, name="a\tb"),
         event(2, name="\udcff"), event(2, args='"x":true'), event(2, args='"x":[1]'), event(2, args='"x":{}'),
         event(2, args='"x":nan'), event(2, args=f'{KNOWN},{KNOWN}'), event(2, args='"fhash":1.5'),
-        event(2, args=f'"fhash":"{"f" * 64}"'), event(2, args='"x": 1'), event(2, dur=-1), event(2, dur=2**63),
+        event(2, args=f'"fhash":"{"f" * 64}"'), event(2, args='"x":1,'), event(2, dur=-1), event(2, dur=2**63),
         event(2, ts=2**63 - 3), event(2, pid='"7"'), event(2, pid="-0"), event(2, pid="07"), event(2, ph=4),
         event(2, ph=12), event(2).replace('"type":3,', '"type":3,"type":3,'), event(2).replace('"id":2,', ""),
-        event(2).replace('"cat":"POSIX",', ""), event(2, args=None)[:-1] + ',"more":1}', event(2) + "\r", f" {event(2)}",
+        event(2).replace('"cat":"POSIX",', ""), event(2, args=None)[:-1] + ',"more":1}', event(2)[:-1] + ",}", f"[{event(2)}",
         event(2).replace('"dur"', '"end"'), counter(3, KNOWN), counter(2, '"dft_cnt":2'), event(2, name="n" * 16_384),
-        counter(2, KNOWN)[:-1] + ',"dur":5}', "{", "{}", "", "]", event(2)[:-1],
+        counter(2, KNOWN)[:-1] + ',"dur":5}', "{", "{}", "]", event(2)[:-1],
     ],
 )  # fmt: skip
 def test_what_is_not_is_left_to_python_alone(line):
@@ -259,6 +275,7 @@ def naming(kind="FH", *, args=f'{KNOWN},"name":"/b","value":"f2"', ph=4, more='"
         naming(args=f'"hhash":"","name":"/b","value":{2**63 - 1}'),
         naming(args='"hhash":"ü\x7f","name":"/b\x7f","value":""'),
         naming(args=f'{KNOWN},"name":"{"n" * 2000}","value":"{"f" * 63}"'),
+        naming().replace(":", " : ") + " ",
     ],
 )
 def test_a_usual_name_takes_the_kernel(line):
@@ -282,7 +299,7 @@ def test_a_usual_name_takes_the_kernel(line):
         naming(args=f'{KNOWN},"name":5,"value":"f2"'), naming(args=f'{KNOWN},"name":"a\\n","value":"f2"'),
         naming(args=f'{KNOWN},"name":"/b","value":"{"f" * 64}"'), naming(args='"hhash":1.5,"name":"/b","value":"f2"'),
         naming(args=f'{KNOWN},"name":"/b","fhash":"f2"'),
-        naming() + " ",
+        naming(args=f'{KNOWN},"name":"/b","value":"f2",'),
     ],
 )  # fmt: skip
 def test_any_other_metadata_is_pythons(line):

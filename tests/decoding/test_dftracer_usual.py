@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import example, given, strategies as st
 
 from tailrace.decoding.formats.dftracer import decoder as dftracer
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder
-from tailrace.model.record import Record
+from tailrace.model.record import Kind, Record
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
+from tests.decoding.spellings import COMMAS, SPELLINGS, respelled
 from tests.forms import examples
 
 LIMIT = 1 << 16
@@ -119,6 +122,16 @@ def test_both_ways_say_the_same(found: list[str]) -> None:
     assert decode(data) == decode_slowly(data)
 
 
+@examples(200)
+@given(
+    st.lists(usual | usual | counters | lines | others, min_size=1, max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_both_ways_say_the_same_of_other_spellings(found: list[str], rng: random.Random) -> None:
+    data = respelled(text(*found, end(9)), rng)
+    assert decode(data) == decode_slowly(data)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -150,3 +163,16 @@ def test_events_as_the_tracer_writes_them_go_the_quick_way(
     monkeypatch.setattr(dftracer, "find_fields", None)
     records += decoder.feed(text(line))
     assert records + decoder.end() == expected
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS | COMMAS)
+def test_no_spelling_of_a_usual_record_is_slow(spelling: str) -> None:
+    known = [event(n, args=f'{KNOWN},"fhash":"f1","ret":{n}') for n in range(2, 100)]
+    known += [counter('"C"', f'{KNOWN},"dft_cnt":3'), counter(2, '"x":0.5')]
+    decoder = DFTracerDecoder(LIMIT)
+    decoder.feed(BEGIN)
+    decoder.take_slow()
+    spelled = (SPELLINGS | COMMAS)[spelling](known)
+    records = [record for record in decoder.feed(spelled) if record.kind != Kind.SESSION]
+    assert len(records) == len(known)
+    assert decoder.take_slow() == spelled.count(b"]\n") + spelled.count(b"[")

@@ -15,6 +15,7 @@ from tailrace.model.block import Block
 from tests.decoding.blockwise import records
 from tests.decoding.jets_lines import FOOTER, HEADER, lines
 from tests.decoding.kernel_inputs import VECTORS, compare, damaged
+from tests.decoding.spellings import SPELLINGS
 
 pytestmark = pytest.mark.skipif(
     not kernels.active(), reason="kernels are off, or not built: make clean dev"
@@ -73,9 +74,9 @@ def test_what_is_usual_takes_the_kernel(one):
         event(clk=1.0), event(record_id=2**64), event(record_id=-1), event(description="é"), event(name="é"),
         event(description=None), event(**{"$x": 1}), event(type="note"), event(**{f"k{i}": 1 for i in range(40)}),
         event(x=float("nan")), EVENT[:-2] + b',"clk":5}\n', EVENT[:-2] + b',"x":1,"x":2}\n', EVENT[:-2] + b',"x":1,}\n',
-        EVENT[:-2] + b',"\\u0078":1}\n', EVENT[:-2] + b',"x":"\\ud800"}\n', EVENT[:-2] + b',"x":"\xff"}\n', b"\n" + EVENT,
+        EVENT[:-2] + b',"\\u0078":1}\n', EVENT[:-2] + b',"x":"\\ud800"}\n', EVENT[:-2] + b',"x":"\xff"}\n',
         EVENT[:-2] + b',"x":' + b"[" * 65 + b"]" * 65 + b"}\n", b'{"type":"annotation","name":"n","record_id":1}\n',
-        b'{"clk":1,"type":"record_end","record_id":1,"id":1}\n', b"{}\n", b" " + EVENT, b"\0" + EVENT, HEADER,
+        b'{"clk":1,"type":"record_end","record_id":1,"id":1}\n', b"{}\n", b"\0" + EVENT, HEADER,
         b'{"clk":1,"type":"record","record_type":"T","id":1}\n',
     ],
 )  # fmt: skip
@@ -83,6 +84,22 @@ def test_what_is_not_is_left_to_python_alone(unusual):
     units = both(HEADER + EVENT + unusual + EVENT)
     assert rows(units) == 2
     assert len(records(units)) >= 4
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_spelling_of_a_usual_line_leaves_the_kernel(spelling):
+    lines = [line.decode().strip() for line in USUAL[:3] + [EVENT] * 90]
+    assert rows(both(HEADER + SPELLINGS[spelling](lines))) == len(lines)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_spelling_of_a_usual_line_is_slow_in_python(spelling):
+    lines = [line.decode().strip() for line in USUAL[2:4] + [EVENT] * 90]
+    decoder = JetsDecoder(1 << 20)
+    decoder.feed(HEADER)
+    decoder.take_slow()
+    assert len(decoder.feed(SPELLINGS[spelling](lines))) == len(lines)
+    assert decoder.take_slow() == 0
 
 
 def test_lines_outside_a_session_are_left_to_python():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.machine import Ingest
 from tailrace.kernels import active
 from tests.forms import examples
 from tests.ingest.log import Log
@@ -86,3 +87,16 @@ def test_lines_with_ids(seed):
 
 def test_lines_with_ids_are_packed():
     assert sum(same(sendings(seed)) for seed in range(5)) > 10
+
+
+def test_lines_that_are_read_one_by_one_are_counted():
+    log = Log()
+    tcp, udp = log.open("jets"), log.open("jets", transport="udp")
+    usual = [HEADER, BEGIN % (1, 1, 1, "null"), *[EVENT % (1, 1)] * 50]
+    odd = ['{"clk":1,' + (EVENT % (1, 1))[1:]] * 3
+    log.data(tcp, "".join(f"{line}\n" for line in usual + odd + usual[1:]).encode())
+    log.datagrams(udp, [f"{line}\n".encode() for line in [*usual, "noise"]])
+    ingest = Ingest()
+    for entry in log.entries:
+        ingest.apply(entry)
+    assert ingest.common("s").slow == len([HEADER, *odd, HEADER, "noise"])

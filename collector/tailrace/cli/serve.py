@@ -84,6 +84,10 @@ def _read_rest(loaded: Loaded) -> None:
     read_rest(loaded, config, SystemClock(), last=True)
 
 
+SLOW_MIN = 1000
+"""So many records that were read the slow way take no time that anybody sees."""
+
+
 def _say_as_json(status: Status) -> None:
     import msgspec
 
@@ -118,6 +122,12 @@ def _ledger(name: str, source: SourceStatus) -> list[str]:
         f"    events: {source.expected_events} expected, {source.seen_events} seen, "
         f"{source.duplicate_events} of them duplicates, {source.missing_events} missing",
     ]
+    records = sum(source.records.values()) + sum(source.malformed_records.values())
+    if source.slow_records > max(SLOW_MIN, records // 10):
+        lines.append(
+            f"    read one by one, which takes many times as long: {source.slow_records} of"
+            f" {counted(records, 'record')}, whose shape is unusual"
+        )
     if gaps:
         lines.append(f"    gaps found: {gaps}" + (f"; healed: {heals}" if heals else ""))
     if source.unknown_gaps:

@@ -108,6 +108,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
         "awaited": awaited[:AWAITED_MAX],
         "state_bytes": ingest.budget.sources.get(name, 0),
         "packed_records": commons.packed,
+        "slow_records": commons.slow,
         "unassigned_drops": commons.drops.unassigned,
         "followed_sessions": {p.value: progress[p] for p in Progress},
         "unfollowed_sessions": ingest.paces.unfollowed(name),

@@ -69,6 +69,15 @@ class BlockDecoder(Decoder, Protocol):
 
 
 @runtime_checkable
+class QuickDecoder(Decoder, Protocol):
+    """A decoder with a quick way for usual records."""
+
+    def take_slow(self) -> int:
+        """Return how many records were read the slow way, one by one, since the last call."""
+        ...
+
+
+@runtime_checkable
 class FileDecoder(Decoder, Protocol):
     """A decoder that wants to know which file it reads, and the documents beside the file."""
 
@@ -132,6 +141,11 @@ class HoldingDecoder(Decoder, Protocol):
 def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:
     """Return whether a decoder packs events into blocks."""
     return _keeps(decoder, BlockDecoder)
+
+
+def is_quick(decoder: Decoder) -> TypeGuard[QuickDecoder]:
+    """Return whether a decoder has a quick way for usual records."""
+    return _keeps(decoder, QuickDecoder)
 
 
 def reads_files(decoder: Decoder) -> TypeGuard[FileDecoder]:

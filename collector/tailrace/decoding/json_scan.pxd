@@ -36,6 +36,13 @@ cdef inline const uint8_t *behind_white(const uint8_t *at) noexcept nogil:
     return at
 
 
+cdef inline const uint8_t *behind_blank_lines(const uint8_t *at, const uint8_t *end) noexcept nogil:
+    """Return where the first line that is not blank begins, after the white space before its text; or the end."""
+    while at < end and (at[0] == c'\n' or at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r'):
+        at += 1
+    return at
+
+
 cdef inline bint _is_hexadecimal(uint8_t c) noexcept nogil:
     return c'0' <= c <= c'9' or c'a' <= (c | 0x20) <= c'f'
 

@@ -223,6 +223,17 @@ def split_lines(data: bytes) -> list[bytes]:
     return lines
 
 
+def only_white(data: bytes, again: bytes) -> bool:
+    """Return whether JSON that was read and written again lacks nothing but white space, if a writer never writes more
+    than was read."""
+    dropped = len(data) - len(again)
+    return not dropped or dropped == _white(data) - _white(again)
+
+
+def _white(data: bytes) -> int:
+    return data.count(b" ") + data.count(b"\r") + data.count(b"\t")
+
+
 GROUP = 8
 """Number of lines that a decoder tries together when a block holds an unusual line."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.decoding.contract import Decoder, holds, reads_files, settles
+from tailrace.decoding.contract import Decoder, holds, is_quick, reads_files, settles
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.beginnings import Beginnings
@@ -15,7 +15,7 @@ from tailrace.ingest.datagram_records import apart, decode_datagrams, of_one_eve
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.own_rows import OwnRows
-from tailrace.ingest.parts import decoding, packed
+from tailrace.ingest.parts import Decoded, decoding, packed
 from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import IncarnationState, SessionState, Tally, decode, encode
@@ -63,6 +63,7 @@ class Session:
             Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
         )
         self._holding = self.decoder if holds(self.decoder) else None
+        self._quick = self.decoder if is_quick(self.decoder) else None
         self._file = SessionFile(state, self.decoder)
         unordered, of_file = datagrams and numbered, self._file.of_incarnation
         self.generations = Generations(
@@ -105,7 +106,7 @@ class Session:
             return
         raw = self._raw(self.state.received - len(payload), payload, now)
         chunk = self._decode(payload)
-        self._commons.packed += packed(chunk)
+        self._count(chunk)
         if chunk or not self.state.record_since:
             self.state.record_since = now if self.decoder.pending else 0
         pending = self.decoder.pending
@@ -114,6 +115,12 @@ class Session:
         yield from self._succession.steps(chunk, now, raw)
         self._succession.report_refused()
         self.generations.note_news()
+
+    def _count(self, chunk: Decoded) -> None:
+        """Count the ways in which the records of a chunk were read."""
+        self._commons.packed += packed(chunk)
+        if self._quick:
+            self._commons.slow += self._quick.take_slow()
 
     def give_way(self, now: int) -> None:
         """Give up the unfinished record: memory is short, and no other session holds a larger one."""
@@ -131,7 +138,7 @@ class Session:
             return
         self.generations.reach()
         chunk = decode_datagrams(self.decoder, self._decode, datagrams, self._whole)
-        self._commons.packed += packed(chunk)
+        self._count(chunk)
         if not self._commons.state.mixed:
             self._commons.state.mixed = not of_one_event_each(chunk, datagrams)
         self.generations.current.datagrams(len(datagrams))
@@ -163,6 +170,7 @@ class Session:
             if kinds.count(Kind.MALFORMED) < len(kinds):
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
             waiting += records
+        self._count([waiting])
         self.generations.reach()
         raw = InputBytes(before - self.state.skipped, datagrams.payload)
         yield from self._succession.steps([waiting], now, raw)

@@ -44,6 +44,8 @@ class Commons:
         self.drops = Drops(state.drops)
         self.packed = 0
         """Records that came in blocks since the daemon started."""
+        self.slow = 0
+        """Records that were read the slow way since the daemon started."""
 
     @property
     def alone(self) -> bool:

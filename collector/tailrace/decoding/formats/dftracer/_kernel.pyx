@@ -1,9 +1,10 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The kernel of DFTracer: packs complete events, counters and names of hashes of the usual shape into blocks.
 
-A record is usual if it is one line without white space between its fields; it has only the tracer's own fields,
-each once; its strings are UTF-8 without a backslash; its arguments are strings and numbers. The kernel stops before
-any other line, and before a line whose newline has not come; `decoder` reads what stands there.
+A record is usual if it has only the tracer's own fields, each once, in any order; its strings are UTF-8 without
+a backslash; its arguments are strings and numbers. White space may stand wherever JSON allows it, blank lines before
+the record, and commas around it. The kernel stops before any other line, and before a line whose newline has not
+come; `decoder` reads what stands there.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -14,6 +15,7 @@ from libc.string cimport memchr, memcpy, memset
 from tailrace.decoding.formats.dftracer.usual_line cimport (
     ARGS, HASH_MAX, ID, TYPE, Line, Text, read_line,
 )
+from tailrace.decoding.json_scan cimport behind_blank_lines
 from tailrace.decoding.json_text cimport QUOTE, write_plain
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
@@ -204,18 +206,20 @@ cdef class Scanner:
         cdef Columns *to = &self.columns
         cdef const uint8_t *begin
         cdef const uint8_t *stop
+        cdef const uint8_t *end = data + have
         cdef uint8_t *text
         cdef Line line
-        cdef Py_ssize_t size
+        cdef Py_ssize_t size, room
         cdef int row = to.rows, kind, stream, name, category, member
         cdef bint aggregate
         size_max = min(size_max, LINE_MAX)
         while row < ROWS_MAX and at[0] < have:
-            begin = data + at[0]
-            stop = <const uint8_t *>memchr(begin, c'\n', min(have - at[0], size_max))
+            begin = behind_blank_lines(data + at[0], end)
+            room = min(end - begin, size_max - (begin - data - at[0]))
+            stop = <const uint8_t *>memchr(begin, c'\n', room) if room > 0 else NULL
             if not stop or not read_line(begin, stop, &line):
                 break
-            size = stop + 1 - begin
+            size = stop + 1 - data - at[0]
             if TEXT_MAX - to.ends[row] < size + NAMED_MAX + TEXT_MORE:
                 break
             kind = A_NAME if line.names else A_SPAN if line.fields & ID else A_COUNTER

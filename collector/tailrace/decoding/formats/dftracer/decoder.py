@@ -84,6 +84,7 @@ class DFTracerDecoder:
         self._names = HashNames(dict(state.names))
         self._run = TracedRun(state.run)
         self._records: list[Record] = []
+        self._slow = 0
 
     @property
     def state(self) -> DFTracerState:
@@ -94,6 +95,10 @@ class DFTracerDecoder:
     @property
     def pending(self) -> int:
         return len(self._held) + self._lines.pending
+
+    def take_slow(self) -> int:
+        slow, self._slow = self._slow, 0
+        return slow
 
     @property
     def holdings(self) -> tuple[Holding, ...]:
@@ -188,6 +193,7 @@ class DFTracerDecoder:
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
         """Read a line that does not continue another one."""
+        self._slow += 1
         record = _record_of(line)
         if self._offset == 0 and line.startswith(b"  {"):
             self._run.unfinished()

@@ -1,7 +1,8 @@
 """Read the usual records of DFTracer, many at a time: the same result as `line`, only faster.
 
-A record is usual if it is a complete event or a counter as the tracer writes it: only the tracer's own
-fields, no white space between them, no backslash, and no hash among its arguments or `hhash` first.
+A record is usual if it is a complete event or a counter with only the tracer's own fields, without a backslash, and
+without objects in its arguments if these have hashes. White space may stand wherever JSON allows it, blank lines before
+a record, commas around it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec.structs import astuple
 from tailrace.decoding.formats.dftracer.names import joined, resolve
 from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import DEPTH_MAX
+from tailrace.decoding.lines import WHITE, only_white, split_lines
 from tailrace.model.record import Kind, Record
 
 SPAN, COUNTER = Kind.SPAN, Kind.COUNTER
@@ -39,9 +41,18 @@ class _UsualLine(Struct, forbid_unknown_fields=True, gc=False):
     args: Raw | UnsetType = UNSET
 
 
+class _Hashes(Struct, gc=False):
+    """The hashes among the arguments."""
+
+    fhash: str | _Int | UnsetType = UNSET
+    hhash: str | _Int | UnsetType = UNSET
+
+
+_decode_hashes = msgspec.json.Decoder(_Hashes).decode
 _decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
 _encode_lines = msgspec.json.Encoder().encode_lines
-_HOST = re.compile(r'\{"hhash":(?:"([^"]*)"|([0-9]{1,18}))[,}]')
+_COUNT = re.compile(rb'"dft_cnt"\s*:')
+_SEPARATORS = WHITE + b","
 
 
 def read_usual(
@@ -55,17 +66,16 @@ def read_usual(
     """Read whole lines from `offset` on into `records`; return False, with nothing read, if `_decode` refuses.
 
     Pass the lines that are no events, or unusual ones, to `other`."""
-    lines = data.split(b"\n")
-    lines.pop()
-    usual = _decode(data, lines)
-    if usual is None:
+    found = _find(data)
+    if found is None:
         return False
+    lines, sizes, usual = found
+    begin = offset
     texts = _Texts(names)
     claims = False  # once gaps are reported, an event may heal one
     ids: list[int] = []
     shows = False  # only releases that count events by ids have a number as `ph`
-    for line, one in zip(lines, usual, strict=True):
-        size = len(line) + 1
+    for line, one, size in zip(lines, usual, sizes, strict=True):
         name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(one)
         kind, stop, attributes, aggregate = COUNTER, None, None, False
         if (
@@ -95,7 +105,7 @@ def read_usual(
         if attributes is None or claims:
             run.came(ids, counts=shows)
             ids.clear()
-            other(offset, line + b"\n")
+            other(offset, data[offset - begin : offset - begin + size])
             texts, claims = _Texts(names), run.claims
         else:
             if kind is SPAN:
@@ -119,12 +129,26 @@ def read_usual(
     return True
 
 
+def _find(data: bytes) -> tuple[list[bytes], list[int], list[_UsualLine]] | None:
+    """Return the lines without what stands around their records, the lines' sizes, and their fields."""
+    lines = data.split(b"\n")
+    lines.pop()
+    usual = _decode(data, lines)
+    if usual is not None:
+        return lines, [len(line) + 1 for line in lines], usual
+    whole = split_lines(data)
+    bare = [line.strip(_SEPARATORS) for line in whole]
+    if bare == lines or (usual := _decode(b"\n".join(bare) + b"\n", bare)) is None:
+        return None
+    return bare, list(map(len, whole)), usual
+
+
 def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
     """Return the lines, or None if any of them could also be read in another way.
 
     msgspec takes the last of repeated keys and passes over white space. But it never writes more
-    than it read, so if it writes as many bytes again, it dropped nothing. It does not look inside
-    `args`, so nesting and UTF-8 are checked here. To msgspec a newline is white space: only one between braces is
+    than it read, so if the bytes that it does not write again are as many as the white space, it dropped nothing else. It
+    does not look inside `args`, so nesting and UTF-8 are checked here. To msgspec a newline is white space: only one between braces is
     sure to stand between two records, and not inside of one.
     """
     try:
@@ -139,7 +163,7 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
         or data.count(b"}\n{") != len(lines) - 1
         or not (data.startswith(b"{") and data.endswith(b"}\n"))
         or b"\\" in data
-        or len(_encode_lines(usual)) != len(data)
+        or not only_white(data, _encode_lines(usual))
         or (opened - len(lines) >= DEPTH_MAX and any(map(_may_be_deep, lines)))
     ):
         return None
@@ -154,21 +178,18 @@ def _counts_calls(line: bytes) -> bool | None:
     """Return whether a counter counts calls; None if the key `dft_cnt` may stand outside the args."""
     if b'"dft_cnt"' not in line:
         return False
-    sure = line.count(b'"dft_cnt"') == 1 and b'"dft_cnt":' in line and line.count(b"{") == 2
+    sure = line.count(b'"dft_cnt"') == 1 and _COUNT.search(line) and line.count(b"{") == 2
     return True if sure else None
 
 
 class _Texts:
-    """The attributes of records with usual args. While the names do not change, it remembers the host and the
-    files of the last records."""
+    """The attributes of records with usual args. While the names do not change, it remembers the names behind hashes."""
 
-    __slots__ = ("_head", "_host", "_members", "_names")
+    __slots__ = ("_members", "_names")
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
-        self._head = "\0"  # no args begin with this text
-        self._host: str | None = None
-        self._members: dict[str, str] = {}
+        self._members: dict[tuple[object, object], str] = {}
 
     def attributes(self, about: str, raw: Raw | UnsetType) -> str | None:
         """Return the attributes of a record that says `about` and has these args.
@@ -178,39 +199,25 @@ class _Texts:
             return f"{{{about}}}" if about else None
         args = str(raw, "utf-8")
         hashes = args.count('hash"')
-        members: str | None = ""
+        members = ""
         if hashes:
-            if not args.startswith(self._head):
-                self._find_host(args)
-            tail = args.rpartition('"fhash":"')[2] if hashes == 2 else ""
-            if self._host is None or hashes > 2 or tail == args:
+            try:
+                found = _decode_hashes(raw)
+            except msgspec.ValidationError:
                 return None
-            members = self._members.get(tail) or self._members_of(self._host, tail)
-            if members is None:
+            file, host = found.fhash, found.hhash
+            if (file is not UNSET) + (host is not UNSET) != hashes:
                 return None
+            members = self._members.get((file, host)) or self._members_of(file, host)
         elif args[0] != "{":
             return None
         if about:
             return f'{{{about}{members},"args":{args}}}'
         return f'{{{members[1:]},"args":{args}}}' if members else f'{{"args":{args}}}'
 
-    def _find_host(self, args: str) -> None:
-        """Remember what these args begin with, and the key of the host that they name."""
-        found = _HOST.match(args)
-        self._head, self._host, self._members = "\0", None, {}
-        if found:
-            self._head, self._host = found[0], f"HH:{found[1] if found[2] is None else found[2]}"
-
-    def _members_of(self, host: str, tail: str) -> str | None:
-        """Return the names of the file and the host, or the keys of the unknown ones, each after a comma.
-
-        `tail` begins with the file's hash, or is empty. Return None if the hash is not one of the args
-        themselves."""
-        if tail.count("}") > 1:
-            return None
-        file = tail.partition('"')[0]
-        wanted = {"fname": f"FH:{file}"} if tail else {}
-        wanted["hostname"] = host
-        members = joined(resolve(self._names, wanted))
-        self._members[tail] = members
+    def _members_of(self, file: object, host: object) -> str:
+        """Return the names of the file and the host, or the keys of the unknown ones, each after a comma."""
+        hashes = (("fname", "FH", file), ("hostname", "HH", host))
+        wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_ is not UNSET}
+        members = self._members[file, host] = joined(resolve(self._names, wanted))
         return members

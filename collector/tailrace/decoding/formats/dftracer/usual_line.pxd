@@ -7,6 +7,7 @@ read at once, the line's end is checked first.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
+from tailrace.decoding.json_scan cimport behind_white
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, sequence
 
 cdef extern from *:
@@ -127,6 +128,15 @@ cdef inline const uint8_t *number_end(const uint8_t *at) noexcept nogil:
     return at
 
 
+cdef inline const uint8_t *behind_mark(const uint8_t *at, uint8_t mark) noexcept nogil:
+    """Return what follows a mark and the white space on its sides, NULL if the mark is not there."""
+    if at[0] != mark:
+        at = behind_white(at)
+        if at[0] != mark:
+            return NULL
+    return behind_white(at + 1) if at[1] <= c' ' else at + 1
+
+
 cdef inline bint is_word(Text text, const char *word, Py_ssize_t size) noexcept nogil:
     return text.size == size and not memcmp(text.at, word, size)
 
@@ -137,18 +147,20 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
     cdef Text *hash
     cdef const uint8_t *value
     cdef int64_t number
-    if at[0] != c'{':
+    at = behind_mark(at, c'{')
+    if not at:
         return NULL
-    at += 1
     if at[0] == c'}':
         return at + 1
-    while at[0] == QUOTE:
+    while at and at[0] == QUOTE:
         key.at = at + 1
         at = string_end(key.at, stop)
-        if not at or at[1] != c':':
+        if not at:
             return NULL
         key.size = at - key.at
-        value = at + 2
+        value = behind_mark(at + 1, c':')
+        if not value:
+            return NULL
         line.arguments += 1
         hash = NULL
         if key.size == 5 and not memcmp(key.at + 1, "hash", 4):
@@ -179,11 +191,10 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
                 return NULL
             if is_word(key, b"value", 5):
                 line.value.at, line.value.size = value, at - value
+        at = behind_white(at)
         if at[0] == c'}':
             return at + 1
-        if at[0] != c',':
-            return NULL
-        at += 1
+        at = behind_mark(at, c',')
     return NULL
 
 
@@ -194,8 +205,10 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
     cdef int field
     if stop - at < 6 or at[0] != QUOTE:
         return NULL
-    if at[3] == QUOTE and at[4] == c':':
-        value = at + 5
+    if at[3] == QUOTE:
+        value = behind_mark(at + 4, c':')
+        if not value:
+            return NULL
         if at[1] == c'i' and at[2] == c'd':
             field, at = ID, read_integer(value, &line.number)
             if not at:
@@ -213,8 +226,10 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
                 return NULL
         else:
             return NULL
-    elif at[4] == QUOTE and at[5] == c':':
-        value = at + 6
+    elif at[4] == QUOTE:
+        value = behind_mark(at + 5, c':')
+        if not value:
+            return NULL
         if not memcmp(at + 1, "pid", 3):
             field, at = PID, read_integer(value, &line.pid)
         elif not memcmp(at + 1, "tid", 3):
@@ -229,8 +244,10 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
             at += 1
         else:
             return NULL
-    elif at[5] == QUOTE and at[6] == c':':
-        value = at + 7
+    elif at[5] == QUOTE:
+        value = behind_mark(at + 6, c':')
+        if not value:
+            return NULL
         if not memcmp(at + 1, "name", 4) and value[0] == QUOTE:
             field, at = NAME, string_end(value + 1, stop)
             if not at:
@@ -281,19 +298,27 @@ cdef inline bint is_naming(const Line *line) noexcept nogil:
     return line.host.at and line.given.at and line.value.at and is_key(line.value)
 
 
+cdef inline const uint8_t *behind_separators(const uint8_t *at) noexcept nogil:
+    """Return where the commas and the white space around a record end."""
+    while at[0] == c',' or at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r':
+        at += 1
+    return at
+
+
 cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the record of a line that ends before the newline `stop`; return whether it is usual."""
     cdef int needed
     memset(line, 0, sizeof(Line))
-    if at[0] != c'{':
-        return False
-    while True:
-        at = read_field(at + 1, stop, line)
+    at = behind_mark(behind_separators(at), c'{')
+    while at:
+        at = read_field(at, stop, line)
         if not at:
             return False
-        if at[0] != c',':
+        at = behind_white(at)
+        if at[0] == c'}':
             break
-    if at[0] != c'}' or at + 1 != stop:
+        at = behind_mark(at, c',')
+    if not at or behind_separators(at + 1) != stop:
         return False
     if line.phase == c'4' or line.phase == c'M' or line.phase == c'H':
         line.names = is_naming(line)

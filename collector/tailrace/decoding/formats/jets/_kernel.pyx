@@ -8,6 +8,8 @@ A line is usual if `line` reads it as a record, record_end, event or annotation 
 - a description is spelled as we spell it;
 - values nest no deeper than `json_scan` reads them.
 
+White space may stand wherever JSON allows it, blank lines before the line.
+
 The kernel stops before any other line, and before bytes without a newline. The decoder in Python reads what stands
 there.
 """
@@ -28,7 +30,7 @@ cdef extern from *:
     void *memrchr(const void *data, int byte, size_t size) nogil
 
 from tailrace.decoding.json_scan cimport (
-    ESCAPED, RESPELLED, behind_white, number_end, read_unsigned, string_end, value_end, word_end,
+    ESCAPED, RESPELLED, behind_blank_lines, behind_white, number_end, read_unsigned, string_end, value_end, word_end,
 )
 from tailrace.decoding.json_text cimport QUOTE
 from tailrace.decoding.word_table cimport (
@@ -412,7 +414,7 @@ cdef class Scanner:
         if not last:
             return
         while to.rows < ROWS_MAX and begin < last:
-            newline = _read_line(&line, begin, end)
+            newline = _read_line(&line, behind_blank_lines(begin, last), end)
             if not newline:
                 return
             size = newline + 1 - begin

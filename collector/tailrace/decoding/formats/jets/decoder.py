@@ -69,6 +69,7 @@ class JetsDecoder:
         state = state or JetsState()
         self._lines = Lines(limit, state.lines)
         self._stage = state.stage
+        self._slow = 0
 
     @property
     def state(self) -> JetsState:
@@ -77,6 +78,10 @@ class JetsDecoder:
     @property
     def pending(self) -> int:
         return self._lines.pending
+
+    def take_slow(self) -> int:
+        slow, self._slow = self._slow, 0
+        return slow
 
     def feed(self, data: bytes) -> list[Record]:
         return self._read(self._lines.feed(data))
@@ -142,6 +147,7 @@ class JetsDecoder:
 
     def _read_line(self, offset: int, line: bytes) -> Record:
         """Read any line, and check the rules about its place in the session."""
+        self._slow += 1
         record = read_line(offset, line)
         if record.kind == Kind.MALFORMED:
             return record

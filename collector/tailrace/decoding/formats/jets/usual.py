@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tailrace.decoding.formats.jets.line import number_of
 from tailrace.decoding.json_object import DEPTH_MAX
+from tailrace.decoding.lines import WHITE, only_white, split_lines
 from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind, Record
 
@@ -160,6 +161,17 @@ def read_usual(offset: int, data: bytes) -> list[Record] | None:
     """
     lines = data.split(b"\n")
     lines.pop()
+    records = _read(offset, data, lines, [len(line) + 1 for line in lines])
+    if records is None:
+        whole = split_lines(data)
+        bare = [line.strip(WHITE) for line in whole]
+        if bare != lines:
+            records = _read(offset, data, bare, list(map(len, whole)))
+    return records
+
+
+def _read(offset: int, data: bytes, lines: list[bytes], sizes: list[int]) -> list[Record] | None:
+    """Read lines, which may lack the white space around them in `data`; `sizes` are those in `data`."""
     try:
         if not data.isascii():
             data.decode()
@@ -171,39 +183,32 @@ def read_usual(offset: int, data: bytes) -> list[Record] | None:
         return None
     whole = _same(data, _encode_lines(usual))
     records: list[Record] = []
-    for line, one in zip(lines, usual, strict=True):
+    for line, one, size in zip(lines, usual, sizes, strict=True):
         again = line if whole else _encode(one)
-        record = one.record(offset, len(line) + 1) if whole or _same(line, again) else None
-        record = record or _read_all_fields(offset, line, one, again)
+        record = one.record(offset, size) if whole or _same(line, again) else None
+        record = record or _read_all_fields(offset, size, line, one, again)
         if record is None:
             return None
         records.append(record)
-        offset += record.size
+        offset += size
     return records
 
 
 def _same(data: bytes, again: bytes) -> bool:
     """Return whether lines that were read and written again lack nothing but spaces, carriage returns and the
     producer's spelling of characters."""
-    return _only_white(data, again) or (
-        b"\\" in data and _only_white(_unescaped(data), _unescaped(again))
+    return only_white(data, again) or (
+        b"\\" in data and only_white(_unescaped(data), _unescaped(again))
     )
-
-
-def _only_white(data: bytes, again: bytes) -> bool:
-    dropped = len(data) - len(again)
-    return not dropped or dropped == _white(data) - _white(again)
-
-
-def _white(data: bytes) -> int:
-    return data.count(b" ") + data.count(b"\r")
 
 
 def _unescaped(data: bytes) -> bytes:
     return _ESCAPES.sub(lambda escapes: _decode_text(b'"' + escapes[0] + b'"').encode(), data)
 
 
-def _read_all_fields(offset: int, line: bytes, one: _Line, again: bytes) -> Record | None:
+def _read_all_fields(
+    offset: int, size: int, line: bytes, one: _Line, again: bytes
+) -> Record | None:
     """Return the record of a line with fields that no column holds; None if `read_line` must read it.
 
     `again` are the fields of `one`, written again; the line may lack none of them and of the further fields."""
@@ -228,7 +233,7 @@ def _read_all_fields(offset: int, line: bytes, one: _Line, again: bytes) -> Reco
     return _record(
         Record,
         (
-            offset, len(line) + 1, columns.kind, "", None, None,
+            offset, size, columns.kind, "", None, None,
             None if columns.name is UNSET else columns.name, columns.category,
             _number(columns.id), _number(columns.parent), columns.start, columns.end, attributes,
             None, None,
