@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tailrace.cli.gaps import COLUMNS
+from tailrace.cli.gaps import COLUMNS, SPARE
 from tailrace.query.engine import Engine
 from tailrace.query.grid import layout
 from tailrace.query.views import GAPS
@@ -39,14 +39,14 @@ def test_each_gap_is_a_line_and_then_come_the_totals(store):
     heading, *gaps, totals = lines("--store", store)
     assert heading == [
         "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining",
-        "id",
+        "id", "peer",
     ]  # fmt: skip
     assert gaps == [
-        ["other", "b", "1", "network", "-", "1", "7", "7", "7", "-"],
-        ["runs", "c", "node.x/proc.7/thread.8", "truncated", "stale_tail", *"-----"],
-        ["sim", "a", "1", "network", "-", "10", "14", "5", "3", "-"],
-        ["sim", "a", "2", "kernel", "-", "-", "-", "4", "4", "-"],
-        ["sim", "a", "malformed", *"------"],
+        ["other", "b", "1", "network", "-", "1", "7", "7", "7", "-", "-"],
+        ["runs", "c", "node.x/proc.7/thread.8", "truncated", "stale_tail", *"------"],
+        ["sim", "a", "1", "network", "-", "10", "14", "5", "3", "-", "-"],
+        ["sim", "a", "2", "kernel", "-", "-", "-", "4", "4", "-", "-"],
+        ["sim", "a", "malformed", *"-------"],
     ]
     assert " ".join(totals) == (
         "5 gaps: 14 events are missing (kernel 4, network 10), and 2 gaps of unknown size"
@@ -55,7 +55,7 @@ def test_each_gap_is_a_line_and_then_come_the_totals(store):
 
 def test_all_gaps_include_those_that_were_repaid(store):
     _, *gaps, totals = lines("--store", store, "--all")
-    assert ["sim", "a", "1", "late_join", "-", "30", "31", "2", "0", "-", "2"] in gaps
+    assert ["sim", "a", "1", "late_join", "-", "30", "31", "2", "0", "-", "2", "-"] in gaps
     assert totals[:2] == ["6", "gaps:"]
 
 
@@ -74,11 +74,23 @@ def test_a_terminal_of_80_columns_has_a_line_for_each_gap(tmp_path):
     }
     make(tmp_path, [told(number, "stale_tail", seq=number, id=number, **wide)])
     engine = Engine(str(tmp_path))
-    answer = engine.ask(f"SELECT {', '.join(COLUMNS)} FROM gaps")  # noqa: S608 - our own words
-    heading, line = layout(answer.columns, [answer.next_page()], width=80)
+    asked = f"SELECT {', '.join(COLUMNS[:-1])}, '/scratch/runs/node.x/run.trace' AS peer FROM gaps"  # noqa: S608 - our own words
+    answer = engine.ask(asked)
+    heading, line = layout(answer.columns, [answer.next_page()], width=80, spare=SPARE)
     engine.close()
-    assert heading.split()[:2] == ["source", "sessi…"]
-    assert len(line) == 78
+    assert heading.split() == [
+        "source",
+        "session",
+        "stream",
+        "reason",
+        "first",
+        "remai…",
+        "id",
+        "peer",
+    ]
+    assert wide["session"] in line
+    assert str(number) in line.split()[-2], "the id is whole"
+    assert len(line) <= 80
 
 
 def test_filters_choose_gaps(store):
@@ -88,7 +100,7 @@ def test_filters_choose_gaps(store):
 
 def test_json_has_every_column(store):
     objects = [json.loads(line) for line in run("gaps", "--store", store, "--json").splitlines()]
-    assert all(list(o) == [column.name for column in GAPS.columns] for o in objects)
+    assert all(list(o) == [*(column.name for column in GAPS.columns), "peer"] for o in objects)
     assert [o["remaining"] for o in objects] == [7, None, 3, 4, None]
 
 

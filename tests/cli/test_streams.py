@@ -36,12 +36,12 @@ def test_each_stream_is_a_line_and_then_come_the_totals(store):
     heading, other, two, ten, totals = lines("--store", store)
     assert heading == [
         "source", "format", "session", "stream", "events", "missing", "complete", "state", "open",
-        "first", "last", "silent", "since",
+        "first", "last", "silent", "since", "peer",
     ]  # fmt: skip
-    assert other == ["other", "heph", "b", "1", "1", "0", "-", "unwatched", "1", "-", "-", "-"]
+    assert other == ["other", "heph", "b", "1", "1", "0", "-", "unwatched", "1", "-", "-", "-", "-"]
     assert two[3:10] == ["2", "9", "1", "90.0000", "%", "unwatched", "0"]
     assert ten[3:8] == ["10", "99999", "1", "99.9990", "%"]
-    assert two[10:] == ["2026-11-19", "00:00:00"] * 3
+    assert two[10:] == [*["2026-11-19", "00:00:00"] * 3, "-"]
     assert " ".join(totals) == (
         "3 streams: 100009 events, 2 missing and an unknown number more, 1 open span"
     )
@@ -62,7 +62,7 @@ def test_filters_choose_streams(store):
 def test_json_has_every_column(store):
     objects = [json.loads(line) for line in run("streams", "--store", store, "--json").splitlines()]
     assert [o["stream"] for o in objects] == ["1", "2", "10"]
-    assert all(list(o) == [column.name for column in STREAMS.columns] for o in objects)
+    assert all(list(o) == [*(column.name for column in STREAMS.columns), "peer"] for o in objects)
     assert objects[1]["completeness"] == 0.9
 
 

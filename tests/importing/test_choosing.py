@@ -144,10 +144,10 @@ def test_a_copy_of_a_shorter_state_elsewhere_is_another_trace_unless_it_says_eno
         stream.parent.mkdir(parents=True)
         stream.write_bytes(content)
     said = imported(tmp_path / "store", tmp_path)
-    assert "copy" not in said
+    assert "a copy of" not in said
     shutil.rmtree(tmp_path / "store")
     for trace, count in {"a": 30, "b": 40}.items():
         stream = tmp_path / trace / "loom.l/proc.1/thread.1/stream.obs"
         stream.write_bytes(header + count * events)
     said = imported(tmp_path / "store", tmp_path)
-    assert "is a copy of another file, or of its beginning" in said
+    assert "is a copy of another file, or of a part of others" in said

@@ -53,9 +53,9 @@ def as_arrow(engine, sql):
     return pa.ipc.open_stream(out.getvalue()).read_all()
 
 
-def as_lines(engine, sql, width=None):
+def as_lines(engine, sql, width=None, spare=()):
     answer = engine.ask(sql)
-    return list(layout(answer.columns, pages(answer), width=width))
+    return list(layout(answer.columns, pages(answer), width=width, spare=spare))
 
 
 def value(engine, sql):
@@ -202,6 +202,31 @@ def test_a_terminal_gets_lines_that_fit(engine):
     assert cells(heading) <= 40
     assert line.count("…") == 2
     assert " 7 " in line
+
+
+def test_a_narrow_terminal_leaves_out_empty_columns_then_spare_ones_and_cuts_no_id(engine):
+    sql = """SELECT 'source' AS source, NULL AS nothing, repeat('s', 17) AS session, 1234567890 AS id,
+      '2026-11-28 13:00:00' AS first, '/scratch/someone/runs/a.trace' AS peer"""
+    columns = ("source", "nothing", "session", "id", "first", "peer")
+    shown = {width: as_lines(engine, sql, width=width, spare=("first",)) for width in (200, 80, 60)}
+    headings = {width: heading.split() for width, (heading, _) in shown.items()}
+    assert headings[200] == [*columns]
+    assert headings[80] == [name for name in columns if name != "nothing"]
+    assert headings[60] == [name for name in columns if name not in {"nothing", "first"}]
+    for width, (_, line) in shown.items():
+        assert cells(line) <= width
+        assert "s" * 17 in line
+        assert "1234567890" in line
+        assert line.endswith("a.trace"), "the end of a path is what tells files apart"
+    assert len(as_lines(engine, sql, width=30)) == 1 + len(columns)
+
+
+def test_a_column_that_is_empty_on_the_first_page_is_shown_if_more_pages_come():
+    columns = [AnswerColumn(i, n, "VARCHAR", Shape.TEXT) for i, n in enumerate("ab")]
+    assert next(layout(columns, [[("x" * 9, None)], [("y", "z")]], width=9)).split() == [
+        "a",
+        "b",
+    ]
 
 
 def test_too_many_columns_for_a_terminal_are_a_line_each(engine):

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -554,6 +555,68 @@ def killed_once(store, *paths):
     said, _ = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL, said
     assert ask(store, "SELECT count(*) FROM stored WHERE kind IN ('begin', 'span')")[0][0] < LONG
+
+
+def test_a_killed_import_is_to_be_repeated_and_then_the_ledger_adds_up(tmp_path):
+    store, file = tmp_path / "store", tmp_path / "long.jets"
+    file.write_bytes(jets(LONG))
+    killed_once(store, file)
+    asked = [*program.COMMAND, "gaps", "--store", store]
+    said = program.run(asked, capture_output=True, text=True, check=True).stdout
+    assert "did not read its files to their end; repeat the same command to continue it" in said
+    assert "collector" not in said
+    said = do(store, file)
+    bytes_, sessions, decoded, rest = map(
+        int, re.findall(r"(\d+) [bsdm]", said.splitlines()[1])[:4]
+    )
+    assert (sessions, rest) == (1, 0)
+    assert 0 < bytes_ == decoded < file.stat().st_size
+    assert f"stored in {store} as import: {LONG} events of 1 file\n" in said
+    asked = program.run(asked, capture_output=True, text=True, check=True).stdout
+    assert asked == "no gaps: nothing is known to be missing\n"
+
+
+def test_files_that_lack_events_are_named(tmp_path):
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    runs.mkdir()
+    (runs / "whole.jets").write_bytes(jets(3))
+    (runs / "torn.jets").write_bytes(jets(5)[:-30])
+    said = do(store, runs)
+    lines = ["1 file lacks events:", f"  {runs}/torn.jets: 1 (truncated 1) missing"]
+    assert f"stored in {store} as import: 7 events of 2 files" in said
+    assert "\n".join(lines) in said
+    assert "\n".join(lines) in do(store, runs), "said whenever the command is given"
+    for name in ("gaps", "streams"):
+        shown = program.run(
+            [*program.COMMAND, name, "--store", store, "--json"], capture_output=True, check=True
+        )
+        peers = {json.loads(line)["peer"] for line in shown.stdout.splitlines()}
+        wanted = {"torn.jets"} | ({"whole.jets"} if name == "streams" else set())
+        assert peers == {f"{runs}/{file}" for file in wanted}
+
+
+def test_an_imported_file_of_another_format_is_named_as_what_it_is(tmp_path):
+    store, file = tmp_path / "store", tmp_path / "a.jets"
+    file.write_bytes(jets(3))
+    do(store, file)
+    before = rows(store)
+    assert f"  {file}, imported as jets\n" in do(store, "--format", "heph", file)
+    assert rows(store) == before
+    do(store, "--format", "heph", "--again", file, code=1)
+    assert ask(store, "SELECT DISTINCT format FROM sessions ORDER BY ALL") == [("heph",), ("jets",)]
+
+
+def test_where_nothing_is_to_be_found_one_sentence_says_so(tmp_path):
+    empty, file = tmp_path / "empty", tmp_path / "a.jets"
+    empty.mkdir()
+    file.write_bytes(jets(3))
+    said = do(tmp_path / "store", empty, code=1)
+    assert said == "nothing to import\nthere is no file in the directories that were given\n"
+    assert "is not a directory" in do(file, file, code=1)
+    done = program.run(
+        [*program.COMMAND, "gaps", "--store", file], capture_output=True, text=True, check=False
+    )
+    assert f"{file}: is a file; a store is a directory" in done.stderr
 
 
 def test_a_file_is_what_it_is_said_to_be(tmp_path):

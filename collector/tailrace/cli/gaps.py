@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from tailrace.query.live import Live
 
 COLUMNS = (
-    "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining", "id",
+    "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining", "id", "peer",
 )  # fmt: skip
+SPARE = ("count", "detail", "last")
 REASON, REMAINING = COLUMNS.index("reason"), COLUMNS.index("remaining")
 
 
@@ -60,7 +61,7 @@ def command(
 ) -> None:
     """List what is missing: one line for each gap, without the events that arrived later.
 
-    `detail` is how the collector knows. `first` and `last` are the producer's own numbers, if it has any.
+    `peer` is the file or the address that the session came from. `detail` is how the collector knows. `first` and `last` are the producer's own numbers, if it has any.
     A dash as `count` means that nobody knows how much is missing.
 
     If a collector runs on the store, the command asks it which events it still waits for, before they
@@ -77,21 +78,21 @@ def command(
     engine, live = open_store(loaded, selection)
     view = "all_gaps" if everything else "gaps"
     condition = selection.condition
-    asked = f"FROM {view} WHERE {condition.sql} ORDER BY {GAPS.order}"
+    asked = f"FROM {view} LEFT JOIN part.origins USING (source, session) WHERE {condition.sql} ORDER BY {GAPS.order}"
     whole = completeness(engine, Scope.of(selection), live)
     console = Console(engine)
     if as_json:
-        more = rows([column.name for column in GAPS.columns], live, selection)
-        console.json(f"SELECT * {asked}", condition.values, more)
+        more = rows([*(column.name for column in GAPS.columns), "peer"], live, selection)
+        console.json(f"SELECT {view}.*, peer {asked}", condition.values, more)
         if not whole.selected:
             say_incomplete(whole)
         return
-    columns = (*COLUMNS, "healed") if everything else COLUMNS
+    columns = (*COLUMNS[:-1], "healed", "peer") if everything else COLUMNS
     answer, pages = console.ask(f"SELECT {', '.join(columns)} {asked}", condition.values)
     totals = GapTotals()
     lines = chain(totals.adding(pages), filter(None, [rows(columns, live, selection)]))
     if (first := next(lines, None)) is not None:
-        console.table(answer.columns, chain([first], lines))
+        console.table(answer.columns, chain([first], lines), spare=SPARE)
     summed = Completeness(totals.missing, totals.unknown, *whole[2:])
     gaps = counted(totals.gaps, "gap") if totals.gaps else "no gaps"
     console.line(f"{gaps}: {summed.text}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.decoding.formats import FORMATS
 from tailrace.terminal import unguarded
+from tailrace.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,7 +110,7 @@ def command(
         click.echo(_json(summary))
     else:
         click.echo(final_ledger(done.status) if done else "nothing to import")
-        for line in _left_out(summary.left_out, format_):
+        for line in (*_stored(summary), *_left_out(summary.left_out, format_)):
             click.echo(line)
     for problem in _problems(summary, max_loss):
         click.echo(problem, err=True)
@@ -126,6 +128,35 @@ def _json(summary: Summary) -> str:
     return msgspec.json.format(msgspec.json.encode(summary), indent=2).decode()
 
 
+def _stored(summary: Summary) -> Iterator[str]:
+    """Yield where the files are stored, and which of them lack events."""
+    sessions = [*summary.files, *summary.earlier]
+    if not sessions:
+        return
+    paths: dict[str, tuple[int, Counter[str], bool]] = {}
+    for each in sessions:
+        events, missing, unknown = paths.get(each.path, (0, Counter(), False))
+        missing.update(each.missing)
+        paths[each.path] = events + each.events, missing, unknown or each.unknown
+    events = sum(events for events, _, _ in paths.values())
+    sources = sorted({each.source for each in sessions})
+    yield (
+        f"stored in {summary.store} as {', '.join(sources)}: {counted(events, 'event')} of"
+        f" {counted(len(paths), 'file')}"
+    )
+    lacking = [(path, +missing, unknown) for path, (_, missing, unknown) in paths.items()]
+    lacking = [each for each in lacking if each[1] or each[2]]
+    if lacking:
+        yield f"{counted(len(lacking), 'file')} {'lacks' if len(lacking) == 1 else 'lack'} events:"
+    for path, missing, unknown in lacking[:SHOWN]:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(missing.items()))
+        amounts = [f"{missing.total()} ({reasons})"] * bool(reasons)
+        amounts += ["an unknown number more" if reasons else "an unknown number"] * unknown
+        yield f"  {path}: {' and '.join(amounts)} missing"
+    if len(lacking) > SHOWN:
+        yield f"  and {len(lacking) - SHOWN} more (--json lists all)"
+
+
 def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
     """Yield the lines of one paragraph for each reason."""
     reasons: dict[Why, list[LeftOut]] = {}
@@ -134,7 +165,8 @@ def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
     for why, left in sorted(reasons.items()):
         yield f"{_counted(why, len(left), format_)}:"
         for file in left[:SHOWN]:
-            yield f"  {file.path}" + (f": its content is in {file.of}" if file.of else "")
+            of = f": its content is in {file.of}" if file.of else ""
+            yield f"  {file.path}{of}" + (f", imported as {file.format}" if file.format else "")
         if len(left) > SHOWN:
             yield f"  and {len(left) - SHOWN} more (--json lists all)"
 
@@ -173,7 +205,9 @@ def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
     if summary.errors:
         errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
         yield f"some files could not be read: {errors}"
-    if summary.without_events:
+    if not (summary.files or summary.earlier or summary.left_out):
+        yield "there is no file in the directories that were given"
+    elif summary.without_events:
         yield "none of the files has an event"
     if max_loss is not None and summary.exceeds(max_loss):
         yield f"more than {max_loss} events are missing, or nobody knows how many (`tailrace gaps` says which)"

@@ -35,9 +35,10 @@ SELECT source, format, session, stream, events, missing,
   state, open_spans AS open,
   strftime(part.readable(first_time), '%Y-%m-%d %H:%M:%S') AS first,
   strftime(part.readable(last_time), '%Y-%m-%d %H:%M:%S') AS last,
-  strftime(part.readable(silent_since), '%Y-%m-%d %H:%M:%S') AS "silent since"
-FROM streams
+  strftime(part.readable(silent_since), '%Y-%m-%d %H:%M:%S') AS "silent since", peer
+FROM streams LEFT JOIN part.origins USING (source, session)
 """
+SPARE = ("first", "last", "silent since", "format", "open")
 
 
 @click.command()
@@ -62,6 +63,7 @@ def command(
 ) -> None:
     """List the streams, and how complete each is.
 
+    `peer` is the file or the address that the stream came from.
     `complete` is the share of the events known to exist that are in the table, or a dash if an unknown
     number is or may be missing. `state` is `open` while a collector receives events, `silent` when the
     file rests, `unwatched` when its collector does not run, `unfollowed` when no source follows its file any
@@ -84,13 +86,14 @@ def command(
     condition = selection.condition
     chosen = f"WHERE {condition.sql} ORDER BY {STREAMS.order}"
     if as_json:
-        console.json(f"FROM streams {chosen}", condition.values)
+        every = "SELECT streams.*, peer FROM streams LEFT JOIN part.origins USING (source, session)"
+        console.json(f"{every} {chosen}", condition.values)
         if whole.awaited or whole.unasked or not whole.selected:
             say_incomplete(whole)
         return
     answer, pages = console.ask(f"{TABLE} {chosen}", condition.values)
     totals = StreamTotals(whole)
-    console.table(answer.columns, totals.adding(pages))
+    console.table(answer.columns, totals.adding(pages), spare=SPARE)
     console.line(totals.text())
 
 

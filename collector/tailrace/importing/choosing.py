@@ -65,7 +65,7 @@ def choose(
                 own.append(file)
             else:
                 choice.left_out.append(_left_out(file, Why.COPY, first))
-        known = _Known([reading for reading in readings if reading.format == format_])
+        known = _Known(readings)
         pieces = _pieces(format_, own)
         for file, original in pieces.items():
             choice.left_out.append(_left_out(file, Why.COPY, original))
@@ -176,7 +176,7 @@ class _Group:
             file: reading
             for file in files
             for reading in readings
-            if not reading.closed and _is_at(reading.file, file)
+            if not reading.closed and reading.format == format_ and _is_at(reading.file, file)
         }
         going_on = set(map(id, self._going_on.values()))
         self._readings = [reading for reading in readings if id(reading) not in going_on]
@@ -193,7 +193,7 @@ class _Group:
                 choice.left_out.append(_left_out(file, Why.COPY, original))
                 continue
             elif same is not None:
-                choice.left_out.append(_imported(file, same))
+                choice.left_out.append(_imported(file, same, self._format))
             else:
                 choice.taken.append(TakenFile(file, self._format, None, tuple(self._begun(file))))
             kept.append(file)
@@ -238,7 +238,9 @@ class _Group:
             if read.crc is None:
                 if _is_as_earlier_versions_knew(read, file):
                     yield reading
-            elif read.crc == mine.crc and read.documents == self._documents(file):
+            elif read.crc == mine.crc and (
+                reading.format != self._format or read.documents == self._documents(file)
+            ):
                 yield reading
 
     def _begun(self, file: str) -> Iterator[str]:
@@ -246,7 +248,7 @@ class _Group:
         mine = self._prints.get(file)
         for reading in self._readings:
             read = reading.file
-            if mine is None or read.size > mine.size:
+            if mine is None or read.size > mine.size or reading.format != self._format:
                 continue
             if read.crc is None:
                 begins = _is_as_earlier_versions_knew(read, file)
@@ -334,7 +336,8 @@ def _left_out(file: str, why: Why, of: str) -> LeftOut:
     return LeftOut(path=spelled(file), why=why, of=spelled(of))
 
 
-def _imported(file: str, same: Reading) -> LeftOut:
+def _imported(file: str, same: Reading, format_: str) -> LeftOut:
     path = spelled(file)
     of = "" if same.file.path == path else same.file.path
-    return LeftOut(path=path, why=Why.IMPORTED, of=of, sessions=(same.session,))
+    other = "" if same.format == format_ else same.format
+    return LeftOut(path=path, why=Why.IMPORTED, of=of, sessions=(same.session,), format=other)

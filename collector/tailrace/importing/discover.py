@@ -52,6 +52,8 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a trace was expected: the file was given by name, or has the name of a trace."""
     sessions: tuple[str, ...] = ()
     """The sessions with its content, if the table has it."""
+    format: str = ""
+    """The format as which the table has its content, if it is to be read as another one."""
 
 
 class Discovered(NamedTuple):

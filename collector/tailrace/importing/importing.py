@@ -32,6 +32,7 @@ from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import SourceStatus, Status
 from tailrace.importing.choosing import TakenFile
 from tailrace.sources.tail import Chosen
+from tailrace.store.running import IMPORT
 
 LOOK_SECONDS = 0.1
 
@@ -107,7 +108,11 @@ def run(
             loaded, SystemClock(), Mode(once=True), chosen=chosen, replayed=work.replayed
         ) as daemon,
     ):
+        marks = daemon.disk.marks
+        marks.begin(IMPORT)
         trio.run(work.main, daemon)
+        if work.signal:
+            marks.begin(IMPORT)
         if work.failure is not None:
             raise work.failure
         last = status(daemon)
@@ -118,16 +123,18 @@ def run(
 
 
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
-    """Return the status `after`, with the sums since `before`."""
-    changes: dict[str, object] = {
-        name: getattr(after, name) - getattr(before, name) for name in SUMS
-    }
+    """Return the status `after`, with the sums since `before`. Sessions that were open before, and their bytes that were not
+    decoded then, are among these sums."""
+    changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
+    changes["received_bytes"] += before.pending_bytes
+    changes["sessions_opened"] += before.sessions_opened - before.sessions_closed
+    by_reason: dict[str, object] = {}
     for name in SUMS_BY_REASON:
         earlier = getattr(before, name)
-        changes[name] = {
+        by_reason[name] = {
             reason: count - earlier.get(reason, 0) for reason, count in getattr(after, name).items()
         }
-    return structs.replace(after, **changes)
+    return structs.replace(after, **changes, **by_reason)
 
 
 class _Import:

@@ -83,7 +83,7 @@ class Budget:
     def _say(self, who: str, key: str, most: int) -> None:
         self.relieved += 1
         self.said = (
-            f"{who} held more state than ledger.{key} ({most} B) allows: the oldest was given up"
+            f"{who} held more state than ledger.{key} ({most}) allows: the oldest was given up"
         )
 
     def _look(self, holder: StateHolder) -> int:

@@ -1,7 +1,9 @@
 """Lay out answers as tables for people. The first page decides the widths of the columns.
 
-For a terminal, columns are cut to its width, with an ellipsis where text is missing. If an answer has too
-many columns for that, each value gets a line of its own. Elsewhere nothing is cut. Control and invisible
+For a terminal, columns are fitted to its width. First the columns without a value are left out, then those that the command
+calls `spare`. If the others still do not fit, the widest are cut, with an ellipsis where text is missing: at the beginning of
+a path, otherwise at the end. Ids are never cut. If an answer has too many columns for that, each value gets a line of its own. Elsewhere
+nothing is cut and no column is left out. Control and invisible
 characters are escaped as in Python, and null is a dash.
 """
 
@@ -18,6 +20,10 @@ NULL = "-"
 GAP = "  "
 LEAST = 6
 """A column is never cut to fewer cells than this."""
+READABLE = 10
+"""A spare column is left out before others are cut to fewer cells than this."""
+IDS = frozenset({"session", "id", "parent"})
+"""Columns whose values a person hands to another command."""
 
 Style = Callable[[str], str]
 
@@ -28,31 +34,75 @@ def layout(
     *,
     width: int | None = None,
     heading: Style = str,
+    spare: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the lines, without line ends. `width` is the terminal's width; None cuts nothing."""
+    """Yield the lines, without line ends. `width` is the terminal's width; None cuts nothing. `spare` are the columns that may
+    be left out, the first one first."""
     rest = iter(pages)
     first = [_texts(row) for row in next(rest, [])]
+    second = next(rest, None)
     names = [printable(column.name) for column in columns]
     widths = [max(cells(text) for text in column) for column in zip(names, *first, strict=True)]
-    if width is not None:
-        fitting = fit(widths, width - len(GAP) * (len(widths) - 1))
-        if fitting is None:
-            rows = chain(first, (_texts(row) for page in rest for row in page))
-            yield from _records(names, rows, heading)
-            return
-        widths = fitting
-    cut = width is not None
     right = [column.number for column in columns]
-    yield heading(_line(names, widths, right, cut=cut))
-    for row in chain(first, (_texts(row) for page in rest for row in page)):
-        yield _line(row, widths, right, cut=cut)
+    later = chain([second or []], rest)
+    rows = chain(first, (_texts(row) for page in later for row in page))
+    if width is None:
+        yield heading(_line(names, widths, right, cut=False))
+        yield from (_line(row, widths, right, cut=False) for row in rows)
+        return
+    empty = [] if second or not first else _empty(names, first)
+    shown = _chosen(names, widths, width, empty, spare)
+    fixed = [names[i] in IDS for i in shown]
+    fitting = fit([widths[i] for i in shown], width - len(GAP) * (len(shown) - 1), fixed)
+    if fitting is None:
+        yield from _records(names, rows, heading)
+        return
+    right = [right[i] for i in shown]
+    yield heading(_line([names[i] for i in shown], fitting, right, cut=True))
+    yield from (_line([row[i] for i in shown], fitting, right, cut=True) for row in rows)
 
 
-def fit(widths: Sequence[int], room: int) -> list[int] | None:
-    """Return the widths, with the largest cut equally until all fit, or None if they cannot fit."""
+def _empty(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the names of the columns without a value."""
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    return [name for name, texts in columns if all(text in {NULL, ""} for text in texts)]
+
+
+def _chosen(
+    names: Sequence[str],
+    widths: Sequence[int],
+    width: int,
+    empty: Sequence[str],
+    spare: Sequence[str],
+) -> list[int]:
+    """Return which columns are shown: all, without the `empty` ones unless all fit, and without `spare` ones until each of the
+    others has room to be read."""
+    readable = [
+        w if name in IDS else min(w, READABLE) for name, w in zip(names, widths, strict=True)
+    ]
+    shown = list(range(len(names)))
+    for name, wanted in (
+        *((name, widths) for name in empty),
+        *((name, readable) for name in spare),
+    ):
+        if sum(wanted[i] + len(GAP) for i in shown) - len(GAP) > width:
+            shown = [i for i in shown if names[i] != name]
+    return shown
+
+
+def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
+    """Return the widths, with the largest cut equally until all fit, or None if they cannot fit. Those that are `fixed` are
+    not cut."""
+    if any(fixed):
+        room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
+        free = [width for width, stays in zip(widths, fixed, strict=True) if not stays]
+        if (fitted := fit(free, room)) is None:
+            return None
+        rest = iter(fitted)
+        return [width if stays else next(rest) for width, stays in zip(widths, fixed, strict=True)]
     fitting = list(widths)
     while (excess := sum(fitting) - room) > 0:
-        largest = max(fitting)
+        largest = max(fitting, default=0)
         if largest <= LEAST:
             return None
         wide = [i for i, width in enumerate(fitting) if width == largest]
@@ -73,7 +123,7 @@ def cells(text: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """Return `text` in at most `width` cells. The last cell is an ellipsis if text was cut."""
+    """Return `text` in at most `width` cells. One cell is an ellipsis if text was cut."""
     return text if cells(text) <= width else _cut(text, width)
 
 
@@ -96,7 +146,9 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *,
 
 
 def _cut(text: str, width: int) -> str:
-    """Return `text` in exactly `width` cells, the last of which is an ellipsis."""
+    """Return `text` in exactly `width` cells, of which one is an ellipsis: the first of a path, otherwise the last."""
+    if text.isascii() and text.startswith("/") and width > 1:
+        return f"…{text[1 - width :]}"
     if text.isascii():
         return f"{text[: width - 1]}…"
     from rich.cells import set_cell_size  # noqa: PLC0415 - 20 ms, mostly not needed

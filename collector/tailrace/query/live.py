@@ -14,7 +14,7 @@ from tailrace.config.schema import MAIN, OWN_SOURCE, Config
 from tailrace.errors import NoAnswerError, TailraceError
 from tailrace.query.filters import Selection
 from tailrace.store import introduction
-from tailrace.store.running import RunningCollector, directories, find, is_finished
+from tailrace.store.running import RunningCollector, directories, find, is_finished, is_import
 
 if TYPE_CHECKING:
     from tailrace.query.engine import Engine
@@ -51,6 +51,11 @@ NOBODY = Live()
 
 UNFINISHED = (
     "{whose} was killed, and its next start will commit what it had received;"
+    " or it runs where this process cannot see it (in another container or on another host)"
+)
+
+UNREAD = (
+    "an import into this store did not read its files to their end; repeat the same command to continue it;"
     " or it runs where this process cannot see it (in another container or on another host)"
 )
 
@@ -127,10 +132,8 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
         daemon = find(directory, [directory, *own], name=name)
         if daemon is None:
             if not is_finished(directory):
-                whose = "the last collector of this store"
-                unasked.append(
-                    UNFINISHED.format(whose=whose if name == MAIN else f"collector {name}")
-                )
+                whose = "the last collector of this store" if name == MAIN else f"collector {name}"
+                unasked.append(UNREAD if is_import(directory) else UNFINISHED.format(whose=whose))
             continue
         try:
             answers[name] = _status(config, daemon, type_)

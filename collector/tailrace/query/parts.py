@@ -71,6 +71,19 @@ SELECT day, source, format, session, name, "offset", part.place("offset", time) 
   CASE WHEN name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') THEN words END AS clock
 FROM part.kept_sessions;
 
+-- The address or path from which each session came, and over what. The nth restart of a session x is x.n, and may lack words of
+-- its own about this.
+CREATE VIEW part.origins AS
+WITH words AS (
+  SELECT source, session, arg_max(ours ->> '$.peer', place) AS peer, arg_max(ours ->> '$.transport', place) AS transport,
+    arg_max(ours ->> '$.continues', place) AS continues
+  FROM part.session_words
+  GROUP BY source, session
+)
+SELECT w.source, w.session, coalesce(w.peer, f.peer) AS peer, coalesce(w.transport, f.transport) AS transport
+FROM words AS w
+LEFT JOIN words AS f ON f.source = w.source AND f.session = regexp_replace(w.continues, '\\.[0-9]+$', '');
+
 -- Each session's clock, as far as it is known. `epoch` is the time of tick 0.
 CREATE VIEW part.clocks AS
 SELECT source, session,

@@ -234,8 +234,6 @@ SESSIONS = View(
         arg_max(ours ->> '$.closed', place) AS closed,
         arg_max(try_cast(ours ->> '$.closed_at' AS BIGINT), place) AS closed_at,
         arg_max(ours ->> '$.continues', place) AS continues,
-        arg_max(ours ->> '$.peer', place) AS peer,
-        arg_max(ours ->> '$.transport', place) AS transport,
         arg_max((words -> '$.totals')::VARCHAR, place) AS totals
       FROM part.session_words
       GROUP BY source, session
@@ -264,7 +262,7 @@ SESSIONS = View(
       GROUP BY source, session
     )
     SELECT source, s.format, session, r.opened, w.closed, w.closed_at, coalesce(w.continues, m.former) AS continues,
-      coalesce(w.peer, f.peer) AS peer, coalesce(w.transport, f.transport) AS transport,
+      f.peer, f.transport,
       r.run, j.rank, j.node, j.job, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals,
       (s."rows" + coalesce(b.begins, 0))::BIGINT AS "rows",
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
@@ -273,8 +271,7 @@ SESSIONS = View(
       coalesce(y.state, part.unopened()) AS state
     FROM (FROM seen ANTI JOIN part.resuming USING (source, session)) AS s
     LEFT JOIN words AS w USING (source, session)
-    LEFT JOIN words AS f  -- the nth restart of a session x is x.n
-      ON f.source = s.source AND f.session = regexp_replace(w.continues, '\\.[0-9]+$', '')
+    LEFT JOIN part.origins AS f USING (source, session)
     LEFT JOIN part.courses AS y USING (source, session)
     LEFT JOIN part.runs AS r USING (source, session)
     LEFT JOIN part.places AS j USING (source, session)

@@ -151,6 +151,11 @@ def open_table(
     if table is None:
         if is_local(root):
             _reach(Path(root))
+            for place in (Path(root).parent, Path(root)):
+                if place.exists() and not place.is_dir():
+                    raise StoreError(
+                        f"{place}: is a file; a store is a directory; name one by --store"
+                    )
         raise StoreError(f"{root}: there is no table; a collector that uses this store makes it")
     check(table)
     return table

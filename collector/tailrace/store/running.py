@@ -18,6 +18,8 @@ from tailrace.store.lock import NAME
 UNFINISHED = "unfinished"
 """Name of a file that exists while a collector may have received something that the table lacks."""
 
+IMPORT = b"import"
+"""Content of that file while an import has read files in part. A collector's file is empty."""
 
 PORTS = "ports.json"
 """Name of a file that says where a collector listens, for people who configured port 0."""
@@ -60,10 +62,10 @@ def find(
     return None if pid is None else RunningCollector(pid, _addresses(data / PORTS, pid), name)
 
 
-def begin(data: Path) -> None:
-    """Note in a collector's directory that the collector has begun. A full disk must not stop it."""
+def begin(data: Path, work: bytes = b"") -> None:
+    """Note in a collector's directory that the collector, or an import, has begun. A full disk must not stop it."""
     with suppress(OSError):
-        owned.write_file(data / UNFINISHED, b"")
+        owned.write_file(data / UNFINISHED, work)
 
 
 class RunningMarks:
@@ -74,13 +76,14 @@ class RunningMarks:
         self._data = data
         self._ports = b""
         self._begun = False
+        self._work = b""
         self._turn = threading.Lock()
         """Held while files are checked or removed, so that no check makes a file again after `finish` or `close`."""
 
-    def begin(self) -> None:
-        """Note that the collector has begun."""
-        begin(self._data)
-        self._begun = True
+    def begin(self, work: bytes = b"") -> None:
+        """Note that the collector, or an import, has begun."""
+        begin(self._data, work)
+        self._begun, self._work = True, work
 
     def finish(self) -> None:
         """Note that everything received is in the table."""
@@ -97,7 +100,7 @@ class RunningMarks:
         """Make the files again if somebody removed them. A full disk must not stop the collector."""
         with self._turn:
             if self._begun and not is_file(self._data / UNFINISHED):
-                begin(self._data)
+                begin(self._data, self._work)
             if self._ports and not is_file(self._data / PORTS):
                 with suppress(OSError):
                     owned.write_file(self._data / PORTS, self._ports)
@@ -119,6 +122,13 @@ def is_finished(data: Path) -> bool:
         return not (data / UNFINISHED).exists()
     except PermissionError:
         return False
+
+
+def is_import(data: Path) -> bool:
+    """Return whether an import did not finish here."""
+    with suppress(OSError):
+        return (data / UNFINISHED).read_bytes() == IMPORT
+    return False
 
 
 def _holder(lock: Path, root: Path) -> int | None:

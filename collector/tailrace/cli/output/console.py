@@ -36,11 +36,18 @@ class Console:
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
 
-    def table(self, columns: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
+    def table(
+        self,
+        columns: Sequence[AnswerColumn],
+        pages: Iterable[Page],
+        *,
+        spare: Sequence[str] = (),
+    ) -> None:
+        """Print a table. A terminal that is too narrow leaves out `spare` columns, the first one first."""
         width = shutil.get_terminal_size().columns if self.terminal else None
         bold = self.terminal and not os.environ.get("NO_COLOR")
         heading = _bold if bold else str
-        for line in grid.layout(columns, pages, width=width, heading=heading):
+        for line in grid.layout(columns, pages, width=width, heading=heading, spare=spare):
             self.line(line)
         self.out.flush()
 
