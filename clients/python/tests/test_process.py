@@ -201,7 +201,7 @@ EMITS = {
     "event": "t.event('x')",
     "span": "\nwith t.span('x'): pass",
     "counter": "t.counter('x', 1)",
-    "write": "t.write('x', 0, 1)",
+    "write": "import time; now = time.monotonic_ns(); t.write('x', now, now)",
     "traced": "t.traced(lambda: None)()",
     "log": "import logging, tailrace_client.logs as l; l.Handler().handle(logging.makeLogRecord({}))",
     "stream": "t.use_stream(1); t.event('x')",

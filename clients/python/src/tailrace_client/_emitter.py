@@ -21,6 +21,9 @@ BUFFER_BYTES = 4 * 2**20
 
 _SUBSTREAM_MAX = 2**64 - 1
 
+_IMPORTED = time.monotonic_ns()
+"""Tick 0 of all emitters: a span that began before `connect`, or before a fork, has its place, too."""
+
 
 class Emitter:
     """Emits to one collector, from any thread. Without an address it is off: nothing is kept or
@@ -86,13 +89,13 @@ class Emitter:
         self.use_stream = recorder.use_stream  # type: ignore[method-assign]
 
     def _zero(self) -> int:
-        """Return the clock's reading at tick 0: now, or 0 of a simulator's own clock."""
+        """Return the clock's reading at tick 0: at the import, or 0 of a simulator's own clock."""
         if self._own_clock is not None:
             return 0
-        self.epoch = time.time_ns()  # noqa: TID251 - the epoch
-        zero = time.monotonic_ns()
-        self._ticks = lambda: time.monotonic_ns() - zero
-        return zero
+        elapsed = time.monotonic_ns() - _IMPORTED
+        self.epoch = max(0, time.time_ns() - elapsed)  # noqa: TID251 - the epoch
+        self._ticks = lambda: time.monotonic_ns() - _IMPORTED
+        return _IMPORTED
 
     def _forked(self) -> None:
         if self.recorder:

@@ -43,49 +43,31 @@ read_clock(Recorder *self, Reading *reading)
     return 0;
 }
 
-/* Convert a number to 64 bits: clamped, or with `wrap` its lowest 64 bits. */
-static int
-to_u64(PyObject *number, bool wrap, uint64_t *value)
-{
-    *value = wrap ? PyLong_AsUnsignedLongLongMask(number) : PyLong_AsUnsignedLongLong(number);
-    if (*value != UINT64_MAX || !PyErr_Occurred())
-        return 0;
-    if (!PyErr_ExceptionMatches(PyExc_OverflowError))
-        return -1;
-    PyErr_Clear();
-    PyObject *none = PyLong_FromLong(0);
-    int negative = none ? PyObject_RichCompareBool(number, none, Py_LT) : -1;
-    Py_XDECREF(none);
-    *value = negative ? 0 : UINT64_MAX;
-    return negative < 0 ? -1 : 0;
-}
-
-/* Convert a reading to ticks since `zero`, at least 0. */
+/* Convert a reading to ticks since `zero`. Return -1 with an OverflowError for a time below 0 or beyond 64 bits. */
 static int
 to_ticks(Recorder *self, const Reading *reading, uint64_t *ticks)
 {
-    if (reading->object == NULL && self->zero_plain) {
-        bool after = reading->value > self->zero_value;
-        *ticks = after ? (uint64_t)reading->value - (uint64_t)self->zero_value : 0;
+    if (reading->object == NULL && self->zero_plain && reading->value >= self->zero_value) {
+        *ticks = (uint64_t)reading->value - (uint64_t)self->zero_value;
         return 0;
     }
     PyObject *number = reading->object ? PyNumber_Long(reading->object) : PyLong_FromLongLong(reading->value);
     PyObject *distance = number ? PyNumber_Subtract(number, self->zero) : NULL;
-    int result = distance ? to_u64(distance, false, ticks) : -1;
+    *ticks = distance ? PyLong_AsUnsignedLongLong(distance) : 0;
     Py_XDECREF(distance);
     Py_XDECREF(number);
-    return result;
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 static int
 read_substream(State *state, uint64_t *substream)
 {
     PyObject *object = PyObject_CallNoArgs(state->substream_get);
-    PyObject *number = object == NULL ? NULL : PyLong_CheckExact(object) ? Py_NewRef(object) : PyNumber_Long(object);
-    int result = number ? to_u64(number, true, substream) : -1;
+    PyObject *number = object ? PyNumber_Long(object) : NULL;
+    *substream = number ? PyLong_AsUnsignedLongLongMask(number) : 0;
     Py_XDECREF(number);
     Py_XDECREF(object);
-    return result;
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Return the report of the holes `from` to below `to`. */

@@ -15,7 +15,8 @@ The hot path takes no lock:
 - Lanes draw on the memory in large grants (`_memory`), and count down what is left of a grant.
 - Only a stream that several threads use has a lock.
 
-Times are readings of the clock minus `zero`, at least 0.
+Times are readings of the clock minus `zero`. An event with a time below 0, or beyond 64 bits, is
+discarded (`encoding`).
 """
 
 from __future__ import annotations
@@ -264,12 +265,12 @@ class Recorder:
     def _encode(
         self, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> _Encoded | None:
-        """Return the packet's fields but stream and number; None if a value cannot be encoded."""
+        """Return the packet's fields but stream and number; None if a value or a time cannot be encoded."""
         zero = self._zero
         try:
             start, end = int(start) - zero, int(end) - zero
-            if start < 0 or end < 0 or start > _U64_MAX or end > _U64_MAX:
-                start, end = min(max(0, start), _U64_MAX), min(max(0, end), _U64_MAX)
+            if not 0 <= start <= _U64_MAX >= end >= 0:
+                return None
             return int(_substream()) & _U64_MAX, start, end, _wire.body(name, attributes)
         except ENCODING_ERRORS:
             return None
