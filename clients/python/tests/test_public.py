@@ -40,3 +40,14 @@ def test_importing_it_starts_nothing_and_imports_only_the_standard_library():
         [sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, text=True
     )
     assert output == "{'tailrace_client'} 1\n"
+
+
+def test_the_compiled_part_stays_unused_where_there_is_no_global_lock():
+    """A free-threaded Python has a `t` among its flags. Tried by hand with 3.13: the compiled part fails to import."""
+    program = (
+        "import sys; sys.abiflags = 't'; import tailrace_client; print(tailrace_client.compiled)"
+    )
+    output = subprocess.check_output(
+        [sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, text=True
+    )
+    assert output == "False\n"

@@ -1,6 +1,7 @@
 """The recorder of this process: the compiled module if it was built, else the same in Python.
 
-TAILRACE_PURE in the environment selects the Python recorder.
+TAILRACE_PURE in the environment selects the Python recorder. So does a free-threaded Python: the compiled module relies on the
+GIL. The installation builds none there, but a source tree may have one that another Python has built.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ Traced: Any = None
 """The compiled type of functions whose calls are spans; None where only wrappers in Python do this."""
 
 try:
-    if os.environ.get("TAILRACE_PURE"):
-        raise ImportError("TAILRACE_PURE")  # noqa: TRY301 - as if the module were not there
+    if os.environ.get("TAILRACE_PURE") or "t" in sys.abiflags:
+        raise ImportError("pure")  # noqa: TRY301 - as if the module were not there
     from tailrace_client import _native
     from tailrace_client._native import OFF, Recorder, Span, counter, event, span, switch, write
 

@@ -13,6 +13,9 @@ up only when its thread starts, and the thread checks whether it is a thread or 
 lets other greenlets run (`_Rest`). If there is no such call, it ends, and only `flush`, `close` and the exit connect. No thread
 starts in a sub-interpreter either, since a sub-interpreter cannot be ended while it has a second thread.
 
+uWSGI forks its workers without calling Python's functions. No thread starts before that, and events connect and leave at
+once if the collector is on this host. uWSGI's own hook then lets the workers begin anew.
+
 A forked child begins anew. If the collector is on this host, the child's first event connects, so that the collector sees the
 child even if it soon ends by `os._exit`. The exit of a `multiprocessing` worker closes the senders that are still open. At the exit of the
 interpreter they say goodbye, but stay open, because destructors and exit functions that were registered earlier may still emit.
@@ -146,7 +149,7 @@ class Sender:
         if self._is_late:
             self._say_late()
             return
-        if self._is_child:
+        if self._is_child or (self.transport.is_near and _will_fork()):
             self._is_child = False
             self._round()
         if not self._has_thread:
@@ -296,7 +299,7 @@ class Sender:
 
     def _rouse(self) -> bool:
         """Start or wake the thread. Return False if no thread can run (any more)."""
-        if self._is_late or not _ALLOWS_THREADS:
+        if self._is_late or not _ALLOWS_THREADS or _will_fork():
             return False
         if not self._has_thread:
             try:
@@ -381,10 +384,27 @@ class Sender:
             self._link.greet()
 
 
+def _will_fork() -> bool:
+    """Return whether this is the process of uWSGI from which workers are still to be forked.
+
+    If another thread waits for the interpreter's lock during that fork, a worker waits for that thread for ever, since
+    uWSGI does not call the interpreter's functions for forks, unless it is told to.
+    """
+    server = sys.modules.get("uwsgi")
+    return server is not None and not _is_forked and not server.worker_id()
+
+
 _open: set[Sender] = set()
+_process = os.getpid()
+_is_forked = False
 
 
 def _forked() -> None:
+    """Begin anew, once in each forked child: two hooks may call this."""
+    global _process, _is_forked
+    if _process == os.getpid():
+        return
+    _process, _is_forked = os.getpid(), True
     senders = list(_open)
     _open.clear()
     for sender in senders:
@@ -424,5 +444,24 @@ def _register_in_worker(_: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _exit, exitpriority=-100)
 
 
+def _register_at_fork() -> None:
+    """Register for forks by Python, and for those of uWSGI, which calls Python's functions only if it is told to."""
+    os.register_at_fork(after_in_child=_forked)
+    server, decorators = sys.modules.get("uwsgi"), sys.modules.get("uwsgidecorators")
+    if server is None:
+        return
+    if decorators is not None:  # its hook calls the functions of a list
+        decorators.postfork_chain.append(_forked)
+        return
+    before = getattr(server, "post_fork_hook", None)
+
+    def hook() -> None:
+        _forked()
+        if before is not None:
+            before()
+
+    server.post_fork_hook = hook  # type: ignore[attr-defined] # uWSGI looks for it
+
+
 atexit.register(_leave)
-os.register_at_fork(after_in_child=_forked)
+_register_at_fork()

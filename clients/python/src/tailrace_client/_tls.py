@@ -58,6 +58,10 @@ class Tls(Tcp):
         self._has_more = False
         """Whether bytes have come that polling the socket does not show any more."""
 
+    def forked(self) -> Tcp:
+        _in_child()  # here, too, since a server may fork without Python's functions
+        return super().forked()
+
     def _secured(self, kept: Kept) -> Kept:
         with _Inside(wait=True):
             context = _context(self._credentials)

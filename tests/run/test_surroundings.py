@@ -1,0 +1,188 @@
+"""Test that programs in MPI, uWSGI and pytest-xdist behave under `tailrace run` as without tracing, and that each event that
+they emit is stored, or named as missing."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.c.building import HERE, build
+from tests.job.test_mpirun import MPICH, OPEN_MPI, need
+from tests.program import COMMAND, environment, run
+
+
+def both(directory, *command, **environ):
+    """Run a program without tracing and with. Return the program's result in each run, and the totals of the certificate."""
+    options = {
+        "cwd": directory,
+        "capture_output": True,
+        "text": True,
+        "timeout": 120,
+        "check": False,
+    }
+    options["env"] = environment() | environ
+    as_ever = run(command, **options)
+    traced = run([*COMMAND, "run", "--store", "store", "--", *command], **options)
+    totals = json.loads((directory / "store/certificate.json").read_text())["totals"]
+    return as_ever, traced, totals
+
+
+RANK = """
+import ctypes, os, sys
+import tailrace_client as trace
+library = ctypes.CDLL(sys.argv[1])
+trace.event("before")
+from mpi4py import MPI
+library.a_start(None)
+world = MPI.COMM_WORLD
+for _ in range(50):
+    with trace.span("reduce"):
+        total = world.allreduce(world.rank)
+    library.a_work(ctypes.c_uint64(2))
+child = os.fork()
+if not child:
+    for _ in range(20):
+        trace.event("child")
+        library.a_work(ctypes.c_uint64(1))
+    trace.close(20)
+    library.a_stop()
+    os._exit(7)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+world.Barrier()
+MPI.Finalize()
+trace.event("after")
+os.write(1, f"sum {total}, child {status}\\n".encode())
+"""
+
+OF_A_RANK = 1 + 50 + 1 + 100 + 20 + 20
+
+
+@pytest.mark.parametrize(
+    ("launch", "package", "kind"),
+    [(OPEN_MPI, "openmpi-bin", "openmpi"), (MPICH, "mpich", "mpich")],
+)
+def test_ranks_of_both_clients_that_fork_lose_nothing(launch, package, kind, tmp_path):
+    pytest.importorskip("mpi4py", reason="pip install mpi4py")
+    need(launch, package)
+    (tmp_path / "rank.py").write_text(RANK)
+    plugin = build(HERE / "plugin.c", "-shared", "-fPIC", "-DPLUGIN=a")
+    command = [*launch, "-n", "3", sys.executable, "-W", "ignore", "rank.py", plugin]
+    if found := ctypes.util.find_library(
+        kind
+    ):  # Debian's MPICH has another name than mpi4py asks for
+        (tmp_path / "libmpi.so.12").symlink_to(
+            f"/lib/{sysconfig.get_config_var('MULTIARCH')}/{found}"
+        )
+    as_ever, traced, totals = both(
+        tmp_path, *map(str, command), MPI4PY_MPIABI=kind, LD_LIBRARY_PATH=str(tmp_path)
+    )
+    assert (as_ever.returncode, traced.returncode) == (0, 0), traced.stderr
+    assert traced.stdout == as_ever.stdout == "sum 3, child 7\n" * 3
+    assert (totals["stored"], totals["missing"], totals["unknown"]) == (3 * OF_A_RANK, {}, False)
+
+
+APPLICATION = """
+import tailrace_client as trace
+
+trace.event("imported")
+
+def application(environ, start_response):
+    with trace.span("request"):
+        pass
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"answered"]
+"""
+
+SERVICE = """
+import concurrent.futures, pathlib, socket, subprocess, sys, time, urllib.request
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+with open("log", "w") as log:
+    service = subprocess.Popen(
+        [*sys.argv[1:], "--http-socket", f"127.0.0.1:{port}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+def answer(_):
+    return urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30).read()
+
+try:
+    said, lazy = "", "--lazy-apps" in sys.argv
+    while "spawned uWSGI worker 2" not in said or said.count(" ready in ") <= lazy:
+        assert service.poll() is None, said
+        time.sleep(0.05)
+        said = pathlib.Path("log").read_text()
+    with concurrent.futures.ThreadPoolExecutor(4) as clients:
+        print(set(clients.map(answer, range(40))))
+    service.terminate()
+    print(service.wait(60))
+finally:
+    service.kill()
+"""
+
+
+@pytest.mark.parametrize(
+    "threads", [[], ["--enable-threads"], ["--enable-threads", "--threads", "2"]]
+)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_workers_of_uwsgi_lose_nothing(lazy, threads, tmp_path):
+    """The master of uWSGI ends without the interpreter's exit. Unless the workers import the application themselves, the
+    master has an event of its own, and so a session without an end."""
+    uwsgi = shutil.which("uwsgi", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if not uwsgi:
+        pytest.skip("no uwsgi: pip install pyuwsgi")
+    (tmp_path / "served.py").write_text(APPLICATION)
+    (tmp_path / "service.py").write_text(SERVICE)
+    as_ever, traced, totals = both(
+        tmp_path, sys.executable, "service.py", uwsgi, "--wsgi-file", "served.py", "--master", "--processes", "2",
+        "--die-on-term", "--need-app", "--virtualenv", sys.prefix, *threads, *["--lazy-apps"] * lazy,
+        PYTHONPATH=":".join(sys.path),
+    )  # fmt: skip
+    assert as_ever.stdout == "{b'answered'}\n0\n", as_ever.stderr
+    assert (traced.returncode, traced.stdout) == (as_ever.returncode, as_ever.stdout), traced.stderr
+    assert (totals["stored"], sum(totals["missing"].values())) == (40 + 1 + lazy, 0)
+    assert totals["unknown"] == (not lazy)
+
+
+PLUGIN = """
+import pytest
+import tailrace_client as trace
+
+def pytest_configure(config):
+    trace.event("configured", worker=hasattr(config, "workerinput"))
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    with trace.span("test", name=item.name):
+        return (yield)
+
+def pytest_sessionfinish(session):
+    trace.event("finished")
+"""
+
+TESTS = """
+import pytest
+import tailrace_client as trace
+
+@pytest.mark.parametrize("number", range(30))
+def test_number(number):
+    trace.event("inside", number=number)
+    assert number != 17
+"""
+
+
+def test_workers_and_the_controller_of_xdist_lose_nothing(tmp_path):
+    (tmp_path / "conftest.py").write_text(PLUGIN)
+    (tmp_path / "test_numbers.py").write_text(TESTS)
+    as_ever, traced, totals = both(tmp_path, sys.executable, "-m", "pytest", "-q", "-n", "2")
+    assert (as_ever.returncode, traced.returncode) == (1, 1)
+    for each in as_ever, traced:
+        assert re.search("^1 failed, 29 passed", each.stdout, re.MULTILINE)
+    assert (totals["stored"], totals["missing"], totals["unknown"]) == (3 + 60 + 3, {}, False)
