@@ -2,6 +2,7 @@
 
     TailraceError
     ├── ConfigError      fix the configuration (exit 2)
+    │   ├── NoProgramError there is no such program to run (exit 127)
     │   └── AddressError an address is not available now: free it, or wait and try again (exit 5)
     ├── LockedError      another daemon owns this directory (exit 1)
     ├── SyncError        the disk did not keep a promise: stop, acknowledge nothing (exit 1)
@@ -38,6 +39,10 @@ class ConfigError(TailraceError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+class NoProgramError(ConfigError):
+    """There is no such program to run."""
 
 
 class AddressError(ConfigError):

@@ -68,6 +68,36 @@ def test_a_good_file_is_ok_and_summed_up(check, tmp_path):
     ]
 
 
+def test_what_keeps_files_from_being_read_as_meant_is_a_warning(check, tmp_path):
+    """Two sources of one format share their files; those of two formats may both read one."""
+    (tmp_path / "runs").mkdir()
+    path = tmp_path / "tails.toml"
+    path.write_text('[spool]\nmax_size = "8 MiB"\n' + "".join(
+        f'[sources.{name}]\ntype = "tail"\nformat = "{format_}"\npaths = ["{tmp_path}/{pattern}"]\n'
+        for name, format_, pattern in (
+            ("a", "jets", "runs"), ("b", "jets", "runs/*.jets"), ("c", "dftracer", "runs"),
+            ("d", "et3", "runs"), ("e", "jets", "absent/*.jets"),
+        )
+    ))  # fmt: skip
+    done = check(path)
+    assert done.returncode == 0
+    warnings = [
+        line.split("warning: ")[1]
+        for line in done.stdout.splitlines()
+        if "warning" in line and "descriptors" not in line  # of which this host may have few
+    ]
+    both = f"both lead to files of {tmp_path}/runs"
+    same = "one source follows each file, and the other waits for it"
+    assert warnings[0] == f"sources.a and sources.b {both}: {same}"
+    assert [w.split(":")[0] for w in warnings[1:]] == [
+        f"sources.a and sources.c {both} in different formats",
+        f"sources.a and sources.d {both} in different formats",
+        "sources.e",
+        "spool.max_size (8 MiB) is less than spool.segment_size (64 MiB)",
+    ]
+    assert f"{tmp_path}/absent does not exist" in done.stdout
+
+
 def test_all_problems_are_printed_one_a_line(check, wrong):
     done = check(wrong, TAILRACE_SPOOL_MAX_SIZE="5")
     assert (done.returncode, done.stderr) == (2, "")

@@ -52,7 +52,7 @@ def test_a_program_that_is_not_there_is_no_killed_rank(job):
     ranks_.directory.joinpath("here/0").touch()
     ranks_.start(0)
     (last,) = ranks_.end(0)
-    assert (last.status, "no-such-program: No such file" in last.said) == (2, True), last.said
+    assert (last.status, "no-such-program: No such file" in last.said) == (127, True), last.said
     assert ranks_.over("store/n1").statuses == {0: 127}
 
 

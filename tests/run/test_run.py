@@ -298,9 +298,11 @@ def test_the_programs_exit_status_is_ours(tmp_path):
 
 
 def test_a_program_that_is_not_there_is_a_clear_error(tmp_path):
+    before = [*tmp_path.iterdir()]
     done = tailrace(tmp_path, "run", "--store", "store", "--", "no-such-program")
-    assert done.returncode == 2
-    assert "no-such-program: No such file or directory" in done.stderr
+    assert done.returncode == 127
+    assert done.stderr == "no-such-program: No such file or directory\n"
+    assert [*tmp_path.iterdir()] == before, "nothing is left of it"
 
 
 def test_a_signal_reaches_the_program(tmp_path):

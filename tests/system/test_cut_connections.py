@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import socket
 from pathlib import Path
@@ -249,6 +250,16 @@ def test_serve_rest_ends_without_a_followed_file_and_settles_all_sessions(collec
         [*collector.command(), "--rest"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
+    ledger = dict(re.findall(r"^  (\w+): (\d+) bytes", done.stdout, re.MULTILINE))
+    assert ledger.keys() >= {"tcp", "stays", "jets"}
+    assert all(int(ledger[name]) > 0 for name in ("tcp", "stays", "jets"))
+    again = program.run(
+        [*collector.command(), "--rest", "--json"], capture_output=True, check=True, timeout=120
+    )
+    (line,) = again.stdout.splitlines()
+    assert {name: each["received_bytes"] for name, each in json.loads(line)["sources"].items()} == {
+        name: int(size) for name, size in ledger.items()
+    }
     assert gaps(collector, "tcp") == CUT
     assert gaps(collector, "stays") == [("truncated", "no_goodbye", None)]
     assert gaps(collector, "jets") == []

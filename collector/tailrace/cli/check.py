@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 
 import click
@@ -18,9 +19,11 @@ from tailrace.config.open_files import too_few
 from tailrace.config.problem import Problem
 from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.daemon import memory
+from tailrace.decoding.formats import FORMATS
 from tailrace.doctor import unit
 from tailrace.filesystem import free_room
 from tailrace.security import guard
+from tailrace.sources.tail.scan import parse
 
 
 @click.command()
@@ -65,9 +68,60 @@ def _warnings(config: Config) -> Iterator[str]:
     for blocked in unit.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
     yield from _lacking(config)
+    yield from _overlapping(config)
+    yield from _absent(config)
+    spool = config.spool
+    if spool.max_size < spool.segment_size:
+        yield (
+            f"spool.max_size ({spool.max_size}) is less than spool.segment_size ({spool.segment_size}): segments have an"
+            " eighth of spool.max_size"
+        )
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if short := too_few(config, hard):
         yield f"{short}; see LimitNOFILE= or `ulimit -Hn`"
+
+
+def _overlapping(config: Config) -> Iterator[str]:
+    """Yield a sentence for each two sources that lead to the same files."""
+    for (one, first), (other, second) in combinations(_tails(config), 2):
+        pairs = [(p, q) for p in first.paths for q in second.paths if _meet(p, q)]
+        if not pairs:
+            continue
+        both = f"sources.{one} and sources.{other} both lead to files of {pairs[0][0]}"
+        if first.format == second.format:
+            yield f"{both}: one source follows each file, and the other waits for it"
+        elif (_takes_any(first) or _takes_any(second)) and any(p == q for p, q in pairs):
+            yield (
+                f"{both} in different formats: each reads the files that its format's names cover, so a file of one format"
+                " may be stored as unreadable bytes of the other"
+            )
+
+
+def _meet(pattern: str, other: str) -> bool:
+    """Return whether two patterns are the same, or one is a directory in which the other one searches."""
+    one, two = parse(pattern), parse(other)
+    return one == two or any(
+        not outer.parts and f"{inner.root}/".startswith(f"{outer.root.rstrip('/')}/")
+        for outer, inner in ((one, two), (two, one))
+    )
+
+
+def _takes_any(source: TailConfig) -> bool:
+    """Return whether files of any name may be of a source's format."""
+    return FORMATS[source.format].files.stream("/any name")
+
+
+def _absent(config: Config) -> Iterator[str]:
+    """Yield a sentence for each path of a source of which nothing is there."""
+    for name, source in _tails(config):
+        for pattern in source.paths:
+            root = parse(pattern).root
+            if not os.path.lexists(root):
+                yield f"sources.{name}: {root} does not exist; files that appear there later are followed"
+
+
+def _tails(config: Config) -> list[tuple[str, TailConfig]]:
+    return [(name, each) for name, each in config.sources.items() if isinstance(each, TailConfig)]
 
 
 def _lacking(config: Config) -> Iterator[str]:

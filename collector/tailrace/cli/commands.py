@@ -26,6 +26,7 @@ from tailrace.errors import (
     AddressError,
     ConfigError,
     IncompleteError,
+    NoProgramError,
     StreamError,
     TailraceError,
     UnknownError,
@@ -71,6 +72,8 @@ class ExitCode(IntEnum):
     """More was lost than the budget allows, or nothing was traced."""
     ADDRESS_UNAVAILABLE = 5
     """An address to listen on is taken or not up yet. A later start may get it."""
+    NO_PROGRAM = 127
+    """There is no such program. A shell reports the same."""
     INTERRUPTED = 130
     """Ctrl-C. A shell reports this for a program that SIGINT ended."""
     BROKEN_PIPE = 141
@@ -160,6 +163,8 @@ def report(error: BaseException) -> ExitCode:
         case ConfigError():
             for problem in error.problems:
                 click.echo(lines(problem), err=True)
+            if isinstance(error, NoProgramError):
+                return ExitCode.NO_PROGRAM
             return (
                 ExitCode.ADDRESS_UNAVAILABLE if isinstance(error, AddressError) else ExitCode.USAGE
             )

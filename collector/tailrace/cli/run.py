@@ -104,7 +104,7 @@ def command(
     TAILRACE_HEPH_TCP and TAILRACE_JETS_TCP (host:port), and its tracers by DFTRACER_* and OVNI_TRACEDIR;
     variables that are set already stay. If tracing fails, the program still runs, unless --require-trace
     is given. The exit status is the program's own, or 4 when more was lost than --max-loss allows, or
-    nothing was traced.
+    nothing was traced. It is 127 if there is no such program.
 
     Under a launcher of parallel jobs (srun, mpirun, mpiexec, flux run), the ranks of a node share one
     collector and one table. The last of them to end reports and certifies what the node stored, and
@@ -133,6 +133,7 @@ def command(
         failed = require and bool(report.failures)
         context.exit(exit_status(done, max_loss, failed=failed))
 
+    program.find(arguments)
     service = report.attempt(NOT_TRACED, lambda: import_module("tailrace.run.service"))
     prepared = service and report.attempt(NOT_TRACED, lambda: prepare(config, store))
     if service is None or prepared is None:

@@ -36,10 +36,11 @@ def command(config: Path | None, store: str | None, *, rest: bool, as_json: bool
     SIGHUP reloads the configuration. A wrong configuration changes nothing, and /status says what is
     wrong. SIGUSR1 and SIGUSR2 have no effect.
 
-    With --json, both lines are the status in the form of /status."""
+    With --json, both lines are the status in the form of /status; with --rest, there is only the last one."""
     loaded = load_config(config, store)
     if rest:
-        return _read_rest(loaded)
+        _say_last(_read_rest(loaded), as_json=as_json)
+        return
     # Listen before anything else is loaded, so that bytes wait from now on. A service manager keeps sockets itself.
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
     held = {} if managed else hold(loaded.config, SystemClock())
@@ -59,15 +60,12 @@ def command(config: Path | None, store: str | None, *, rest: bool, as_json: bool
     finally:
         for listening in held.values():
             listening.close()
-    if as_json:
-        _say_as_json(last)
-    else:
-        click.echo(final_ledger(last))
-    return None
+    _say_last(last, as_json=as_json)
 
 
-def _read_rest(loaded: Loaded) -> None:
-    """Bring all that a collector whose producers are gone had not read, or not stored, into the table."""
+def _read_rest(loaded: Loaded) -> Status:
+    """Bring all that a collector whose producers are gone had not read, or not stored, into the table. Return the last
+    status."""
     from msgspec import structs
 
     from tailrace import log
@@ -81,11 +79,18 @@ def _read_rest(loaded: Loaded) -> None:
         sources={name: source for name, source in sources if isinstance(source, TailConfig)},
         heartbeat=HeartbeatConfig(interval=None),
     )
-    read_rest(loaded, config, SystemClock(), last=True)
+    return read_rest(loaded, config, SystemClock(), last=True)
 
 
 SLOW_MIN = 1000
 """So many records that were read the slow way take no time that anybody sees."""
+
+
+def _say_last(status: Status, *, as_json: bool) -> None:
+    if as_json:
+        _say_as_json(status)
+    else:
+        click.echo(final_ledger(status))
 
 
 def _say_as_json(status: Status) -> None:

@@ -27,6 +27,7 @@ from tailrace.figures import (
 )
 from tailrace.ingest.pace import Pace, Progress
 from tailrace.security.guard import OPEN, Guard
+from tailrace.sources.source import SourceFigures
 from tailrace.standard import dropped_lines
 
 
@@ -78,8 +79,8 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
 
 
 def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
-    """Return the status of a configured source; the daemon need not run."""
-    source = daemon.sources[name]
+    """Return the status of a configured source; the daemon need not run, or listen at the source."""
+    source = daemon.sources.get(name)
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
@@ -95,11 +96,11 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     ]
     uncommitted = max(0, tally.said_missing - daemon.loops.committing.said_missing.get(name, 0))
     progress = Counter(pace.progress for pace in paces.values())
-    known = _named(source.figures(), tally, account, commons.state)
+    known = _named(source.figures() if source else SourceFigures(), tally, account, commons.state)
     known |= {
         "type": str(config.__struct_config__.tag),
         "format": config.format,
-        "address": source.address,
+        "address": source.address if source else "",
         "pending_bytes": pending,
         "imbalance_bytes": tally.received - tally.decoded - tally.malformed - pending,
         "imbalance_events": account.imbalance,

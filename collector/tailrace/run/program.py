@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
 import trio
 
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, NoProgramError
 from tailrace.interpreter import UMASK_OF_USER, environment_of_user
 from tailrace.run.outcome import RunDone
 from tailrace.standard import last_words
@@ -26,6 +27,13 @@ program before we receive the signal ourselves."""
 
 TRIES, RETRY_SECONDS = 20, 0.1
 """How often to try to start a program when the system gives no process, and seconds between two tries."""
+
+
+def find(arguments: Sequence[str]) -> None:
+    """Raise NoProgramError when there is no such program, before anything is made for it."""
+    path = environment_of_user().get("PATH", os.defpath)
+    if shutil.which(arguments[0], os.F_OK, path) is None:
+        raise NoProgramError([f"{arguments[0]}: {os.strerror(errno.ENOENT)}"])
 
 
 def untraced(arguments: Sequence[str]) -> RunDone:
@@ -45,7 +53,8 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
         try:
             process = await _start(arguments, {**environment_of_user(), **variables})
         except OSError as error:
-            raise ConfigError([f"{arguments[0]}: {error.strerror}"]) from error
+            kind = NoProgramError if error.errno == errno.ENOENT else ConfigError
+            raise kind([f"{arguments[0]}: {error.strerror}"]) from error
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_forward, signals, process)
             status = await _end(process)

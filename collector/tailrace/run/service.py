@@ -22,7 +22,9 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.config.schema import Config, HeartbeatConfig, TailConfig
 from tailrace.daemon.daemon import Mode, collecting
 from tailrace.daemon.service import first_failure, tamed_garbage_collection
+from tailrace.daemon.status import source_status, status
 from tailrace.errors import TailraceError
+from tailrace.figures import Status
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.run import evidence, program
@@ -114,8 +116,9 @@ def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
         around.failure = around.failure or error
 
 
-def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> None:
-    """Run the collector again to read files to their end and close their sessions; with `last`, close all sessions."""
+def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> Status:
+    """Run the collector again to read files to their end and close their sessions; with `last`, close all sessions. Return
+    its last status."""
     with collecting(loaded._replace(config=config), clock, Mode(once=True, last=last)) as daemon:
 
         async def main() -> None:
@@ -125,6 +128,12 @@ def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = Fals
             trio.run(main)
         except* TailraceError as group:
             raise first_failure(group) from None
+        found = status(daemon)
+        found.sources = {
+            name: source_status(daemon, name, source)
+            for name, source in loaded.config.sources.items()
+        }
+        return found
 
 
 def _machine() -> Machine:
