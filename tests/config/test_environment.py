@@ -34,6 +34,7 @@ VALUES = {
     "name": ("node-7", "node-7"),
     "mode": ("0660", "0660"),
     "pending_max": ("70MiB", 70 * 2**20),  # not less than a record
+    "inflating_max": ("2MiB", 2 * 2**20),  # not less than files need in turn
 }
 
 

@@ -192,6 +192,8 @@ SETTINGS = [
     (UDP.replace("udp", "tcp") + "record_max = '65 MiB'\n",
      "FILE:5: sources.sim.record_max: pending_max (32 MiB) is less than record_max (65 MiB); "
      "allowed: at least record_max"),
+    (TAIL + "inflating_max = '1 kB'\n",
+     "FILE:5: sources.runs.inflating_max: inflating_max (1000 B) is too small; allowed: at least 1 MiB"),
     ("[store\n", "FILE:1: is not TOML: Expected ']' at the end of a table declaration"),
 ]  # fmt: skip
 

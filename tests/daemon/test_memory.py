@@ -21,7 +21,6 @@ from tailrace.ingest.machine import Ingest
 from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.ledger.held_marks import MARK_BYTES
 from tailrace.model.columns import ROW, BlockRows
-from tailrace.sources.tail.inflate import INFLATER_BYTES
 from tailrace.store.arrow import to_arrow
 from tests.decoding import ovni_bytes
 from tests.ingest.log import Log, heph_event
@@ -82,8 +81,8 @@ def test_each_source_adds_its_sessions_streams_and_records():
     announced = Config().ledger.sessions_max * memory.ANNOUNCED_BYTES
     assert one["sessions"] == 10 * memory.PEER_BYTES + announced
     assert one["state"] == one["checkpoint"] == Config().ledger.source_state_max
-    files = of(a=TailConfig(format="ovni", paths=["/x"], files_max=10))
-    assert files["sessions"] == 10 * (memory.FILE_BYTES + INFLATER_BYTES)
+    files = of(a=TailConfig(format="ovni", paths=["/x"], files_max=10, inflating_max=MIB))
+    assert files["sessions"] == 10 * memory.FILE_BYTES + MIB
     assert files["streams"] == 0
 
 
@@ -235,5 +234,5 @@ def test_check_prints_the_sum_and_its_parts(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     (line,) = [line for line in done.stdout.splitlines() if "memory:" in line]
     assert re.match(
-        r"  memory: at most \d+ MiB \(process 144, rows 64, .*state 8, checkpoint 8,", line
+        r"  memory: at most \d+ MiB \(process 160, rows 64, .*state 8, checkpoint 8,", line
     )

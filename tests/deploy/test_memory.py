@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tailrace.config.schema import Config, TailConfig
 from tailrace.daemon import service
+from tailrace.daemon.memory import bounds
+from tailrace.decoding.formats import FORMATS
 from tailrace.errors import MemoryLimitError
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
@@ -71,6 +74,13 @@ def test_all_ways_give_the_same():
     assert set(given().values()) == {2**30}
     assert "1 GiB of memory" in (DEPLOY / "README.md").read_text()
     assert "1 GiB" in (DEPLOY.parent / "docs/OPERATING.md").read_text()
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_two_sources_of_files_fit_into_it(format_):
+    files = TailConfig(format=format_, paths=["/x"])
+    parts = bounds(Config(sources={"one": files, "other": files}))
+    assert sum(part.bytes for part in parts) <= min(given().values())
 
 
 @pytest.mark.parametrize("name", UNITS)

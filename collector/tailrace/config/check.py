@@ -23,7 +23,7 @@ from tailrace.config.keys import (
     words,
 )
 from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where
-from tailrace.config.schema import OWN_SOURCE, Config, Section
+from tailrace.config.schema import INFLATING_MIN, OWN_SOURCE, Config, Section
 from tailrace.config.values import convert
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
@@ -120,6 +120,11 @@ class Check:
             self._check_guard(type_, values, settings)
         if type_ is not None and "pending_max" in keys(SOURCES[type_]):
             self._check_pending(SOURCES[type_], values, settings)
+        if values.get("inflating_max", INFLATING_MIN) < INFLATING_MIN:
+            self._problem(
+                settings["inflating_max"].where,
+                f"inflating_max ({values['inflating_max']}) is too small; allowed: at least {INFLATING_MIN}",
+            )
         if "format" in values:
             self._check_format(str(values["format"]), type_, settings["format"].where)
         return values

@@ -78,6 +78,7 @@ _TAKES: dict[type[Section], dict[str, Takes]] = {
         "poll_interval": Takes.NOW,
         "idle_interval": Takes.NOW,
         "files_max": Takes.NOW,
+        "inflating_max": Takes.NOW,
         "hole_timeout": Takes.NOW,
         "rest_time": Takes.NOW,
     },

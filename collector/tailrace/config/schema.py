@@ -234,6 +234,10 @@ class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
     """A connection is closed if it sends this much without one readable record."""
 
 
+INFLATING_MIN = Size(MIB)
+"""Memory with which files can still be inflated in turn."""
+
+
 class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Name of the format: heph, jets, ovni, dftracer, et3."""
@@ -251,6 +255,8 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     """How often directories and files that do not grow are checked; less often if there are many."""
     files_max: int = 8192
     """Files followed at a time, about 24 KiB of memory each. Further files wait."""
+    inflating_max: Size = Size(8 * MIB)
+    """Memory for unfinished members of gzip files, 48 KiB for each file. If more files have such a member, those that were read last keep their place. The others are inflated again from the beginning of the member when they grow, and may wait for it. At least 1 MiB."""
     descriptors_max: int = 4096
     """Files held open at a time: those that grew last. A file that rests, or has not changed for a minute, is closed."""
     hole_timeout: Duration = Duration(5)

@@ -15,16 +15,15 @@ from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.sources.connection import UNSENT_MAX
 from tailrace.sources.datagrams import PUMP_BYTES
 from tailrace.sources.tail.documents import CACHED_BYTES
-from tailrace.sources.tail.inflate import INFLATER_BYTES
 from tailrace.spool.spool import RECENT_MAX
 from tailrace.store import layout
 
 KIB, MIB = 2**10, 2**20
 
-PROCESS_BYTES = 144 * MIB
+PROCESS_BYTES = 160 * MIB
 """The interpreter, the libraries (pyarrow alone has 30 MiB, and 10 more where numpy is installed), and what
 decoders keep of what comes again and again. With three sources: 120 MiB at rest, 131 MiB after a first commit
-of one row (2026-11-23)."""
+of one row (2026-11-23). Later commits, checkpoints of the table and a replay load 28 MiB of the libraries more (2026-11-28)."""
 
 PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 10 * KIB, 16 * KIB, 24 * KIB
 """Bytes that a session takes with its source's part, without the state that its producer makes it hold."""
@@ -72,7 +71,7 @@ def _sessions(config: Config, source: SourceConfig) -> int:
     if FORMATS[source.format].acknowledge:
         announced = config.ledger.sessions_max * ANNOUNCED_BYTES
     if isinstance(source, TailConfig):
-        return source.files_max * (FILE_BYTES + INFLATER_BYTES)
+        return source.files_max * FILE_BYTES + source.inflating_max
     if isinstance(source, UdpConfig):
         return source.peers_max * PEER_BYTES + announced
     unsent = UNSENT_MAX if announced else 0

@@ -320,7 +320,7 @@ def test_what_looks_like_many_members_is_tried_once_each(monkeypatch):
         while inflater.next() is not None:
             pass
     assert len(tried) <= 100 * pieces + 10 * pieces
-    assert max(tried) <= inflate._HOLD
+    assert max(tried) <= inflate.DOUBT_MAX
 
 
 def test_noise_that_always_ends_in_what_may_be_a_member_is_not_kept():

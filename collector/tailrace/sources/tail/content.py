@@ -8,11 +8,22 @@ from typing import Literal, Protocol
 from tailrace.ingest.file_state import HEAD
 from tailrace.ingest.payloads import Member
 from tailrace.sources.tail.identity import Trail, follows_on
-from tailrace.sources.tail.inflate import MAGIC, Bad, Content, Inflater, InflationBegun, Torn
+from tailrace.sources.tail.inflate import (
+    DOUBT_MAX,
+    INFLATER_BYTES,
+    MAGIC,
+    Bad,
+    Content,
+    Inflater,
+    InflationBegun,
+    Torn,
+)
 from tailrace.sources.tail.raw import ContentView, RawBytes, SparseRange
 
 RAW_MAX = 64 * 1024
 """Compressed bytes read at a time."""
+INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
+"""Memory of an inflater between two pieces."""
 BEGIN = Member(0, 0)
 
 
@@ -36,19 +47,20 @@ class Compressed:
     """The content of a compressed file, from a member on. Content that is `known` is inflated again
     and skipped.
 
-    `certain` says that the file once had all the known content; otherwise it may still get it."""
+    `certain` says that the file once had all the known content; otherwise it may still get it. The inflater begins with the
+    first call of `next`. It can be given up, and the next call then inflates the last member again."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
-        self._inflater = Inflater(member)
-        self._begun = member.raw
-        """Where the last member begins in the file, or the last bytes that are none."""
+        self._again: RawBytes | None = None
+        """The bytes that a former inflater was fed with, while they are read once more."""
+        self._inflater: Inflater | None = None
+        self._begun = member
+        """The beginning of the last member, or of the last bytes that are none."""
         self._known = known.copied()
-        self._skipped: Trail | None = Trail(member.content)
+        self._skipped: Trail | None = None
         self._certain = certain
         self._hole: SparseRange | None = None
-        if known.offset == member.content:
-            self._skipped = None
 
     @property
     def trail(self) -> Trail:
@@ -57,14 +69,41 @@ class Compressed:
     @property
     def pending(self) -> int:
         """Return how many bytes at the end are no whole member."""
-        return self.trail.offset - self._begun if self._inflater.waits else 0
+        waits = self._inflater is None or self._inflater.waits
+        return self.trail.offset - self._begun.raw if waits else 0
+
+    @property
+    def in_hole(self) -> bool:
+        """Return whether a hole was read of which nothing was said, so that the inflater cannot be given up."""
+        return self._hole is not None
+
+    @property
+    def memory(self) -> int:
+        """Return the memory of its inflater (bytes), at most `INFLATING_BYTES`."""
+        return self._inflater.memory if self._inflater is not None else 0
+
+    @property
+    def repeated(self) -> tuple[int, int]:
+        """Return how many bytes of the file, and of its content, `next` has to pass again before it comes to others."""
+        if self._inflater is not None:
+            return 0, 0
+        begun = self._begun
+        return self.trail.offset - begun.raw, max(0, self._known.offset - begun.content)
+
+    def give_up(self, content: Trail) -> None:
+        """Give up the inflater. `content` is all that was handed on."""
+        if content.offset > self._known.offset:
+            self._known = content.copied()
+        self._certain |= self._skipped is None
+        self._inflater = self._again = None
 
     def next(self, view: ContentView) -> Piece:
-        event = self._inflater.next()
+        inflater = self._inflater or self._begin()
+        event = inflater.next()
         if event is None and self._hole is None:
-            taken = self._raw.next(view, RAW_MAX)
+            taken = self._take(view)
             if isinstance(taken, bytes):
-                self._inflater.feed(taken)
+                inflater.feed(taken)
                 return b""
             if isinstance(taken, SparseRange):
                 self._hole = taken
@@ -73,22 +112,40 @@ class Compressed:
             elif taken is not None or not view.final:
                 return taken
         if event is None:
-            event = self._inflater.next(last=True)
+            event = inflater.next(last=True)
         if event is None and self._hole is not None:
-            event = self._past_hole(self._hole)
+            event = self._past_hole(self._hole, inflater.place.content)
         return self._give(event)
 
-    def _past_hole(self, hole: SparseRange) -> Bad:
+    def _begin(self) -> Inflater:
+        begun = self._begun
+        inflater = self._inflater = Inflater(begun)
+        self._again = RawBytes(Trail(begun.raw)) if self.trail.offset > begun.raw else None
+        self._skipped = Trail(begun.content) if self._known.offset != begun.content else None
+        return inflater
+
+    def _take(self, view: ContentView) -> bytes | SparseRange | Literal["changed", "other"] | None:
+        if self._again is None:
+            return self._raw.next(view, RAW_MAX)
+        left = self.trail.offset - self._again.trail.offset
+        taken = self._again.next(view, min(RAW_MAX, left))
+        if not isinstance(taken, bytes):
+            return "other"
+        if len(taken) == left:
+            self._again = None
+        return taken
+
+    def _past_hole(self, hole: SparseRange, content: int) -> Bad:
         self._hole = None
-        after = Member(self.trail.offset, self._inflater.place.content)
+        after = Member(self.trail.offset, content)
         self._inflater = Inflater(after)
         return Bad(hole.size, b"", after)
 
     def _give(self, event: Content | InflationBegun | Torn | Bad | None) -> Piece:
         if isinstance(event, InflationBegun):
-            self._begun = event.member.raw
+            self._begun = event.member
         elif isinstance(event, Torn | Bad):
-            self._begun = event.after.raw
+            self._begun = event.after
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad):

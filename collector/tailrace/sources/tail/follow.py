@@ -101,6 +101,21 @@ class Followed:
         return max(0, self.size - self.taken)
 
     @property
+    def compressed(self) -> Compressed | None:
+        """Return the reader of a compressed file."""
+        reader = self._part.reader
+        return reader if isinstance(reader, Compressed) else None
+
+    @property
+    def passed(self) -> int:
+        """Return how many bytes of the file, and of its content, were read and handed on."""
+        return self.taken + self.handoff.content.offset
+
+    def give_up_inflater(self) -> None:
+        if (reader := self.compressed) is not None:
+            reader.give_up(self.handoff.content)
+
+    @property
     def is_blank(self) -> bool:
         """Return whether nothing of it was handed on."""
         return self.handoff.number is None and not self.handoff.content.offset
@@ -243,6 +258,8 @@ class Followed:
         part = self._part
         if part.reader is None and (kind := content.kind(fd, final=self.final)):
             part.go_on(Trail(), BEGIN if kind is Compressed else None)
+            if kind is Compressed:
+                return True  # its inflater waits for its turn
         if part.reader is None:
             return False  # its first bytes do not tell yet what it is
         waited = self._desk.clock.monotonic() - self.location.changed_at

@@ -26,7 +26,7 @@ _BEGIN = MAGIC + b"\x08"
 _GZIP = 31
 _PROBE = 64
 """Bytes after which random bytes have failed to inflate."""
-_HOLD = 2 * 65_536
+DOUBT_MAX = 2 * 65_536
 """Bytes of input that no accident inflates: more than a stored block, which accepts any bytes."""
 _TRIAL_MAX = 2**20
 """Bytes of content that no accident yields."""
@@ -114,6 +114,11 @@ class Inflater:
     def waits(self) -> bool:
         """Return whether a member has begun that is not over, or bytes wait that may begin one."""
         return self._member is not None or bool(self._input)
+
+    @property
+    def memory(self) -> int:
+        """Return the memory that the member and unused input take (bytes)."""
+        return INFLATER_BYTES * (self._member is not None) + len(self._input)
 
     @property
     def place(self) -> Member:
@@ -214,7 +219,7 @@ class Inflater:
         input."""
         if (inflates := _inflates(self._input, last)) is False:
             return False
-        goes_on = _trial(member.copy(), self._input[:_HOLD])
+        goes_on = _trial(member.copy(), self._input[:DOUBT_MAX])
         if goes_on == "fails":
             return inflates
         if goes_on == "goes on":
@@ -257,7 +262,7 @@ def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes
             if member.eof:
                 return "ends"
             rest = member.unconsumed_tail
-            if size > _TRIAL_MAX or (len(data) >= _HOLD and not rest):
+            if size > _TRIAL_MAX or (len(data) >= DOUBT_MAX and not rest):
                 return "far enough"
             if not rest and len(content) < CHUNK_MAX:
                 return "goes on"

@@ -29,6 +29,7 @@ from tailrace.sources.tail.discovery import Discovery
 from tailrace.sources.tail.documents import DocumentWatch
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.handoff import Desk
+from tailrace.sources.tail.inflaters import Inflaters
 from tailrace.sources.tail.roots import Roots
 from tailrace.sources.tail.schedule import Schedule
 from tailrace.sources.tail.system import SYSTEM, System
@@ -90,6 +91,7 @@ class Watch:
         self._ready: deque[Followed] = deque()
         self._schedule = Schedule(config)
         self._turns = Turns(config.files_max)
+        self._inflaters = Inflaters(config.inflating_max, once=once)
         self._ended_bytes = 0
         self._desk = Desk(
             intake=intake, config=config, files=files, figures=self._figures,
@@ -120,6 +122,7 @@ class Watch:
     def reconfigure(self, config: TailConfig) -> None:
         self._schedule.config = self._desk.config = config
         self._turns.places = config.files_max
+        self._inflaters.limit = config.inflating_max
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
         """Return whether this source follows a file that another one has found, or one that it may be a copy of."""
@@ -164,12 +167,14 @@ class Watch:
         yield from self._look_around()
         if self._clock.monotonic() >= self._documents_due:
             yield from self._look_at_documents(self._desk.documents)
-        if self._ready:
+        if self._ready or self._inflaters.next <= self._clock.monotonic():
             yield from self._read()
         elif self._once:
             return self._drop_waiting()
         else:
-            wake = min(self._search_due, self._documents_due, self._schedule.next)
+            wake = min(
+                self._search_due, self._documents_due, self._schedule.next, self._inflaters.next
+            )
             yield max(SLEEP_MIN, wake - self._clock.monotonic())
         return True
 
@@ -336,29 +341,34 @@ class Watch:
             if self._figures.bytes - before >= CHUNK_MAX or self._clock.monotonic() > until:
                 break
             yield "room"
+            self._ready.extend(self._inflaters.begin(self._clock.monotonic()))
             if not self._ready:
                 break
             file = self._ready.popleft()
-            file.queued = False
-            if file not in self._catalog:
-                continue
-            try:
-                more = file.read()
-                is_over = not more and file.final and file.location.gone is not None
-                # Before it was read, nothing told which file is its copy.
-                if is_over and self._bequeath(file, self._clock.monotonic()):
-                    continue
-            except OSError as error:
-                self._set_back(file, error, self._clock.monotonic())
-                continue
-            if more:
-                self._enqueue(file)
-            elif file.final:
-                self._close(file, file.location.gone or END_OF_FILE)
-            elif self._once and file.phase in {"follows", "shadow"}:
-                file.final = True
-                self._enqueue(file)
+            if file in self._catalog and not self._inflaters.must_wait(file):
+                file.queued = False
+                self._read_piece(file)
+                self._inflaters.used(file)
         yield "others"
+
+    def _read_piece(self, file: Followed) -> None:
+        """Hand on the next piece of a file, and do what follows from its end."""
+        try:
+            more = file.read()
+            is_over = not more and file.final and file.location.gone is not None
+            # Before it was read, nothing told which file is its copy.
+            if is_over and self._bequeath(file, self._clock.monotonic()):
+                return
+        except OSError as error:
+            self._set_back(file, error, self._clock.monotonic())
+            return
+        if more:
+            self._enqueue(file)
+        elif file.final:
+            self._close(file, file.location.gone or END_OF_FILE)
+        elif self._once and file.phase in {"follows", "shadow"}:
+            file.final = True
+            self._enqueue(file)
 
     def _close(self, file: Followed, reason: str) -> None:
         path = file.location.path
@@ -380,6 +390,7 @@ class Watch:
         self._catalog.remove(file)
         file.location.close()
         self._turns.forget(file)
+        self._inflaters.forget(file)
         for other in waiting:
             self._reconsider(other, now)
 
@@ -403,6 +414,7 @@ class Watch:
         if not file.queued:
             file.queued = True
             self._ready.append(file)
+        self._inflaters.grown(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
         """Try a file again later, after an error, and wait longer each time."""

@@ -1,0 +1,134 @@
+"""Which compressed files have an inflater: those that were read last, as many as fit into `inflating_max`.
+
+A file whose last member is not over needs an inflater to go on, which takes 48 KiB. Inflaters of other files are given
+up, and such a file has to be inflated again from the beginning of its last member when it grows. Three rules bound what that costs:
+
+- Few files are read at a time (`ACTIVE`). A turn ends when all is read, but not before the file has passed as many new
+  bytes as it had to pass again.
+- A file that has grown by as much as is to be inflated again begins in the order in which files asked, and so it does until
+  all is read: a byte is inflated four times at most. So does a file that has no name any more.
+- The rest is inflated again at a rate of `AGAIN_RATE`. Files with few such bytes begin first. The time for which a file
+  has waited counts, so that every file has its turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import count
+
+from tailrace.sources.tail.content import INFLATING_BYTES
+from tailrace.sources.tail.follow import Followed
+
+ACTIVE = 4
+"""Files that are read in turn, piece by piece."""
+ACTIVE_BYTES = ACTIVE * INFLATING_BYTES
+TURN = 16 * 2**20
+"""Bytes of a file and its content after which the next file has its turn."""
+AGAIN_RATE = 128 * 2**20
+"""Bytes of files and their content: about a tenth of a core."""
+
+
+class Inflaters:
+    """The inflaters of one source, and the files that wait to be inflated. With `once`, a turn ends when all is read."""
+
+    def __init__(self, limit: int, *, once: bool) -> None:
+        self.limit = limit
+        """Memory for inflaters (bytes), at least `ACTIVE_BYTES`."""
+        self._rate = float("inf") if once else AGAIN_RATE
+        self._turn = float("inf") if once else TURN
+        self._active: dict[Followed, float] = {}
+        """The bytes that each file will have `passed` at the end of its turn."""
+        self._idle: OrderedDict[Followed, int] = OrderedDict()
+        """The memory of other inflaters (bytes); the inflater that was used last is the last one."""
+        self._idle_bytes = 0
+        self._unread: set[Followed] = set()
+        """Files whose last turn ended before all was read."""
+        self._line: dict[Followed, None] = {}
+        """Files that wait, in order."""
+        self._later: set[Followed] = set()
+        """Files that wait until they may be inflated again."""
+        self._heap: list[tuple[float, int, Followed]] = []
+        self._order = count()
+        self._next_again = float("-inf")
+
+    @property
+    def next(self) -> float:
+        """Return when the next file may have its turn, infinity if none waits."""
+        if len(self._active) == ACTIVE or not (self._line or self._later):
+            return float("inf")
+        return float("-inf") if self._line else self._next_again
+
+    def must_wait(self, file: Followed) -> bool:
+        """Return whether a file has to wait before it is read. `begin` returns it when its turn has come."""
+        if file.compressed is None or file in self._active:
+            return False
+        self._line[file] = None
+        return True
+
+    def grown(self, file: Followed) -> None:
+        """Reconsider a file that waits."""
+        if file in self._later and _may_begin(file):
+            self._later.remove(file)
+            self._line[file] = None
+
+    def begin(self, now: float) -> Iterator[Followed]:
+        """Yield the files whose turn it is."""
+        while len(self._active) < ACTIVE and (file := self._next(now)) is not None:
+            self._idle_bytes -= self._idle.pop(file, 0)
+            self._active[file] = file.passed + max(self._turn, _again(file))
+            yield file
+
+    def used(self, file: Followed) -> None:
+        """Note that a piece of a file was read, or that its reader failed."""
+        reader, end = file.compressed, self._active.get(file)
+        if end is None:
+            return
+        if file.queued and reader is not None and (reader.in_hole or file.passed < end):
+            return
+        del self._active[file]
+        (self._unread.add if file.queued else self._unread.discard)(file)
+        if reader is not None and reader.memory:
+            self._idle[file] = reader.memory
+            self._idle_bytes += reader.memory
+        while self._idle and self._idle_bytes + ACTIVE_BYTES > self.limit:
+            other, size = self._idle.popitem(last=False)
+            self._idle_bytes -= size
+            other.give_up_inflater()
+
+    def forget(self, file: Followed) -> None:
+        self._active.pop(file, None)
+        self._unread.discard(file)
+        self._idle_bytes -= self._idle.pop(file, 0)
+        self._line.pop(file, None)
+        self._later.discard(file)
+
+    def _next(self, now: float) -> Followed | None:
+        while self._line:
+            file = next(iter(self._line))
+            del self._line[file]
+            if file in self._unread or _may_begin(file):
+                return file
+            self._later.add(file)
+            key = now + _again(file) / self._rate
+            heapq.heappush(self._heap, (key, next(self._order), file))
+        while self._later and now >= self._next_again:
+            file = heapq.heappop(self._heap)[2]
+            if file in self._later:
+                self._later.remove(file)
+                self._next_again = now + _again(file) / self._rate
+                return file
+        return None
+
+
+def _again(file: Followed) -> int:
+    """Return how many bytes of a file, and of its content, are to be inflated again."""
+    return sum(file.compressed.repeated) if file.compressed is not None else 0
+
+
+def _may_begin(file: Followed) -> bool:
+    """Return whether a file is inflated again without delay."""
+    if file.compressed is None or file.final or file.behind >= file.compressed.repeated[0]:
+        return True
+    return file.location.is_unlinked
