@@ -3,11 +3,14 @@ limit are named as missing and kept in the quarantine. The times in the log deci
 
 from __future__ import annotations
 
+import gc
 import json
+from itertools import count
 
 import pytest
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.decoding.formats.heph.decoder import HephDecoder
 from tailrace.ingest.beginnings import EVENTS, HOSTS_MAX, SECOND, Beginnings
 from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
@@ -266,3 +269,50 @@ def test_late_events_of_an_earlier_run_take_a_step_each():
     log.datagrams(session, [b"".join(late)])
     ingest, _ = run(log.entries[:-1])
     assert sum(1 for _ in ingest.steps(log.entries[-1])) >= MANY
+
+
+@pytest.mark.parametrize("packet", FLOODS)
+@pytest.mark.parametrize("cut", [False, True], ids=["one connection", "a connection each"])
+def test_a_session_that_is_over_leaves_no_circle_of_objects(packet, cut):
+    """The garbage collector finds a circle by looking at all young objects, which took longer than the session."""
+    log = Log()
+    limits = LedgerConfig(new_sessions_rate=10**6, sessions_max=1)
+    session = log.open(FLOODS[packet], limits=limits)
+    for n in range(MANY):
+        log.data(session, packet(n))
+        if cut:
+            log.close(session)
+            session = log.open(FLOODS[packet], limits=limits)
+    ingest = Ingest()
+    gc.collect()
+    gc.disable()
+    try:
+        for entry in log.entries:
+            ingest.apply(entry)
+        assert gc.collect() < MANY
+    finally:
+        gc.enable()
+
+
+class Looked(int):
+    """A size that counts how often a mark is made of it."""
+
+    times = count()
+
+    def __radd__(self, other):
+        next(self.times)
+        return int(self) + other
+
+
+def test_a_restart_in_a_chunk_does_not_look_at_all_events_behind():
+    log = Log()
+    session = log.open(limits=LedgerConfig(new_sessions_rate=10**6))
+    ingest, _ = run(log.entries)
+    many = 20 * MANY
+    packets = b"".join(fallen_clocks(n) for n in range(many))
+    records = HephDecoder(2**20).feed(packets)
+    before = next(Looked.times)
+    counted = [record._replace(size=Looked(record.size)) for record in records]
+    ingest._sessions[session]._succession.take([counted], log.now)
+    assert ingest.tally("s").restarts == many
+    assert next(Looked.times) - before < 100 * len(records)

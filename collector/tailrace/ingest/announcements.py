@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 
 from tailrace.ingest.announced import Announced
 from tailrace.ingest.budget import Budget
-from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.incarnation import Attach, Incarnation
 from tailrace.ingest.payloads import OpenInfo
-from tailrace.ingest.state import AnnouncedState, IncarnationState
+from tailrace.ingest.state import AnnouncedState
 from tailrace.ledger.findings import Account
 
 
@@ -30,13 +30,13 @@ class Announcements:
     def __init__(
         self,
         states: dict[str, AnnouncedState],
-        attach: Callable[[OpenInfo, IncarnationState], Incarnation],
+        attach: Callable[[OpenInfo], Attach],
         budget: Budget,
     ) -> None:
         self._states = states
         self._budget = budget
         self._known = {
-            id_: Announced(s, attach(s.info, s.incarnation)) for id_, s in states.items()
+            id_: Announced(s, attach(s.info)(s.incarnation)) for id_, s in states.items()
         }
         self._away = OrderedDict.fromkeys(id_ for id_, s in states.items() if not s.carriers)
         self._waiting = {id_ for id_, known in self._known.items() if known.waiting}
@@ -203,7 +203,8 @@ class Announcements:
         self._waiting.discard(id_)
         self.news.discard(id_)
         if known.state.ended:
-            known.incarnation.release(now)
+            known.incarnation.settle(now)
+            known.incarnation.release()
         else:
             known.incarnation.finish(why, about or {}, now)
 

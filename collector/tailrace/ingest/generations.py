@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 
 from tailrace.ingest.announced import Announced
 from tailrace.ingest.announcements import Announcements
-from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.payloads import EOF, OpenInfo
+from tailrace.ingest.incarnation import Attach, Incarnation
+from tailrace.ingest.payloads import EOF
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 
 _EPOCHS_KEPT = 8
@@ -35,7 +35,7 @@ class Generations:
         state: SessionState,
         tally: Tally,
         announcements: Announcements,
-        attach: Callable[[OpenInfo, IncarnationState], Incarnation],
+        attach: Attach,
         *,
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
@@ -326,4 +326,4 @@ class Generations:
     def _attach(self, state: IncarnationState | str) -> Incarnation:
         if isinstance(state, str):
             return self._announcements[state].incarnation
-        return self._new(self._state.info, state)
+        return self._new(state)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 
 from tailrace.config.schema import MAIN, OWN_SOURCE, LedgerConfig
-from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.incarnation import Attach, Incarnation
 from tailrace.ingest.parts import Listed
 from tailrace.ingest.payloads import Heartbeat, OpenInfo
 from tailrace.ingest.state import IncarnationState, IngestState, Tally
@@ -31,13 +31,11 @@ _CLOCK = {"clock": "unix_ns", "ticks_per_second": 1e9, "epoch": 0}
 class HeartbeatSession:
     """The session of the daemon's heartbeats. The ingest's state has what outlives the process."""
 
-    def __init__(
-        self, state: IngestState, tally: Tally, attach: Callable[[IncarnationState], Incarnation]
-    ) -> None:
+    def __init__(self, state: IngestState, tally: Tally, attach: Callable[[], Attach]) -> None:
         self._state = state
         self._tally = tally
         self._attach = attach
-        self._incarnation = attach(state.heartbeats) if state.heartbeats else None
+        self._incarnation = attach()(state.heartbeats) if state.heartbeats else None
 
     @property
     def waiting(self) -> bool:
@@ -86,7 +84,7 @@ class HeartbeatSession:
 
     def _begin(self, beat: Heartbeat, now: int) -> Incarnation:
         state = IncarnationState(beat.session, epoch=0, clock="unix_ns", ticks_per_second=1e9)
-        incarnation = self._incarnation = self._attach(state)
+        incarnation = self._incarnation = self._attach()(state)
         self._state.heartbeats = state
         self._tally.opened += 1
         about = {"opened": incarnation.own.wall(now)} | _CLOCK

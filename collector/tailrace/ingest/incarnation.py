@@ -34,6 +34,10 @@ from tailrace.model.record import Kind, Missing, Record, SessionFacts
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 
 
+Attach = Callable[[IncarnationState], "Incarnation"]
+"""Returns the incarnation of a state, in one session."""
+
+
 class Incarnation:
     """One life of a producer. `state` has all that outlives the process."""
 
@@ -68,14 +72,16 @@ class Incarnation:
         self._rows = RecordRows(state, tally, emit)
         self.lead = Lead(state)
         self._references = References(limits, "", state.references)
-        self._spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
-        self._span_rows = SpanRows(self._spans, self._rows, tally, at_last)
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
         self.counters: Counters | None = None
+        self._spans: SpanRows | None = None
         self._statements: Statements | None = None
         self._siblings: Siblings | None = None
-        if bits:
+        if not bits:
+            spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
+            self._spans = SpanRows(spans, self._rows, tally, at_last)
+        else:
             self.counters = Counters(
                 limits, bits, state.counters, commons, name=state.name, report=self.report
             )
@@ -84,7 +90,7 @@ class Incarnation:
             if departures is not None:
                 self._siblings = Siblings(
                     state, self.counters, departures, limits,
-                    host=host, bits=bits, ordered=not datagrams, own=self.own, report=self.report,
+                    host=host, bits=bits, ordered=not datagrams, own=self.own,
                 )  # fmt: skip
                 self.counters.earlier = self._siblings.earlier
 
@@ -93,13 +99,14 @@ class Incarnation:
         """Return the state that the producer's events make the incarnation hold."""
         if self.counters:
             return [self.counters.marks, self.counters.windows, self._references]
-        return [self._spans, self._references]
+        return [self._spans.spans, self._references] if self._spans else []
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
         """Write a row that says how many entries of each kind were given up."""
         self.report(now)
         add_counts(self._tally.evicted, what)
-        self._span_rows.watch_begins()
+        if self._spans:
+            self._spans.watch_begins()
         self.own.session("evicted", {"evicted": what}, now)
 
     @property
@@ -139,12 +146,12 @@ class Incarnation:
     def take(self, parts: Sequence[Part], now: int) -> int:
         """Take events and other rows. Return how many were taken: the next one shows that another incarnation
         has begun."""
+        taken = parts
         if self.counters:
-            taken: Sequence[Part] = self._counted(self.counters, parts, now)
-        else:
-            taken = parts
+            taken = self._counted(self.counters, parts, now)
+        if self._spans:
             self.state.goodbye_at = 0  # of a footer, which was not the last record
-            self._span_rows.take(parts, now)
+            self._spans.take(parts, now)
         for part in taken:
             self._note_times(part, now)
             self._rows.count(part.kinds, now)
@@ -158,17 +165,17 @@ class Incarnation:
 
         All are counted before the first row is written: counting may write rows of other incarnations."""
         counted: list[tuple[Part, Integers | list[int | None]]] = []
-        events, begun_anew = 0, False
+        events = 0
         for part in parts:
-            if not begun_anew:
-                seqs = part.count(counters, now)
-                counted.append((part, seqs))
-                rows = len(seqs) if isinstance(seqs, list) else part.rows
-                events += rows
-                begun_anew = rows < part.rows
-        for part in parts:
+            seqs = part.count(counters, now)
+            counted.append((part, seqs))
+            rows = len(seqs) if isinstance(seqs, list) else part.rows
+            events += rows
+            if rows < part.rows:
+                break
+        for part, _ in counted:
             part.hear(counters, now)
-        counters.note_seen(chain.from_iterable(part.streams for part in parts), events, now)
+        counters.note_seen(chain.from_iterable(part.streams for part, _ in counted), events, now)
         return [self._write_counted(part, seqs) for part, seqs in counted]
 
     def _write_counted(self, part: Part, seqs: Integers | list[int | None]) -> Part:
@@ -196,19 +203,19 @@ class Incarnation:
 
     def note(self, record: Record, now: int) -> None:
         """Take a record about the session: an epoch, a header, a footer, an option."""
-        facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
-        state = self.state
-        if facts.epoch is not None:
-            self._hear_epoch(facts.epoch)
-        state.clock = facts.clock or state.clock
-        state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
-        if self._datagrams:
+        facts = record.detail if isinstance(record.detail, SessionFacts) else None
+        if facts:
             self._hear_clock(facts, now)
         self._rows.count({record.kind: 1}, now)
         # Offsets do not advance in documents, so the row's time decides which document is the last.
-        self._rows.write(
-            [(value,) for value in record], [None], None if record.size else [self.own.wall(now)]
-        )
+        self._rows.write_one(record, None if record.size else self.own.wall(now))
+        if facts:
+            self._believe(facts, now)
+        self.report(now)
+
+    def _believe(self, facts: SessionFacts, now: int) -> None:
+        """Take what a producer states of its events, and whether it has written its last."""
+        state = self.state
         if facts.totals:
             self._references.total(facts.totals)
         if self._statements:
@@ -217,18 +224,23 @@ class Incarnation:
             self._statements.never_sent(facts.never_sent)
             if facts.goodbye:
                 self._statements.goodbye(facts.goodbye.streams, now)
-        if self._siblings:
+        if self._siblings and (facts.goodbye or facts.discarded):
             finals = facts.goodbye.streams if facts.goodbye else ()
             self._siblings.tell([*finals, *(name for name, _, _ in facts.discarded)], now)
         if facts.ends or (facts.goodbye and is_whole(state, facts.goodbye)):
             state.goodbye_at = now
-        self.report(now)
 
     def _hear_clock(self, facts: SessionFacts, now: int) -> None:
-        """Note how far the producer's clock is, at least, when it says its epoch or announces itself."""
+        """Take what a producer says of its clock. Note how far the clock is, at least, when the producer says its epoch or
+        announces itself."""
+        state = self.state
         if facts.epoch is not None:
+            self._hear_epoch(facts.epoch)
+        state.clock = facts.clock or state.clock
+        state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
+        if self._datagrams and facts.epoch is not None:
             self.lead.hear(0, now)  # a producer says its epoch when its clock has begun
-        if facts.announces and self.state.epoch is not None:
+        if self._datagrams and facts.announces and state.epoch is not None:
             self.lead.hear(facts.announces.now, now)
 
     def _hear_epoch(self, epoch: int) -> None:
@@ -359,7 +371,7 @@ class Incarnation:
     def finish(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
         """End the incarnation, and take nothing more for it."""
         self.end(reason, about, now, cut=cut)
-        self.release(now)
+        self.release()
 
     def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
         """Write the row of the incarnation's end, though late events may still come.
@@ -374,7 +386,8 @@ class Incarnation:
             elif cut and not (self._siblings and self._siblings.go_on()):
                 self.own.cut()
         self.settle(now)
-        self._span_rows.write_begins()
+        if self._spans:
+            self._spans.write_begins()
         state, closed_at = self.state, self.own.wall(now)
         closed = {"closed": reason, "closed_at": closed_at, "open_spans": len(state.spans)}
         if state.forgotten_spans.count:
@@ -382,15 +395,14 @@ class Incarnation:
         self.own.session("close", closed | about, now)
         self._paces.over(self.state.name)
 
-    def release(self, now: int) -> None:
-        """Move the events to the source's sums: nothing more comes."""
-        self.settle(now)
+    def release(self) -> None:
+        """Move the events to the source's sums: nothing more comes, and all windows are closed."""
         self._paces.over(self.state.name)
         self._tally.events.add(self.account)
         if self._siblings:
             self._siblings.go()
         if self.counters:
-            self.counters.release()
+            self.counters.over()
 
     # Findings
 

@@ -79,7 +79,7 @@ class Ingest:
             self.budget.add(session)
             if session.generations.waiting:
                 self._waiting.add(number)
-        attach = partial(self.shared.incarnation, INFO, bits=COUNTER_BITS, paces=Paces(0))
+        attach = partial(self.shared.attach_with, INFO, bits=COUNTER_BITS, paces=Paces(0))
         self.heartbeats = HeartbeatSession(self.state, self.tally(INFO.source), attach)
         self._damage = Damage(
             self.state.damage, self._sessions, self.shared, self.heartbeats, lacking or {}
@@ -356,7 +356,7 @@ class Ingest:
             shared.common(source),
             shared.announced(source),
             shared.beginnings(source),
-            shared.attach,
+            shared.attach(state.info),
         )
 
     # Entries that the disk lost

@@ -9,12 +9,12 @@ from typing import Any
 from tailrace.ingest.payloads import FileLoss
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.findings import Finding
-from tailrace.model.columns import BlockRows, Row
+from tailrace.model.columns import Emitted, Row
 from tailrace.model.gap import Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 
-Emit = Callable[[str, Sequence[Sequence[Any]] | BlockRows, int], None]
+Emit = Callable[[str, Emitted, int], None]
 """Takes an incarnation's name, rows (see `Batch.extend`) and about how many bytes they are."""
 
 Quarantine = Callable[[str, int, bytes], None]
@@ -172,6 +172,4 @@ class OwnRows:
         row = Row(
             stream, None, seq, kind, name, None, id_, None, None, None, None, time, missing, text, at, None
         )  # fmt: skip
-        self._emit(
-            session or self._incarnation.name, [(value,) for value in row], ROW_BYTES + len(text)
-        )
+        self._emit(session or self._incarnation.name, row, ROW_BYTES + len(text))

@@ -11,8 +11,8 @@ from tailrace.ingest.spans import DEPTH, END_OFFSET, OpenSpan
 from tailrace.ingest.state import IncarnationState, Tally
 from tailrace.kernels import active
 from tailrace.model.block import Block, Integers, Values
-from tailrace.model.columns import BlockRows
-from tailrace.model.record import Kind
+from tailrace.model.columns import BlockRows, Row
+from tailrace.model.record import Kind, Record
 from tailrace.normalize import (
     ATTRIBUTES,
     CATEGORY,
@@ -27,6 +27,7 @@ from tailrace.normalize import (
     START,
     STREAM,
     SUBSTREAM,
+    with_flaw,
     write_flaws,
 )  # fmt: skip
 
@@ -48,16 +49,14 @@ class RecordRows:
         self,
         columns: Sequence[Sequence[Any]],
         seqs: list[int | None],
-        times: list[int | None] | None = None,
     ) -> None:
-        """Write the rows of records with their sequence numbers. `times` are the rows' wall times where
-        the producer's clock does not tell them. `columns` may have the columns of `spans`, too."""
+        """Write the rows of records with their sequence numbers. `columns` may have the columns of `spans`, too."""
         attributes = columns[ATTRIBUTES]
         if any(columns[FLAW]):
             attributes, flaws = write_flaws(columns[FLAW], attributes)
             add_counts(self._tally.flaws, flaws)
         state = self._state
-        times = times or wall_times(columns[START], state.epoch, state.ticks_per_second)
+        times = wall_times(columns[START], state.epoch, state.ticks_per_second)
         size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
         nothing = [None] * len(seqs)
         of_spans = len(columns) > DEPTH
@@ -72,6 +71,20 @@ class RecordRows:
             ],
             size,
         )  # fmt: skip
+
+    def write_one(self, record: Record, time: int | None = None) -> None:
+        """Write the row of a record without a sequence number. `time` is the row's wall time where the producer's clock
+        does not tell it."""
+        if record.flaw:
+            add_counts(self._tally.flaws, {record.flaw: 1})
+        state = self._state
+        if time is None and record.start is not None:
+            (time,) = wall_times((record.start,), state.epoch, state.ticks_per_second)
+        row = Row(
+            record.stream, record.substream, None, record.kind, record.name, record.category, record.id, record.parent,
+            None, record.start, record.end, time, None, with_flaw(record.attributes, record.flaw), record.offset, None,
+        )  # fmt: skip
+        self._emit(state.name, row, record.size + ROW_BYTES)
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
         """Write rows of begins that wait for their ends, by their ids.

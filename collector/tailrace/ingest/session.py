@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import itemgetter
 
 from tailrace.config.schema import LedgerConfig
@@ -13,12 +13,12 @@ from tailrace.ingest.beginnings import Beginnings
 from tailrace.ingest.budget import report
 from tailrace.ingest.datagram_records import apart, decode_datagrams, of_one_event_each
 from tailrace.ingest.generations import Generations
-from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.incarnation import Attach
 from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.parts import Decoded, decoding, packed
-from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
+from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.ingest.session_file import SessionFile
-from tailrace.ingest.state import IncarnationState, SessionState, Tally, decode, encode
+from tailrace.ingest.state import SessionState, Tally, decode, encode
 from tailrace.ingest.succession import InputBytes, Succession
 from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.commons import Commons
@@ -41,7 +41,7 @@ class Session:
         commons: Commons,
         announcements: Announcements,
         beginnings: Beginnings,
-        attach: Callable[[OpenInfo, IncarnationState], Incarnation],
+        attach: Attach,
     ) -> None:
         self.state = state
         self.name, self.source = state.info.session, state.info.source

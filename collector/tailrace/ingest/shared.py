@@ -9,10 +9,10 @@ from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.beginnings import Beginnings
 from tailrace.ingest.budget import Budget
 from tailrace.ingest.departures import Departures, host_of
-from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.incarnation import Attach, Incarnation
 from tailrace.ingest.pace import Paces
 from tailrace.ingest.payloads import OpenInfo
-from tailrace.ingest.state import IncarnationState, IngestState, Tally
+from tailrace.ingest.state import IngestState, Tally
 from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.commons import Commons, CommonsState
 
@@ -66,24 +66,24 @@ class Shared:
             self._departures[source] = Departures(self._state.departures.setdefault(source, []))
         return self._departures[source]
 
-    def attach(self, info: OpenInfo, state: IncarnationState) -> Incarnation:
-        """Return the incarnation of a state, in a session of a source."""
+    def attach(self, info: OpenInfo) -> Attach:
+        """Return the function that makes a session's incarnations."""
         bits = FORMATS[info.format].counter_bits
         departures = None if info.file else self.departed(info.source)
-        return self.incarnation(info, state, bits=bits, paces=self.paces, departures=departures)
+        return self.attach_with(info, bits=bits, paces=self.paces, departures=departures)
 
-    def incarnation(
+    def attach_with(
         self,
         info: OpenInfo,
-        state: IncarnationState,
         *,
         bits: int | None,
         paces: Paces,
         departures: Departures | None = None,
-    ) -> Incarnation:
+    ) -> Attach:
         tally = self.tally(info.source)
-        return Incarnation(
-            state, info.ledger, tally, self.common(info.source),
+        return partial(
+            Incarnation,
+            limits=info.ledger, tally=tally, commons=self.common(info.source),
             source=info.source, paces=paces, bits=bits, datagrams=info.transport == "udp",
             host=host_of(info.peer), departures=departures,
             emit=partial(self._yielded.emit, info, tally), quarantine=self._yielded.keep,

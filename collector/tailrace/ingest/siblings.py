@@ -6,7 +6,7 @@ alive, and bring more. Then the connection that brought a number first accounts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departure, Departures
@@ -31,10 +31,8 @@ class Siblings:
         bits: int,
         ordered: bool,
         own: OwnRows,
-        report: Callable[[int], None],
     ) -> None:
-        """Let others find the incarnation. With `ordered`, events come in order. `report(now)` is called
-        when there are findings without an event of the incarnation."""
+        """Let others find the incarnation. With `ordered`, events come in order."""
         self._state = state
         self._counters = counters
         self._departures = departures
@@ -42,7 +40,6 @@ class Siblings:
         self._host, self._bits = host, bits
         self._ordered = ordered
         self._own = own
-        self._report = report
         self.come()
 
     @property
@@ -58,7 +55,7 @@ class Siblings:
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
         """Take note that another session accounts for these numbers of a stream."""
         begin_behind(self._counters, stream, numbers)
-        self._report(now)
+        self._counters.report(now)
 
     # Asked of others, and told them
 

@@ -25,7 +25,7 @@ class SpanRows:
         at_last: Callable[[Callable[[], None]], None],
     ) -> None:
         """`at_last` calls a function when rows are taken next."""
-        self._spans = spans
+        self.spans = spans
         self._rows = rows
         self._tally = tally
         self._at_last = at_last
@@ -36,7 +36,7 @@ class SpanRows:
         kinds: Counter[str] = Counter()
         for part in parts:
             kinds.update(part.kinds)
-        self._spans.count(kinds, begun_in(parts))
+        self.spans.count(kinds, begun_in(parts))
         for part in parts:
             if isinstance(part, Packed):
                 self._match_block(part.block, now)
@@ -46,21 +46,21 @@ class SpanRows:
 
     def watch_begins(self) -> None:
         """Have begins written that still wait for their ends when rows are taken."""
-        if self._spans.waiting:
+        if self.spans.waiting:
             self._at_last(self.write_begins)
 
     def write_begins(self) -> None:
         """Write rows of the begins that have none yet."""
-        self._rows.write_begins(self._spans.begins())
+        self._rows.write_begins(self.spans.begins())
 
     def _match_block(self, block: Block, now: int) -> None:
-        for rows in match_block(self._spans, block):
+        for rows in match_block(self.spans, block):
             if isinstance(rows, Matched):
                 self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
             else:
                 self._match(rows.columns, now)
 
     def _match(self, columns: Columns, now: int) -> None:
-        rows, flaws = self._spans.take(columns, now)
+        rows, flaws = self.spans.take(columns, now)
         add_counts(self._tally.flaws, flaws)
         self._rows.write(rows, [None] * len(rows[KIND]))

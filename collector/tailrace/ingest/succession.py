@@ -37,6 +37,10 @@ _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others are taken in blocks."""
 
 
+_PIECE = 64
+"""Rows behind a restart that are counted at once."""
+
+
 class InputBytes(NamedTuple):
     """Bytes of a decoder's input, and the place where they begin in it."""
 
@@ -130,7 +134,7 @@ class Succession:
             if kind == Kind.SESSION or (kind == Kind.MALFORMED and not pieces):
                 yield
             if kind == Kind.SESSION:
-                self._note(Place(chunk, at, i), now)
+                self._note(records[i], Place(chunk, at, i), now)
             elif kind == Kind.MALFORMED:
                 pieces.append(self._placed(records[i]))
                 if i + 1 == len(kinds) or kinds[i + 1] != Kind.MALFORMED:
@@ -191,9 +195,8 @@ class Succession:
         generations = self._generations
         if generations.doubt and self._speaker in (None, generations.current):
             self._ask_events(merged(parts), now)
-        length = _length(parts)
         if self._speaker:
-            self.readable(length)
+            self.readable(_length(parts))
             self._speaker.take(parts, now)
             return
         while parts:
@@ -203,9 +206,8 @@ class Succession:
             else:
                 taken = generations.current.take(parts, now)
             self._beginnings.pay(self._host, self._rate, taken)
-            parts = _behind(parts, taken)
-            before, length = length, _length(parts) if parts else 0
-            self.readable(before - length)
+            before, parts = _split(parts, taken)
+            self.readable(_length(before))
             if parts:
                 yield
                 self._admit(parts[0].listed().columns[OFFSET][0] - shift, now)
@@ -239,9 +241,8 @@ class Succession:
                 done += 1
         return done
 
-    def _note(self, place: Place, now: int) -> None:
+    def _note(self, record: Record, place: Place, now: int) -> None:
         """Take the record at a place, which is about the session: an epoch, a header, a footer, an option."""
-        record = place.record
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         owner = self._owner(facts, place, now)
         self.readable(record.size)
@@ -249,7 +250,8 @@ class Succession:
 
     def _placed(self, record: Record) -> Record:
         """Return a record with its place in its incarnation's bytes."""
-        return record._replace(offset=record.offset + self._shift)
+        shift = self._shift
+        return record._replace(offset=record.offset + shift) if shift else record
 
     @property
     def _shift(self) -> int:
@@ -431,9 +433,17 @@ def _length(parts: list[Part]) -> int:
     return sum(part.length for part in parts)
 
 
-def _behind(parts: list[Part], taken: int) -> list[Part]:
-    """Return the parts without the first `taken` rows."""
-    if taken == sum(part.rows for part in parts):
-        return []
-    columns = merged(parts)
-    return _between(columns, taken, len(columns[KIND]))
+def _split(parts: list[Part], rows: int) -> tuple[list[Part], list[Part]]:
+    """Return the first rows of some parts, and the rows behind them. Cut the part that both have into pieces of at most
+    `_PIECE` rows: who counts a piece looks at all of it, however soon it shows the next restart."""
+    for at, part in enumerate(parts):
+        if rows < part.rows:
+            columns = part.listed().columns
+            pieces = [
+                piece
+                for begin in range(rows, part.rows, _PIECE)
+                for piece in _between(columns, begin, min(begin + _PIECE, part.rows))
+            ]
+            return [*parts[:at], *_between(columns, 0, rows)], [*pieces, *parts[at + 1 :]]
+        rows -= part.rows
+    return parts, []

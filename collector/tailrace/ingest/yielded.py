@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import Tally
-from tailrace.model.columns import Batch, BlockRows
+from tailrace.model.columns import Batch, Emitted
 
 
 class QuarantinedBytes(NamedTuple):
@@ -42,7 +42,7 @@ class Yielded:
         info: OpenInfo,
         tally: Tally,
         name: str,
-        rows: Sequence[Sequence[Any]] | BlockRows,
+        rows: Emitted,
         size: int,
     ) -> None:
         """Add rows of an incarnation (see `Batch.extend`), which are about so many bytes."""

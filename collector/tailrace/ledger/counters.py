@@ -66,6 +66,10 @@ Earlier = Callable[[str, int, int, int], int | None]
 are the stream, the number on the wire and the mark of its first event here, and the time (Unix ns)."""
 
 
+def _nobody(*_: object) -> None:
+    """Return nothing: there is nobody to ask or to tell."""
+
+
 class Counters:
     """The counters of one session."""
 
@@ -75,16 +79,16 @@ class Counters:
         bits: int,
         state: CountersState,
         commons: Commons,
-        earlier: Earlier = lambda *_: None,
+        earlier: Earlier = _nobody,
         *,
         name: str = "",
-        report: Callable[[int], None] = lambda _: None,
+        report: Callable[[int], None] = _nobody,
     ) -> None:
         """`name` is the session's. `report(now)` is called when findings arise without an event of
         the session."""
         self.state = state
         self.name = name
-        self._report = report
+        self.report = report
         self.earlier = earlier
         self._limits = limits
         self.window = limits.reorder_events
@@ -260,7 +264,7 @@ class Counters:
             self._unfollowed.add(name, "source_streams_max", followed=True)
             self.news[name] = None
         self._commons.remove_streams(self, len(oldest))
-        self._report(now)
+        self.report(now)
 
     def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
         """Let a stream begin where an earlier session left it, at this number if it is in the upper
@@ -269,6 +273,12 @@ class Counters:
         if following is None and count >= self._half:
             following = count
         stream.base = stream.next = following or 0
+
+    def over(self) -> None:
+        """Take nothing more: the session is over. Let go of those that are asked and told, which have these counters
+        themselves: Python frees a circle late, and finds it by looking at all objects."""
+        self.release()
+        self.earlier = self.report = _nobody
 
     def release(self) -> None:
         """Free the session's part of the source's bounds, because the session is over."""

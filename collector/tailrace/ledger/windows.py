@@ -37,10 +37,14 @@ class Windows:
         self._state = state
         self._limits = limits
         self._commons = commons
-        self._open = {name for name, stream in state.streams.items() if stream.holes}
-        self.ranges = sum(stream.ranges for stream in state.streams.values())
+        self._open: set[str] = set()
+        self.ranges = 0
         """This session's part of the source's ranges."""
-        self._due = self._next_due()
+        for name, stream in state.streams.items():
+            self.ranges += stream.ranges
+            if stream.holes:
+                self._open.add(name)
+        self._due = self._next_due() if self._open else _NEVER_DUE
         """The earliest time (Unix ns) at which a hole's window passes."""
 
     @property

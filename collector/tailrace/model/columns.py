@@ -119,6 +119,9 @@ ListRows = list[list[Any]]
 
 Rows = ListRows | BlockRows
 
+Emitted = Row | Sequence[Sequence[Any]] | BlockRows
+"""One row, or rows as columns in `ROW`'s order or as those of a block."""
+
 
 class Part(NamedTuple):
     """Rows of one day, one behind the other."""
@@ -136,16 +139,25 @@ class Part(NamedTuple):
 class Batch:
     """The rows of one commit, in order: parts with their columns, and runs of rows that share values."""
 
-    __slots__ = ("bytes", "parts", "runs", "size")
+    __slots__ = ("_day", "_parts", "_single", "bytes", "runs", "size")
 
     def __init__(self) -> None:
         self.runs: list[RowRun] = []
-        self.parts: list[Part] = []
         self.size = 0
         self.bytes = 0
+        self._parts: list[Part] = []
+        self._single: list[Row] = []
+        """The last rows, each of which came alone and is in no part yet."""
+        self._day = 0
+        """Their day."""
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def parts(self) -> list[Part]:
+        self._join()
+        return self._parts
 
     def extend(
         self,
@@ -153,11 +165,15 @@ class Batch:
         source: str,
         format_: str,
         session: str,
-        rows: Sequence[Sequence[Any]] | BlockRows,
+        rows: Emitted,
         size: int,
     ) -> None:
-        """Append rows, as columns in `ROW`'s order or as those of a block; `size` is about how many bytes they are."""
-        count = rows.rows if isinstance(rows, BlockRows) else len(rows[0])
+        """Append one row, or rows as columns in `ROW`'s order or as those of a block; `size` is about how many bytes
+        they are."""
+        if isinstance(rows, Row):
+            count = 1
+        else:
+            count = rows.rows if isinstance(rows, BlockRows) else len(rows[0])
         if not count:
             return
         last = self.runs[-1] if self.runs else None
@@ -167,19 +183,32 @@ class Batch:
             self.runs.append(RowRun(day, source, format_, session, count))
         self.size += count
         self.bytes += size
+        if isinstance(rows, Row):
+            if day != self._day:
+                self._join()
+                self._day = day
+            self._single.append(rows)
+            return
+        self._join()
         if isinstance(rows, BlockRows):
-            self.parts.append(Part(day, rows))
-        elif (lists := self._lists(day)) is not None:
-            for mine, more in zip(lists, rows, strict=True):
+            self._parts.append(Part(day, rows))
+        else:
+            self._append(day, rows)
+
+    def _join(self) -> None:
+        """Put the rows that came alone into a part."""
+        if self._single:
+            rows, self._single = self._single, []
+            self._append(self._day, list(zip(*rows, strict=True)))
+
+    def _append(self, day: int, columns: Sequence[Sequence[Any]]) -> None:
+        """Append rows, as columns, to the lists of a day or, if the last part has none, as a part."""
+        last = self._parts[-1] if self._parts else None
+        if last and last.day == day and isinstance(last.rows, list):
+            for mine, more in zip(last.rows, columns, strict=True):
                 mine.extend(more)
         else:
-            columns: Sequence[Sequence[Any]] = rows
-            self.parts.append(Part(day, [list(column) for column in columns]))
-
-    def _lists(self, day: int) -> ListRows | None:
-        """Return the lists to which the next rows of a day are appended, None if the last rows are none of that day."""
-        last = self.parts[-1] if self.parts else None
-        return last.rows if last and last.day == day and isinstance(last.rows, list) else None
+            self._parts.append(Part(day, [list(column) for column in columns]))
 
     def column(self, name: str) -> list[Any]:
         """Return one whole column; the value of a run is repeated for each of its rows.
