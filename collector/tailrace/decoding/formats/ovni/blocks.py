@@ -74,7 +74,8 @@ class OvniBlockDecoder(OvniDecoder):
             if in_order and self._state.order == "<" and have - at >= ROWS_MIN * HEAD:
                 block, stop = _scan(data, at, self._state.offset, order, self._thread, ROWS_MIN)
             if block is None:
-                at = self._give(data, at, stop - at + self._size_at(data, stop), found)
+                size = stop - at + self._size_at(data, stop)
+                at = self._give(data, at, max(size, self._copied), found)
                 continue
             found.append(block)
             self._order.remember(data, at, stop)
@@ -92,6 +93,13 @@ class OvniBlockDecoder(OvniDecoder):
         stop = min(at + size, len(data))
         found += super().feed(data[at:stop])
         return stop
+
+    @property
+    def _copied(self) -> int:
+        """How many bytes Python decodes while the kernel copies the open spans: it does so before it finds that it can pack
+        nothing, and it would do so for each of many unusual events."""
+        stack = self._stack.state
+        return (len(stack.nested) + len(stack.alone)) // 2
 
     @property
     def _lacking(self) -> int:
