@@ -143,7 +143,7 @@ def test_string_ids_connect_records_as_numbers_do() -> None:
         ({"clock_frequency_hz": 32768}, 32768.0),
         ({"clock_frequency_mhz": 0}, None),
         ({"clock_frequency_mhz": True}, None),
-        ({"clock_frequency_mhz": "1000"}, None),
+        ({"clock_frequency_mhz": "1000"}, 1e9),
         ({}, None),
     ],
 )

@@ -109,6 +109,20 @@ def test_a_jets_record_that_was_lost_is_one_unresolved_record_and_its_orphans_ar
     ] * 2
 
 
+def test_a_jets_record_of_which_only_the_id_is_readable_is_missing_once():
+    lines = JETS.split(b"\n")
+    lines[2] = lines[2].replace(b'"clk":', b'"clk":0.5,"was":')
+    log = Log()
+    session = log.open("jets")
+    log.data(session, b"\n".join(lines))
+    log.close(session)
+    ingest, rows = run(log.entries)
+    gaps = [(row["name"], attributes(row)["count"]) for row in of(rows, "gap")]
+    assert gaps == [("malformed", 1)]
+    assert ingest.account("s").missing == 1
+    assert_conserved(ingest)
+
+
 @pytest.mark.parametrize(
     ("line", "flaw"),
     [

@@ -78,7 +78,7 @@ def command(
 
     With --json: `files` are the imported files, each with its `session`, `events` and what is `missing`
     by reason (`unknown`: an unknown number as well); `events`, `missing` and `unknown` are their sums.
-    `left_out` are the other files, each with the reason (`why`) and the file that it is a copy `of`
+    `left_out` are the other files, each with the reason (`why`), the file that it is a copy `of`, and in words the `content` that nothing reads
     (`trace` is false if nothing says that it was meant to be a trace); `imported_before` says what the
     table has of the files.
 
@@ -165,8 +165,9 @@ def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
     for why, left in sorted(reasons.items()):
         yield f"{_counted(why, len(left), format_)}:"
         for file in left[:SHOWN]:
-            of = f": its content is in {file.of}" if file.of else ""
-            yield f"  {file.path}{of}" + (f", imported as {file.format}" if file.format else "")
+            content = f"its content is in {file.of}" if file.of else file.content
+            text = f"  {file.path}" + (f": {content}" if content else "")
+            yield text + (f", imported as {file.format}" if file.format else "")
         if len(left) > SHOWN:
             yield f"  and {len(left) - SHOWN} more (--json lists all)"
 
@@ -184,6 +185,7 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
             "are links out of the directory, and are not followed; give them by name",
         ),
         "empty": ("is empty", "are empty"),
+        "foreign": ("cannot be read as it is", "cannot be read as they are"),
         "gone": ("was gone before it could be read", "were gone before they could be read"),
         "unrecognised": (
             f"is no trace of {format_}, neither by name nor by content; give it by name to import it as one",

@@ -21,6 +21,9 @@ it would take time that grows with the square of its length."""
 
 WHITE = " \t\r\n"
 _BRACKET_OR_STRING = re.compile(r'[\[{]|([\]}])|"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_STRING_OR_HEX = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"|([:\[,][ \t]*[-+]?0[xX][0-9a-fA-F]++)[ \t]*[,}\]]', re.DOTALL
+)
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
 
 
@@ -50,7 +53,7 @@ _scan = make_scanner(_decoder)  # type: ignore[arg-type] # typeshed wants a cont
 
 def read_object(line: bytes) -> list[Field] | str:
     """Return the fields of an object in their order, repeated ones included, or the reason to refuse it:
-    invalid_utf8, too_deep, bad_json, not_a_number, not_an_object, lone_surrogate."""
+    invalid_utf8, too_deep, bad_json, hex_number, not_a_number, not_an_object, lone_surrogate."""
     try:
         return _read(line.decode().strip(WHITE))
     except UnicodeDecodeError:
@@ -58,7 +61,8 @@ def read_object(line: bytes) -> list[Field] | str:
     except _RefusedError as refused:
         return str(refused)
     except (ValueError, IndexError, StopIteration):
-        return "bad_json"
+        numbers = _STRING_OR_HEX.finditer(line)
+        return "hex_number" if any(found[1] for found in numbers) else "bad_json"
 
 
 def is_whole(line: bytes) -> bool:

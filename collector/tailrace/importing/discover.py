@@ -17,6 +17,7 @@ import msgspec
 from tailrace.decoding.contract import without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
+from tailrace.importing.foreign import foreign
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail.fingerprint import beginning
 from tailrace.sources.tail.roots import OPEN
@@ -40,14 +41,18 @@ class Why(StrEnum):
     """It was found, but was gone when it was to be read."""
     UNRECOGNISED = "unrecognised"
     """No format recognises it."""
+    FOREIGN = "foreign"
+    """It is of a kind that no decoder reads."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that an import leaves out. `of` is the path of the other file that has its content."""
+    """A file that an import leaves out. `of` is the path of the other file that has its content, and `content` says in
+    words what a foreign file is."""
 
     path: str
     why: Why
     of: str = ""
+    content: str = ""
     trace: bool = True
     """Whether a trace was expected: the file was given by name, or has the name of a trace."""
     sessions: tuple[str, ...] = ()
@@ -66,7 +71,7 @@ class Discovered(NamedTuple):
 def find(paths: Iterable[Path], format_: str | None) -> Discovered:
     """Return the files that are traces, and those that are not.
 
-    With a format given, a file given by name has that format whatever it contains. Below a directory, the files have it
+    With a format given, a file given by name has that format, unless its first bytes are of a foreign kind. Below a directory, the files have it
     whose name or content is one of that format. Without a format, the first format that recognises a file's first bytes is
     chosen. Documents of streams are in neither list, unless they are given by name.
 
@@ -130,6 +135,8 @@ def shows_nothing(file: str) -> bool:
 def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
     """Return a file's format, or None. Raise ConfigError if it cannot be read."""
     head = _head(file)
+    if foreign(file, head):
+        return None
     if wanted is None:
         return next((f.name for f in FORMATS.values() if f.files.recognises(file, head)), None)
     files = FORMATS[wanted].files
@@ -142,6 +149,8 @@ def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
     """Return a file that is not a trace. An empty file may have been meant to be a trace."""
     empty = is_empty(file)
     trace = named or (empty and _ending(file) in endings)
+    if content := foreign(file, _head(file)):
+        return LeftOut(path=spelled(file), why=Why.FOREIGN, content=content, trace=trace)
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
 
 

@@ -55,7 +55,7 @@ class Summary(msgspec.Struct, kw_only=True):
         """Return whether the import failed: a file could not be read or is not a trace, or there is no
         event at all."""
         no_trace = any(
-            left.trace and left.why in {Why.UNRECOGNISED, Why.GONE, Why.OUTSIDE}
+            left.trace and left.why in {Why.UNRECOGNISED, Why.FOREIGN, Why.GONE, Why.OUTSIDE}
             for left in self.left_out
         )
         return bool(self.errors) or no_trace or self.without_events

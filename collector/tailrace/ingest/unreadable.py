@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 from tailrace.ingest.own_rows import OwnRows
@@ -46,6 +46,9 @@ class Unreadable:
             # Where nothing else counts, pieces that are no event go on after one that was.
             self._own.malformed(session, row, count, go_on=not count and not self._counted)
             self._references.add_malformed(count)
+            for piece in chain.from_iterable(row):
+                if piece.id is not None:
+                    self._references.define(piece.id)
 
     def _is_missing(self, piece: Record) -> bool:
         """Return whether a piece stands for a missing event.

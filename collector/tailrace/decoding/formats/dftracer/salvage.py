@@ -32,7 +32,7 @@ START = re.compile(
 )
 """The beginning of every record, also of a filter's output or with sorted keys."""
 
-_SALVAGEABLE = {"bad_json", "invalid_utf8", "not_a_number", "lone_surrogate"}
+_SALVAGEABLE = {"bad_json", "hex_number", "invalid_utf8", "not_a_number", "lone_surrogate"}
 """Reasons why a record is not JSON that the tracer's own spelling may explain."""
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')

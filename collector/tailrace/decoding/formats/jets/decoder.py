@@ -103,7 +103,7 @@ class JetsDecoder:
                 self._read_lines(piece.offset, piece.data, records)
             elif piece.kind == "tail":
                 self._read_after_nuls(piece.offset, piece.data, records)
-                if records[-1].flaw in {"bad_json", "invalid_utf8"}:
+                if records[-1].flaw in {"bad_json", "hex_number", "invalid_utf8"}:
                     records[-1] = records[-1]._replace(flaw="truncated")
             elif piece.kind == "blank":
                 records.append(_blank(piece))

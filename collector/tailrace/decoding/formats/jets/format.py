@@ -33,6 +33,8 @@ FORMAT = Format(
     flaws=frozenset(
         {
             "after_footer",  # comes after the footer
+            "bad_frequency",  # a frequency is no positive number, or two of them differ
+            "bad_parent",  # the parent_id is no id, such as -1: the record is a root
             "bad_total",  # a total is not a count
             "byte_order_mark",  # the first line begins with one
             "duplicate_key",  # two fields have the same key
@@ -50,6 +52,7 @@ FORMAT = Format(
             "bad_json",
             "invalid_utf8",
             "lone_surrogate",
+            "hex_number",  # a number is spelled 0x…
             "missing_key",
             "not_a_number",
             "not_an_object",

@@ -5,23 +5,27 @@ record with one of `json_object.read_object`'s reasons or one of these:
 
     missing_key   the type, or a key that its type requires, is not there
     bad_clk       clk is not an integer of 64 bits
-    bad_id        an id is neither an unsigned integer of 64 bits nor a string
+    bad_id        an id is neither an unsigned integer of 64 bits nor a string; a parent_id only gets a flaw
     bad_field     the type, name, record_type, description or version is not a string, or the
                   metadata not an object
+
+A malformed record has its id where that can be read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from hashlib import blake2b
 from json.encoder import encode_basestring as quote
-from math import isfinite
+from math import isclose, isfinite
 from typing import NamedTuple
 
 from tailrace.decoding.json_object import Field, read_object
 from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?")
 CLOCKS = {"clock_frequency_hz": 1, "clock_frequency_mhz": 10**6, "clock_frequency_ghz": 10**9}
 TOTALS = {
     "total_records": Kind.BEGIN,
@@ -65,7 +69,7 @@ def read_line(offset: int, line: bytes) -> Record:
     try:
         reading = _READERS.get(_string(fields, "type"), _read_other)(fields)
     except _MalformedError as refused:
-        return malformed(offset, line, str(refused))
+        return malformed(offset, line, str(refused))._replace(id=_lost_id(fields))
     theirs = reading.theirs
     flaw = reading.flaw
     repeated = len(fields) < len(found)
@@ -91,7 +95,7 @@ def _read_header(fields: Fields) -> _LineReading:
     metadata = _field(fields, "metadata").value
     if not isinstance(metadata, dict):
         raise _MalformedError("bad_field")
-    ticks = _ticks_per_second(metadata)
+    ticks, unsure = _ticks_per_second(metadata)
     ours = {"clock": '"clk"'}
     if ticks is not None:
         ours["ticks_per_second"] = str(int(ticks)) if ticks.is_integer() else repr(ticks)
@@ -100,7 +104,7 @@ def _read_header(fields: Fields) -> _LineReading:
         {"producer": _object(_rest(fields, {"type"})) or "{}"},
         ours,
         name="header",
-        flaw=None if version.startswith("2.") else "version",
+        flaw="bad_frequency" if unsure else None if version.startswith("2.") else "version",
         facts=SessionFacts(clock="clk", ticks_per_second=ticks, starts=True),
     )
 
@@ -129,18 +133,23 @@ def _read_footer(fields: Fields) -> _LineReading:
 
 def _read_record(fields: Fields) -> _LineReading:
     used = {"type", "clk", "name", "record_type"}
-    parent = fields.get("parent_id")
-    if parent and parent.value is None:
+    parent, flaw = None, None
+    if "parent_id" in fields and fields["parent_id"].value is None:
         used.add("parent_id")
-        parent = None
+    elif "parent_id" in fields:
+        try:
+            parent = _id(fields, "parent_id", used)
+        except _MalformedError:
+            flaw = "bad_parent"
     return _LineReading(
         Kind.BEGIN,
         start=_clk(fields),
         name=_name(fields, "id"),
         category=_string(fields, "record_type"),
         id=_id(fields, "id", used),
-        parent=_id(fields, "parent_id", used) if parent else None,
+        parent=parent,
         theirs=_rest(fields, used),
+        flaw=flaw,
     )
 
 
@@ -246,19 +255,40 @@ def _id(fields: Fields, key: str, used: set[str]) -> int:
     return as_int64(value)
 
 
+def _lost_id(fields: Fields) -> int | None:
+    """Return the id of a record that cannot be read otherwise: lines that refer to it lack no other record."""
+    if "type" not in fields or fields["type"].value != "record" or "id" not in fields:
+        return None
+    try:
+        return _id(fields, "id", set())
+    except _MalformedError:
+        return None
+
+
 def number_of(id_: str) -> int:
     """Return the number that stands for a string id in its column: 63 bits of a checksum."""
     return int.from_bytes(blake2b(id_.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def _ticks_per_second(metadata: dict[str, object]) -> float | None:
+def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
+    """Return the frequency in Hz, None if it is not certain; and whether a frequency is no positive number, or two of them
+    differ. A number may stand in quotes."""
+    found: list[float] = []
+    unsure = False
     for key, factor in CLOCKS.items():
         value = metadata.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            ticks = float(value * factor)
-            if isfinite(ticks) and ticks > 0:
-                return ticks
-    return None
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            value = float(value)
+        if value is None:
+            continue
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        ticks = float(value * factor) if numeric else 0.0  # type: ignore[operator] # a number
+        if isfinite(ticks) and ticks > 0:
+            found.append(ticks)
+        else:
+            unsure = True
+    differ = any(not isclose(each, found[0]) for each in found[1:])
+    return (found[0] if found and not differ else None), unsure or differ
 
 
 # Attributes

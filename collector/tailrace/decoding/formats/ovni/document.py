@@ -10,7 +10,9 @@ describe them for the whole trace.
 
 `clock-offsets.txt`: a heading, then lines of rank, host, and median, mean and deviation of the offset to
 add to the host's clock, in nanoseconds; only the median counts. A node's host is its loom's name up to
-the first ".".
+the first ".". ovnisync writes the name that the system gives, which may have a domain: a line is about the node, too, if
+no other one has the same name up to the first ".". A table without a line for the node is reported at the stream's end,
+since the table may grow.
 """
 
 from __future__ import annotations
@@ -29,19 +31,24 @@ from tailrace.model.record import Kind, Record, named
 OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Documents that are not the thread's own."""
 
+HOSTS_MAX = 8
+"""How many hosts of a table a report names."""
+
 _INTEGER = re.compile(r"-?\d{1,19}")
 
 
 class DocumentsState(msgspec.Struct):
     """Digests of what was last told, and lengths of what could not be read, by document's name.
 
-    `finished`: whether the producer says that it has finished. `offset`: the clock's offset.
+    `finished`: whether the producer says that it has finished. `offset`: the clock's offset. `others`: the first
+    hosts of a table that has no line for this one.
     """
 
     told: dict[str, bytes] = {}
     unreadable: dict[str, int] = {}
     finished: bool = False
     offset: int | None = None
+    others: list[str] = []
 
 
 class StreamDocuments:
@@ -81,7 +88,9 @@ class StreamDocuments:
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
         """Return a record of the host's offset if it is new, and of a table that cannot be read."""
         state = self.state
-        found, good = _find_offset(data, host)
+        lines, good = _offsets(data)
+        found = _line_of(host, lines)
+        state.others = [] if found else list(lines)[:HOSTS_MAX]
         records = []
         if found is not None and found.offset != state.offset:
             state.offset = found.offset
@@ -94,8 +103,12 @@ class StreamDocuments:
         return records
 
     def end(self, offset: int, stream: str) -> list[Record]:
-        """Return records of the documents that never became readable."""
+        """Return records of the documents that never became readable, and of a table that lacks the host."""
         records = []
+        if self.state.others:
+            about = f'{{"hosts":{msgspec.json.encode(self.state.others).decode()}}}'
+            records.append(_session(offset, stream, "clock_offset", about, "no_clock_offset"))
+            self.state.others = []
         for name, size in self.state.unreadable.items():
             about = f'{{"document":{quote(name)},"bytes":{size}}}'
             records.append(_session(offset, stream, "metadata", about, "bad_metadata"))
@@ -140,8 +153,14 @@ class _HostLine(NamedTuple):
     offset: int
 
 
-def _find_offset(data: bytes, host: str) -> tuple[_HostLine | None, bool]:
-    """Return a host's line, if there is one, and whether the table is as it should be.
+def _line_of(host: str, lines: dict[str, _HostLine]) -> _HostLine | None:
+    """Return the line of a host, or the only one of a host with the same name before its domain."""
+    short = [line for name, line in lines.items() if name.partition(".")[0] == host]
+    return lines.get(host) or (short[0] if len(short) == 1 else None)
+
+
+def _offsets(data: bytes) -> tuple[dict[str, _HostLine], bool]:
+    """Return the table's lines by host, and whether the table is as it should be.
 
     A last line without a newline may be half-written and is passed over."""
     found: dict[str, _HostLine] = {}
@@ -162,7 +181,7 @@ def _find_offset(data: bytes, host: str) -> tuple[_HostLine | None, bool]:
             good = False
         else:
             found[name] = _HostLine(line, offset)
-    return found.get(host), good
+    return found, good
 
 
 def _session(

@@ -20,6 +20,7 @@ FORMAT = Format(
     flaws=frozenset(
         {
             "bad_clock_offsets",  # the table of clock offsets cannot be read
+            "no_clock_offset",  # the table has no line for this host, or several
             "bad_metadata",  # the metadata never became readable
             "bad_payload",  # the payload is not what this event has
             "clock_back",  # the clock goes back where it may not

@@ -72,12 +72,12 @@ V nosv
   call    VAd VAD  nosv_destroy
   call    VAe VAE  nosv_detach
   call    VAg VAG  nosv_cond_signal
-  call    VAi VAI  nosv call i
-  call    VAj VAJ  nosv call j
+  call    VAi VAI  nosv_wait
+  call    VAj VAJ  nosv_join
   call    VAk VAK  nosv_cond_broadcast
   call    VAl VAL  nosv_mutex_lock
-  call    VAm VAM  nosv call m
-  call    VAn VAN  nosv call n
+  call    VAm VAM  nosv_join_all
+  call    VAn VAN  nosv_wait_all
   call    VAo VAO  nosv_cond_wait
   call    VAp VAP  nosv_pause
   call    VAr VAR  nosv_create
