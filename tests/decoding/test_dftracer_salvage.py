@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, repair
+from tailrace.decoding.formats.dftracer.salvage import RECORD_MAX, find_fields, repair
 from tests.decoding.dftracer_lines import event
 
 characters = st.sampled_from('ab ,:{}[]"\\/\n\t\x01é1-') | st.characters(codec="utf-8")
@@ -95,3 +95,7 @@ def test_the_tracer_writes_no_longer_records(size: int) -> None:
     record = event(1, args=f'"s":"a"b{"x" * (size - len(short))}"')
     assert len(record) == size
     assert (repair(record.encode()) is None) == (size > RECORD_MAX)
+
+
+def test_a_string_of_escaped_quotes_without_end_takes_no_time_to_refuse():
+    assert find_fields(b'{"a":"' + b'\\"' * 200_000) == "bad_json"

@@ -22,7 +22,7 @@ it would take time that grows with the square of its length."""
 WHITE = " \t\r\n"
 _BRACKET_OR_STRING = re.compile(r'[\[{]|([\]}])|"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _STRING_OR_HEX = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+"|([:\[,][ \t]*[-+]?0[xX][0-9a-fA-F]++)[ \t]*[,}\]]', re.DOTALL
+    rb'"(?:[^"\\]++|\\.)*+"?|([:\[,][ \t]*[-+]?0[xX][0-9a-fA-F]++)[ \t]*[,}\]]', re.DOTALL
 )
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
 

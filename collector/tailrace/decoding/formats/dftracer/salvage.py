@@ -44,7 +44,7 @@ _NUMBERS = re.compile(
 _KEY_END = re.compile(r'":(?=["\-0-9\[{tfni])')
 _STRING_END = re.compile(r'"(?=,"(?:[^",]|"(?!:))*+":|,?\},?\}\Z)')
 _END = re.compile(r"\}(,?)\}")
-_STRING_OR_COMMA = re.compile(rb'"(?:[^"\\]++|\\.)*+"|,(?=[ \t\r\n]*[}\]])', re.DOTALL)
+_STRING_OR_COMMA = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|,(?=[ \t\r\n]*[}\]])', re.DOTALL)
 _NUMBER = re.compile(r"-?(?:nan|inf|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|true|false|null")
 BITS = {
     "nan": "7ff8000000000000",
