@@ -1529,7 +1529,7 @@ static void tlr_wake(void) {
 static void tlr_send_promptly(tlr_stream *stream, uint64_t now) {
     tlr_sender *out = &tlr.sender;
     if (!tlr_try(&out->lock)) return;
-    if (!tlr_is_on()) {
+    if (!tlr_is_on() || !tlr.started) {
         tlr_unlock(&out->lock);
         return;
     }
@@ -1722,6 +1722,7 @@ static void tlr_let_go(tlr_local *thread) {
 }
 
 static int tlr_start(void);
+static void tlr_reset(void);
 
 /* Begin the session of a forked child, with its first event. No signal handler of the program may interrupt this and leave by
  * siglongjmp. */
@@ -1730,7 +1731,13 @@ static void tlr_start_forked(void) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     tlr_lock(&tlr_life);
-    if (tlr.forked) tlr_start();
+    if (tlr.forked) {
+        size_t nested = TLR_LOAD(tlr.discarded[TLR_NESTED]);
+        tlr_reset(); /* again: if a signal handler forked amid an event call, the call went on in the child */
+        TLR_STORE(tlr.discarded[TLR_NESTED], nested);
+        TLR_STORE(tlr_missed, 0);
+        tlr_start();
+    }
     tlr_unlock(&tlr_life);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -1911,6 +1918,11 @@ static void tlr_emit(const tlr_event *event) {
 /* Count an event that is emitted while no session is open. */
 void tailrace_miss_(void) { __atomic_fetch_add(&tlr_missed, 1, __ATOMIC_RELAXED); }
 
+/* Do so unless tracing is off. Another client of the process may be connected: then `tailrace_on_` is more than 0. */
+static void tlr_miss(void) {
+    if (TLR_LOAD(tailrace_on_)) tailrace_miss_();
+}
+
 tailrace_span tailrace_begin(const char *name) {
     tailrace_span span = {NULL, 1, 0};
     if (tlr_is_on()) {
@@ -1942,7 +1954,7 @@ void tailrace_end_list(tailrace_span *span, const tailrace_attribute *list, size
         if (tlr_is_on())
             tlr_count(TLR_UNCONNECTED);
         else
-            tailrace_off_();
+            tlr_miss();
     }
     span->name = NULL;
     span->start = 0;
@@ -1953,7 +1965,7 @@ void tailrace_event_list(const char *name, const tailrace_attribute *list, size_
         uint64_t now = tailrace_now();
         tlr_emit_at(name, tlr_thread.substream, now, now, NULL, list, count);
     } else {
-        tailrace_off_();
+        tlr_miss();
     }
 }
 
@@ -1962,7 +1974,7 @@ void tailrace_counter_list(const char *name, tailrace_attribute value, const tai
         uint64_t now = tailrace_now();
         tlr_emit_at(name, tlr_thread.substream, now, now, &value, list, count);
     } else {
-        tailrace_off_();
+        tlr_miss();
     }
 }
 
@@ -1970,7 +1982,7 @@ void tailrace_write_list(const char *name, uint64_t start, uint64_t end, const t
     if (tlr_is_on())
         tlr_emit_at(name, tlr_thread.substream, start, end, NULL, list, count);
     else
-        tailrace_off_();
+        tlr_miss();
 }
 
 void tailrace_use_stream(uint32_t number) {
@@ -2151,12 +2163,12 @@ static void tlr_in_child(void) {
         if (tlr_can_wake((int)index)) close(tlr.wake[index]);
         tlr.wake[index] = 0;
     }
-    if (!tlr.started) return;
+    if (!tlr.started && !tlr_is_on()) return;
     if (tlr.sender.fd >= 0) tlr_shut(tlr.sender.fd, &tlr.sender.mark);
     tlr.sender_runs = 0;
     tlr_reset();
     tlr_thread.stream = NULL;
-    tlr_thread.busy = TLR_OUTSIDE;
+    if (tlr_thread.busy != TLR_EMITS) tlr_thread.busy = TLR_OUTSIDE; /* else a signal handler forks amid an event call */
     tlr_thread.nested = 0;
     tlr.started = 0;
     TLR_STORE(tlr.forked, tlr_is_on());
@@ -2193,26 +2205,27 @@ static int tlr_start(void) {
     return 0;
 }
 
-/* Make the table of streams, once, and their rings. */
+/* Make the table of streams, once, and their rings. Another thread may fork in the middle, so each pointer is set last. */
 static int tlr_allocate(size_t bytes, size_t threads) {
     static int prepared;
     size_t ring = 4096, index;
     if (!tlr.streams) {
         while (ring * 2 * threads <= bytes && ring < ((size_t)1 << 30)) ring *= 2;
-        tlr.streams = threads <= TLR_THREADS ? tlr_table : (tlr_stream *)calloc(threads, sizeof(tlr_stream));
-        if (!tlr.streams) return ENOMEM;
+        tlr_stream *streams = threads <= TLR_THREADS ? tlr_table : (tlr_stream *)calloc(threads, sizeof(tlr_stream));
+        if (!streams) return ENOMEM;
         tlr.stream_count = threads;
         tlr.ring_size = (uint32_t)ring;
+        __atomic_store_n(&tlr.streams, streams, __ATOMIC_RELEASE);
     }
     if (!tlr.rings) {
-        tlr.rings = (unsigned char *)malloc(tlr.ring_size * tlr.stream_count);
-        if (!tlr.rings) return ENOMEM;
+        unsigned char *rings = (unsigned char *)malloc(tlr.ring_size * tlr.stream_count);
+        if (!rings) return ENOMEM;
         if ((!prepared && pthread_atfork(NULL, NULL, tlr_in_child)) || pthread_key_create(&tlr_key, tlr_thread_ends)) {
-            free(tlr.rings);
-            tlr.rings = NULL;
+            free(rings);
             return ENOMEM;
         }
         prepared = 1;
+        __atomic_store_n(&tlr.rings, rings, __ATOMIC_RELEASE);
     }
     for (index = 0; index < tlr.stream_count; index++) tlr.streams[index].ring = tlr.rings + tlr.ring_size * index;
     return 0;
@@ -2276,8 +2289,8 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     tlr_reset();
     TLR_STORE(tlr.discarded[TLR_UNCONNECTED], __atomic_exchange_n(&tlr_missed, 0, __ATOMIC_RELAXED));
     tlr_start();
+    tlr_switch(1); /* first: a child forked between the two counts its events as missed */
     __atomic_store_n(&tlr.on, 1, __ATOMIC_RELEASE);
-    tlr_switch(1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return 0;
 }
@@ -2514,15 +2527,16 @@ static int tlr_await_events(void) {
 
 /* Release all resources of connect, so that the client's library can be unloaded: no thread needs them any more. */
 static void tlr_give_back(void) {
+    unsigned char *rings = tlr.rings;
     size_t index;
-    if (!tlr.rings) return;
+    if (!rings) return;
+    __atomic_store_n(&tlr.rings, (unsigned char *)NULL, __ATOMIC_SEQ_CST); /* first: another thread may fork */
     pthread_key_delete(tlr_key);
     for (index = 0; index < tlr.stream_count; index++) {
         TLR_STORE(tlr.streams[index].tail, 0);
         TLR_STORE(tlr.streams[index].head, 0);
     }
-    free(tlr.rings);
-    tlr.rings = NULL;
+    free(rings);
     for (index = 0; index < 2; index++) {
         if (tlr_can_wake((int)index)) close(tlr.wake[index]);
         TLR_STORE(tlr.wake[index], 0);

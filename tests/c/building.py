@@ -18,6 +18,9 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werr
 PACKAGES = {"gcc": "gcc", "g++": "g++", "clang": "clang", "clang++": "clang", "cmake": "cmake"}
 STANDARDS = {"gcc": "c99", "clang": "c99", "g++": "c++17", "clang++": "c++17"}
 
+WRAPPED = "-Wl,--wrap=sched_yield,--wrap=pthread_key_create,--wrap=gethostname,--wrap=free"
+"""Calls of the client that `hostile.c` makes its own."""
+
 
 @functools.cache
 def _directory() -> tempfile.TemporaryDirectory[str]:

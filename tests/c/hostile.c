@@ -10,6 +10,10 @@
  *     hostile leave ADDRESS MS       leaves a close by siglongjmp, connects again, emits 10 events and closes
  *     hostile fork ADDRESS 0         forks while another thread has the locks of a session that has ended; the child
  *                                    connects, emits 10 events and closes
+ *     hostile between ADDRESS 0      another thread forks at odd moments: as the session's resources are made and released, and
+ *                                    as a child begins its session. Each child, as the program itself, emits 10 events
+ *     hostile handler ADDRESS COUNT  a signal handler forks amid event calls, so often; each child goes on as the program
+ *                                    would, emits 10 events and closes
  *     hostile real ADDRESS EVENTS    a thread of real-time priority emits so many beside another one on its stream and its
  *                                    processor; prints how often it yielded in vain for one event at most, and at all.
  *                                    Exits with 77 if it may not have that priority
@@ -224,6 +228,97 @@ static int fork_between_sessions(const char *address, const tailrace_options *op
     _exit(0);
 }
 
+static const char *address_of_all;
+static tailrace_options options_of_all;
+static enum { NOWHERE, IN_CREATE, IN_BEGIN, IN_FREE } fork_at;
+static int bad;
+
+static void emit_ten(void) {
+    int turn;
+    if (!tlr_is_on() && tailrace_connect(address_of_all, &options_of_all)) _exit(2);
+    for (turn = 0; turn < 10; turn++) tailrace_event("child");
+    tailrace_close();
+}
+
+static void await_child(pid_t child) {
+    int status;
+    if (waitpid(child, &status, 0) != child || status) bad = 5;
+}
+
+static void *fork_beside(void *nothing) {
+    pid_t child = fork();
+    if (!child) {
+        alarm(20);
+        emit_ten();
+        _exit(0);
+    }
+    await_child(child);
+    return nothing;
+}
+
+static void fork_if(int here) {
+    if (fork_at != (unsigned)here) return;
+    fork_at = NOWHERE;
+    in_a_thread(fork_beside, 1);
+}
+
+int __real_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
+int __real_gethostname(char *name, size_t size);
+int __wrap_gethostname(char *name, size_t size);
+void __real_free(void *memory);
+void __wrap_free(void *memory);
+
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *)) {
+    fork_if(IN_CREATE);
+    return __real_pthread_key_create(key, destroy);
+}
+
+int __wrap_gethostname(char *name, size_t size) {
+    fork_if(IN_BEGIN);
+    return __real_gethostname(name, size);
+}
+
+void __wrap_free(void *memory) {
+    __real_free(memory);
+    fork_if(IN_FREE);
+}
+
+static void fork_between(void) {
+    pid_t child;
+    fork_at = IN_CREATE;
+    if (tailrace_connect(address_of_all, &options_of_all)) bad = 2;
+    child = fork();
+    fork_at = child ? IN_FREE : IN_BEGIN;
+    emit_ten();
+    if (!child) _exit(fork_at || bad);
+    await_child(child);
+    if (fork_at) bad = 6;
+}
+
+static volatile pid_t forked;
+
+static void fork_here(int number) {
+    (void)number;
+    if (tlr_thread.busy)
+        forked = fork() + 1;
+    else
+        after(50, fork_here, 0);
+}
+
+static void fork_in_handlers(void) {
+    while (jumps-- > 0) {
+        forked = 0;
+        after(200 + 7 * jumps, fork_here, 0);
+        while (!forked) emit(0);
+        if (forked == 1) {
+            emit_ten();
+            _exit(0);
+        }
+        await_child(forked - 1);
+    }
+}
+
 int main(int count, char **words) {
     const char *what = words[1];
     tailrace_options options;
@@ -231,12 +326,20 @@ int main(int count, char **words) {
     options.linger_ms = !strcmp(what, "leave") ? 60000 : 20000;
     if (!strcmp(what, "real")) options.threads = 1;
     jumps = count > 3 ? atoi(words[3]) : 0;
+    address_of_all = words[2];
+    options_of_all = options;
+    if (!strcmp(what, "between")) {
+        fork_between();
+        return bad;
+    }
     if (tailrace_connect(words[2], &options)) return 2;
     if (!strcmp(what, "jump")) in_a_thread(jump_and_end, 1);
     if (!strcmp(what, "stay")) in_a_thread(jump_and_stay, 0);
     if (!strcmp(what, "main")) jump_often(jumps, 0);
     if (!strcmp(what, "stack")) on_another_stack();
     if (!strcmp(what, "real")) real_time(jumps);
+    if (!strcmp(what, "handler")) fork_in_handlers();
+    if (bad) return bad;
     if (!strcmp(what, "fork")) _exit(fork_between_sessions(words[2], &options) ? 5 : 0);
     if (!strcmp(what, "exit") || !strcmp(what, "flush") || !strcmp(what, "leave")) tailrace_event("first");
     if (!strcmp(what, "exit") || !strcmp(what, "flush")) after(1000 * jumps, leave, 0);

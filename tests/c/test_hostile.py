@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.c.building import HERE, Program, build, play
+from tests.c.building import HERE, WRAPPED, Program, build, play
 from tests.c.listening import Stream, Udp, hear
 
 
@@ -54,7 +54,7 @@ def host():
 
 @pytest.fixture(scope="module")
 def hostile():
-    return build(HERE / "hostile.c", "-Wl,--wrap=sched_yield")
+    return build(HERE / "hostile.c", WRAPPED)
 
 
 @pytest.mark.parametrize("stop", [[], ["stop"]])
@@ -112,6 +112,27 @@ def test_a_thread_that_jumped_out_and_waits_holds_up_nobody(hostile):
             "tailrace.goodbye"
         ):  # it may have left a call that sends, and the end stays unknown
             assert stated(heard) == int(begun)
+
+
+def test_children_that_other_threads_fork_at_odd_moments_are_sessions_of_their_own(hostile):
+    peer = Stream()
+    run(hostile, "between", peer.address)
+    heard = [hear(data) for data in peer.close()]
+    assert [each.final for each in heard] == [{"1": 10}] * 5
+    for each in heard:
+        each.check_complete()
+
+
+def test_children_that_signal_handlers_fork_amid_event_calls_lose_nothing(hostile):
+    peer = Stream()
+    (begun,) = run(hostile, "handler", peer.address, 30)
+    children, parents = [], []
+    for data in peer.close():
+        heard = hear(data)
+        (children if heard.events[0].name == "child" else parents).append(heard)
+        heard.check_complete()
+    assert [each.final for each in children] == [{"1": 10}] * 30
+    assert [each.final for each in parents] == [{"1": int(begun)}]
 
 
 @pytest.mark.parametrize("what", ["exit", "flush"])

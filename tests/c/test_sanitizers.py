@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.c.building import HERE, Program, build
+from tests.c.building import HERE, WRAPPED, Program, build
 from tests.c.listening import Stream, Udp, hear
 from tests.c.test_bytes import EDGES, command
 
@@ -99,7 +99,7 @@ def test_signals_amid_the_last_event(program):
 
 @pytest.mark.parametrize("what", ["jump", "main", "exit"])
 def test_programs_that_leave_calls(sanitizer, what):
-    hostile = build(HERE / "hostile.c", "-Wl,--wrap=sched_yield", *SANITIZERS[sanitizer])
+    hostile = build(HERE / "hostile.c", WRAPPED, *SANITIZERS[sanitizer])
     peer = Stream()
     ended = subprocess.run(
         [hostile, what, peer.address, "30"],
