@@ -29,6 +29,7 @@ def answering(tmp_path):
 
 @pytest.fixture
 def process():
+    tailrace_client._process._missed()  # other tests' events
     yield tailrace_client
     tailrace_client.close()
 
@@ -223,7 +224,6 @@ with t.substream(1): pass
 assert t.flush()
 assert threading.active_count() == 1
 assert t.close()
-t.event("off")
 """
     with TcpCollector() as collector:
         run(program, TAILRACE_ADDRESS=collector.address)
@@ -271,7 +271,7 @@ def test_a_process_that_ends_has_delivered_everything_and_said_goodbye(answering
     run(program, code=3 if "sys.exit(3)" in end else 0, TAILRACE_ADDRESS=answering.address)
     assert all(goodbye for _, goodbye in ended(answering))
     stored = [count for count, _ in ended(answering)]
-    assert stored == {"more": [10_001], "again": [1, 1]}.get(
+    assert stored == {"more": [10_001], "again": [1, 1], "late": [0, 1]}.get(
         end.split("'")[-2] if "'" in end else "", [1]
     )
 
@@ -572,3 +572,80 @@ for n in range(300):
         assert len(collector.sessions) == 1
         found = events(bytes(collector.sessions[0]))
     assert [event.counter for event in found] == list(range(300))
+
+
+# Events outside of a session
+
+
+KINDS = (
+    "t.event('x'); t.counter('x', 1); t.write('x', 1, 2)\n"
+    "with t.span('x'): pass\n"
+    "call(1); list(steps()); asyncio.run(wait()); logging.getLogger('x').error('x')\n"
+)
+KINDS_COUNT = 8
+BEGIN = (
+    "import asyncio, logging, os, sys, tailrace_client as t\n"
+    "from tailrace_client.logs import Handler\n"
+    "logging.getLogger('x').addHandler(Handler())\n"
+    "@t.traced\ndef call(n): return n\n"
+    "@t.traced\ndef steps(): yield 1\n"
+    "@t.traced\nasync def wait(): pass\n"
+)
+
+
+def stated(collector):
+    """Return what the goodbye of each session states, in the order of the sessions' beginnings, and its number of events."""
+    return [
+        (session.goodbyes[-1].get("discarded", {}), sum(map(len, session.stored.values())))
+        for session in collector.sessions.values()
+        if session.goodbyes
+    ]
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (f"{KINDS}t.connect(sys.argv[1]); t.event('in')", [({"unconnected": KINDS_COUNT}, 1)]),
+        (f"{KINDS}t.connect(sys.argv[1])", [({"unconnected": KINDS_COUNT}, 0)]),
+        (
+            f"t.connect(sys.argv[1]); t.event('in'); t.close(10)\n{KINDS}t.connect(sys.argv[1]); t.event('in')",
+            [({}, 1), ({"unconnected": KINDS_COUNT}, 1)],
+        ),
+        (
+            f"t.connect(sys.argv[1]); t.event('in'); t.close(10)\n{KINDS}",
+            [({}, 1), ({"closed": KINDS_COUNT}, 0)],
+        ),
+        (
+            "e = t.connect(sys.argv[1]); t.event('in'); e.close(10)\nt.event('x'); e.event('x')",
+            [({}, 1), ({"closed": 2}, 0)],
+        ),
+        (
+            "e = t.connect(sys.argv[1]); t.event('in'); s = t.span('x').__enter__(); t.close(10)\n"
+            "s.__exit__(None, None, None); t.connect(sys.argv[1])",
+            [({}, 1), ({"unconnected": 1}, 0)],
+        ),
+        ("t.event('x'); t.connect(); t.event('x'); t.connect(sys.argv[1]); t.event('in')", [({}, 1)]),
+        (
+            "t.event('x')\nif not os.fork(): t.connect(sys.argv[1]); t.event('in'); sys.exit()\n"
+            "os.wait(); t.connect(sys.argv[1]); t.event('in')",
+            [({}, 1), ({"unconnected": 1}, 1)],
+        ),
+    ],
+    ids=["before", "before nothing", "between", "after", "after its own close", "a span", "unwanted", "fork"],
+)  # fmt: skip
+def test_events_outside_of_a_session_are_stated(answering, program, expected, pure):
+    run(BEGIN + program, answering.address, TAILRACE_PURE=pure)
+    assert stated(answering) == expected
+
+
+def test_the_count_of_earlier_events_is_reported_before_the_end(answering, process, monkeypatch):
+    monkeypatch.delenv("TAILRACE_ADDRESS", raising=False)
+    process.event("x")
+    emitter = process.connect(answering.address)
+    process.event("in")
+    assert process.flush(10)
+    (session,) = answering.sessions.values()
+    (report,) = session.reports
+    assert report["discarded"] == {"unconnected": emitter.discarded["unconnected"]}
+    assert emitter.discarded["unconnected"] == 1

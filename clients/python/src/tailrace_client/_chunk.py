@@ -69,8 +69,8 @@ class Recorder(Protocol):
         """Return the number of each stream's next event."""
         ...
 
-    def discard(self, reason: str, /) -> None:
-        """Count an event that was taken and is discarded."""
+    def discard(self, reason: str, count: int = 1, /) -> None:
+        """Count events that are discarded without the recorder."""
         ...
 
     def close(self) -> None:

@@ -48,8 +48,7 @@ class Discards:
         return more > 0
 
     def _count(self, events: int, reason: str) -> None:
-        for _ in range(events):
-            self._recorder.discard(reason)
+        self._recorder.discard(reason, events)
 
     def report(self, now: float) -> bytes:
         """Return a report of the counts; empty if nothing is new or the last report is too recent."""

@@ -68,6 +68,8 @@ class Emitter:
         self._sender: Sender | None = None
         self.recorder: Recorder | None = None
         """The recorder; None while the emitter is off."""
+        self._closed: int | None = None
+        """Once the session has ended, how many events with the reason `closed` are accounted for."""
         if not address:
             return
         transport = parse(address, credentials)
@@ -169,4 +171,15 @@ class Emitter:
     def close(self, timeout: float = 1.0) -> bool:
         """Flush, say goodbye and end within `timeout` seconds. Return whether all events were
         delivered, as `flush` does."""
-        return self._sender.close(timeout) if self._sender else True
+        delivered = self._sender.close(timeout) if self._sender else True
+        if self._closed is None:
+            self._closed = 0 if delivered else self.discarded.get("closed", 0)
+        return delivered
+
+    def late(self) -> int:
+        """Return how many events came after the session's end and were not returned by an earlier call."""
+        before = self._closed
+        if before is None:
+            return 0
+        self._closed = self.discarded.get("closed", 0)
+        return self._closed - before

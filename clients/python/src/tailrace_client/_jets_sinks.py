@@ -61,8 +61,8 @@ class SenderSink:
     def release(self, size: int) -> None:
         self._unreleased -= size
 
-    def discard(self, reason: str) -> None:
-        self.discarded[reason] = self.discarded.get(reason, 0) + 1
+    def discard(self, reason: str, count: int = 1, /) -> None:
+        self.discarded[reason] = self.discarded.get(reason, 0) + count
 
     def next_numbers(self) -> dict[int, int]:
         return {}

@@ -8,7 +8,8 @@ from typing import Any
 from tailrace_client._cut import number
 
 REASONS = (
-    "full", "oversize", "nested", "encoding", "closed", "refused", "lost", "given_up", "uncounted"
+    "full", "oversize", "nested", "encoding", "unconnected", "closed", "refused", "lost", "given_up",
+    "uncounted",
 )  # fmt: skip
 
 DOUBT = [-1, 0]

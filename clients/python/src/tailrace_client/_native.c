@@ -6,8 +6,10 @@ static PyObject *
 module_span(PyObject *module, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
     State *state = PyModule_GetState(module);
-    if (state->current == NULL && given == 1)
+    if (state->current == NULL && given == 1) {
+        state->missed++;
         return Py_NewRef(state->off);
+    }
     return make_span((Recorder *)state->current, args, given, names);
 }
 
@@ -22,15 +24,17 @@ emit_write(Recorder *self, PyObject *const *args, Py_ssize_t given, PyObject *na
 
 typedef PyObject *Emit(Recorder *, PyObject *const *, Py_ssize_t, PyObject *);
 
-/* Emit to the process's recorder, which may be switched off meanwhile. While the module is off, do
-   nothing with `count` arguments. */
+/* Emit to the process's recorder, which may be switched off meanwhile. While the module is off, count an event with
+   `count` arguments. */
 static inline PyObject *
 emit(PyObject *module, Emit *function, Py_ssize_t count, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
     State *state = PyModule_GetState(module);
     PyObject *current = state->current;
-    if (current == NULL && given == count)
+    if (current == NULL && given == count) {
+        state->missed++;
         Py_RETURN_NONE;
+    }
     Py_XINCREF(current);
     PyObject *result = function((Recorder *)current, args, given, names);
     Py_XDECREF(current);
@@ -69,9 +73,18 @@ module_switch(PyObject *module, PyObject *recorder)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+module_miss(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    State *state = PyModule_GetState(module);
+    return PyLong_FromUnsignedLongLong(state->missed++);
+}
+
 static PyMethodDef module_methods[] = {
     {"switch", module_switch, METH_O,
-     "switch(recorder, /)\n--\n\nLet the functions of this module record to `recorder` from now on. With None they do nothing."},
+     "switch(recorder, /)\n--\n\nLet the functions of this module record to `recorder` from now on. With None they only count."},
+    {"miss", module_miss, METH_NOARGS,
+     "miss()\n--\n\nCount an event that comes while nothing is recorded. Return how many came before it."},
     {"span", FAST(module_span), METH_FASTCALL | METH_KEYWORDS,
      "span(name, /, **attributes)\n--\n\nReturn a span of the calling thread: `with span(\"step\", cell=3):`. See `Span`."},
     {"event", FAST(module_event), METH_FASTCALL | METH_KEYWORDS,

@@ -37,7 +37,7 @@
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
 
 /* As in _lane.REASONS. */
-enum { FULL, OVERSIZE, NESTED, ENCODING, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUNTED, REASON_COUNT, NONE = -1 };
+enum { FULL, OVERSIZE, NESTED, ENCODING, UNCONNECTED, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUNTED, REASON_COUNT, NONE = -1 };
 
 typedef struct {
     PyTypeObject *recorder_type, *span_type, *lane_type;
@@ -47,7 +47,8 @@ typedef struct {
     PyObject *chunk_type, *tuple_new, *substream_get, *local_type, *monotonic_ns;
     PyObject *lane_name, *counter_name, *error_name, *message_name, *name_name; /* texts used as names */
     PyObject *off;     /* the one span of a module that is off */
-    PyObject *current; /* the recorder of the module's functions; NULL: they do nothing */
+    PyObject *current; /* the recorder of the module's functions; NULL: they only count */
+    uint64_t missed;   /* events that came while there was no recorder */
 } State;
 
 /* Packets of consecutive events of a stream. */
@@ -163,7 +164,7 @@ Lane *find_lane(Recorder *self);
 char *place(Stream *stream, size_t size, size_t chunk, uint64_t number);
 bool seal(Stream *stream);
 void lose(Book *book, Stream *stream, uint64_t number, int reason);
-void count_discarded(Book *book, PyObject *reason);
+void count_discarded(Book *book, PyObject *reason, uint64_t count);
 PyObject *discarded_of(Book *book);
 
 /* _native_encode.c */

@@ -5,6 +5,7 @@ from tailrace_client._span import OFF as OFF, Span as Span
 from tailrace_client._switch import (
     counter as counter,
     event as event,
+    miss as miss,
     span as span,
     switch as switch,
     write as write,

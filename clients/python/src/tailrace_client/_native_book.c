@@ -2,8 +2,8 @@
 
 #include "_native.h"
 
-static const char *const REASONS[] = {"full",    "oversize", "nested",   "encoding", "closed",
-                                      "refused", "lost",     "given_up", "uncounted"};
+static const char *const REASONS[] = {"full",   "oversize", "nested", "encoding", "unconnected",
+                                      "closed", "refused",  "lost",   "given_up", "uncounted"};
 
 static uint64_t last_book_id;
 THREAD_LOCAL Cached cached;
@@ -237,9 +237,9 @@ discarded_of(Book *book)
 }
 
 void
-count_discarded(Book *book, PyObject *reason)
+count_discarded(Book *book, PyObject *reason, uint64_t count)
 {
     for (int i = 0; i < REASON_COUNT; i++)
         if (PyUnicode_Check(reason) && PyUnicode_CompareWithASCIIString(reason, REASONS[i]) == 0)
-            book->discarded[i]++;
+            book->discarded[i] += count;
 }

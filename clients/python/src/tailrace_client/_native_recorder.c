@@ -254,9 +254,13 @@ recorder_next_numbers(PyObject *object, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
-recorder_discard(PyObject *object, PyObject *reason)
+recorder_discard(PyObject *object, PyObject *args)
 {
-    count_discarded(((Recorder *)object)->book, reason);
+    PyObject *reason;
+    unsigned long long count = 1;
+    if (!PyArg_ParseTuple(args, "O|K:discard", &reason, &count))
+        return NULL;
+    count_discarded(((Recorder *)object)->book, reason, count);
     Py_RETURN_NONE;
 }
 
@@ -297,7 +301,7 @@ static PyMethodDef recorder_methods[] = {
     {"take", recorder_take, METH_NOARGS, NULL},
     {"release", recorder_release, METH_O, NULL},
     {"next_numbers", recorder_next_numbers, METH_NOARGS, NULL},
-    {"discard", recorder_discard, METH_O, NULL},
+    {"discard", recorder_discard, METH_VARARGS, NULL},
     {"close", recorder_close, METH_NOARGS, NULL},
     {"reset", recorder_reset, METH_O, NULL},
     {NULL, NULL, 0, NULL},

@@ -138,8 +138,10 @@ traced_call(PyObject *object, PyObject *const *args, size_t given, PyObject *nam
     if (call == NULL)
         call = PyObject_Vectorcall;
     Recorder *recorder = (Recorder *)self->state->current;
-    if (recorder == NULL)
+    if (recorder == NULL) {
+        self->state->missed++;
         return call(self->function, args, given, names);
+    }
     Pending *pending = begin_call(self, recorder, call);
     return pending ? call_pending(pending, args, given, names) : NULL;
 }

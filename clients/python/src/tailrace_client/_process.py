@@ -5,14 +5,17 @@ The functions that emit are in `_recording`. This module switches them on and of
 
 from __future__ import annotations
 
+import atexit
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 
 from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import BUFFER_BYTES, Emitter
-from tailrace_client._recording import switch
+from tailrace_client._recording import miss, switch
+from tailrace_client._sender import EXIT_SECONDS
 
 current: Emitter | None = None
 """The emitter of this process; None while it is off. The decorator and the bridges read it, too."""
@@ -22,6 +25,15 @@ _off_answer = True
 delivered everything, or TAILRACE_ADDRESS was invalid."""
 _warned = False
 """Whether the program was warned that this emitter's events are not delivered."""
+
+_last: Emitter | None = None
+"""The last emitter that was on."""
+_again: Callable[[], Emitter] | None = None
+"""Makes another one like it; None before `connect`, and in a forked child."""
+_counted = 0
+"""How many of the calls of `miss` are accounted for."""
+_is_wanted = True
+"""Whether events count that come while everything is off: not after a `connect` without an address."""
 
 
 def connect(
@@ -37,7 +49,7 @@ def connect(
     """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
 
     Forms: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port`, `file:///path`.
-    Without an address, and after `close`, everything is off. If TAILRACE_ADDRESS is set when the
+    Without an address, and after `close`, everything is off. Events that came before are counted in the new session. If TAILRACE_ADDRESS is set when the
     package is imported, everything is on without this call. The call returns at once: nobody needs
     to listen yet. A second call closes the first connection. Raise ValueError for an invalid
     `address`. An invalid TAILRACE_ADDRESS is not the program's mistake: the call gives a
@@ -55,31 +67,37 @@ def connect(
     The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events
     that are not delivered yet. A process that a signal or `os._exit` ends says no goodbye.
     """
-    global current, _off_answer, _warned  # noqa: PLW0603 - one emitter a process
+    global current, _off_answer, _warned, _last, _again, _is_wanted  # noqa: PLW0603 - one emitter a process
     _switch_off(1.0)
     _off_answer, _warned = True, False
     by_environment = address is None
     if by_environment:
         address = os.environ.get("TAILRACE_ADDRESS")
+    make = partial(
+        Emitter,
+        address,
+        buffer_bytes=buffer_bytes,
+        clock=clock,
+        process=process,
+        credentials=credentials,
+        acknowledge=acknowledge,
+        labels=labels,
+    )
     try:
-        emitter = Emitter(
-            address,
-            buffer_bytes=buffer_bytes,
-            clock=clock,
-            process=process,
-            credentials=credentials,
-            acknowledge=acknowledge,
-            labels=labels,
-        )
+        emitter = make()
     except (ValueError, ImportError) as error:
         if not by_environment:
             raise
         warnings.warn(f"TAILRACE_ADDRESS: {error}", RuntimeWarning, stacklevel=2)
         emitter = Emitter(None)
         _off_answer = False
-    if emitter.enabled:
-        current = emitter
+    missed = _missed()
+    if emitter.recorder:
+        emitter.recorder.discard("unconnected", missed)
+        current = _last = emitter
+        _again = make
         switch(emitter.recorder)
+    _is_wanted = emitter.enabled
     return emitter
 
 
@@ -137,3 +155,33 @@ def _told(emitter: Emitter, delivered: bool) -> bool:
         _warned = True
         warnings.warn(f"events are not delivered: {error}", RuntimeWarning, stacklevel=3)
     return delivered
+
+
+def _missed() -> int:
+    """Return how many events to be counted have come while everything was off, since the last call."""
+    global _counted  # noqa: PLW0603 - one emitter a process
+    came = miss() - _counted
+    _counted += came + 1  # the call itself counts
+    late = _last.late() if _last else 0
+    return came + late if _is_wanted else 0
+
+
+def _state_missed() -> None:
+    """State at the exit how many events came after the last session, in a session without events."""
+    if _again and (missed := _missed()):
+        with suppress(Exception):  # whatever is wrong with the address by now
+            emitter = _again()
+            if emitter.recorder:
+                emitter.recorder.discard("closed", missed)
+            emitter.close(EXIT_SECONDS)
+
+
+def _forked() -> None:
+    """Leave to the parent what came before the fork. A child has no address of its own to state later events at."""
+    global _again  # noqa: PLW0603 - one emitter a process
+    _missed()
+    _again = None
+
+
+atexit.register(_state_missed)
+os.register_at_fork(after_in_child=_forked)

@@ -207,10 +207,10 @@ class Recorder:
         numbers = {stream.number: stream.next for stream in list(self._lanes.streams.values())}
         return {stream: following for stream, following in numbers.items() if following}
 
-    def discard(self, reason: str) -> None:
-        """Count an event that was discarded elsewhere."""
+    def discard(self, reason: str, count: int = 1, /) -> None:
+        """Count events that were discarded elsewhere."""
         with suppress(KeyError):
-            self._elsewhere[reason] += 1
+            self._elsewhere[reason] += count
 
     @property
     def discarded(self) -> dict[str, int]:

@@ -17,7 +17,17 @@ try:
     if os.environ.get("TAILRACE_PURE") or "t" in sys.abiflags:
         raise ImportError("pure")  # noqa: TRY301 - as if the module were not there
     from tailrace_client import _native
-    from tailrace_client._native import OFF, Recorder, Span, counter, event, span, switch, write
+    from tailrace_client._native import (
+        OFF,
+        Recorder,
+        Span,
+        counter,
+        event,
+        miss,
+        span,
+        switch,
+        write,
+    )
 
     # Python 3.12 ends a recursion after 750 calls of Python from C, whatever the recursion limit is.
     if sys.version_info[:2] != (3, 12):
@@ -25,7 +35,7 @@ try:
 except ImportError:  # there was no compiler, or the module is for another Python
     from tailrace_client._recorder import Recorder
     from tailrace_client._span import OFF, Span
-    from tailrace_client._switch import counter, event, span, switch, write
+    from tailrace_client._switch import counter, event, miss, span, switch, write
 
 __all__ = [
     "OFF",
@@ -35,6 +45,7 @@ __all__ = [
     "compiled",
     "counter",
     "event",
+    "miss",
     "span",
     "switch",
     "write",

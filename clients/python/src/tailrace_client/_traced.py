@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from tailrace_client import _process
-from tailrace_client._recording import Traced, span
+from tailrace_client._recording import Traced, miss, span
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -79,11 +79,12 @@ def _is_generator_coroutine(function: object) -> bool:
 def _function(
     function: Callable[_P, _R], name: str, attributes: dict[str, object]
 ) -> Callable[_P, _R]:
-    process = _process
+    process, count_missed = _process, miss
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         emitter = process.current
         if emitter is None:
+            count_missed()
             return function(*args, **kwargs)
         with emitter.span(name, **attributes):
             return function(*args, **kwargs)
@@ -94,11 +95,12 @@ def _function(
 def _coroutine(
     function: Callable[_P, Awaitable[_R]], name: str, attributes: dict[str, object]
 ) -> Callable[_P, Coroutine[Any, Any, _R]]:
-    process = _process
+    process, count_missed = _process, miss
 
     async def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         emitter = process.current
         if emitter is None:
+            count_missed()
             return await function(*args, **kwargs)
         with emitter.span(name, **attributes):
             return await function(*args, **kwargs)
@@ -109,11 +111,12 @@ def _coroutine(
 def _generator(
     function: Callable[_P, Generator[_Y, _S, _R]], name: str, attributes: dict[str, object]
 ) -> Callable[_P, Generator[_Y, _S, _R]]:
-    process, begin = _process, span
+    process, begin, count_missed = _process, span, miss
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Generator[_Y, _S, _R]:
         generator = function(*args, **kwargs)
         if process.current is None:
+            count_missed()
             return (yield from generator)
         resume: Callable[[Any], _Y] = generator.send
         value: Any = None

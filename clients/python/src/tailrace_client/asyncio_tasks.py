@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any
 
 from tailrace_client import _process
-from tailrace_client._recording import Span
+from tailrace_client._recording import Span, miss
 from tailrace_client._span import add_error
 from tailrace_client._substream import SUBSTREAM
 from tailrace_client._tasks import TASK, Substreams, next_task
@@ -40,7 +40,7 @@ class TaskSpans:
 
     `loop.set_task_factory(TaskSpans(loop.get_task_factory()))`, one for each loop. Any loop and any
     factory with asyncio's interface will do. This factory raises nothing of its own. While nothing
-    is connected, it only calls the other factory.
+    is connected, it only counts the task and calls the other factory.
     """
 
     def __init__(self, factory: Callable[..., Any] | None = None) -> None:
@@ -52,6 +52,7 @@ class TaskSpans:
         """Make a task with the loop's `options`: `context`, `name`…"""
         emitter = _process.current
         if emitter is None:
+            miss()
             return self._make(loop, coroutine, options)
         task_number = next_task()
         name = getattr(coroutine, "__qualname__", type(coroutine).__qualname__)

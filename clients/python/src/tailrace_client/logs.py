@@ -25,13 +25,14 @@ from logging import LogRecord
 from traceback import format_exception
 
 from tailrace_client import _process
+from tailrace_client._recording import miss
 
 _NAME_MAX = 255
 _OF_EVERY_RECORD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
 
 
 class Handler(logging.Handler):
-    """Emits log records as events of this process's emitter. While that is off, it does nothing.
+    """Emits log records as events of this process's emitter. While that is off, it only counts them.
 
     A handler takes no lock, writes no log and never raises, whatever a record's values do.
     """
@@ -43,8 +44,6 @@ class Handler(logging.Handler):
 
     def handle(self, record: LogRecord) -> bool:
         """Emit the record if the filters let it pass. Return whether they did."""
-        if _process.current is None:
-            return False
         try:
             passed: bool | LogRecord = self.filter(record)
             if passed:
@@ -58,6 +57,7 @@ class Handler(logging.Handler):
         """Emit the record as an event."""
         emitter = _process.current
         if emitter is None:
+            miss()
             return
         name = record.msg if isinstance(record.msg, str) else type(record.msg).__qualname__
         attributes: dict[str, object] = {"level": record.levelname, "logger": record.name}

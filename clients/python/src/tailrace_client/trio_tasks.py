@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tailrace_client import _process
-from tailrace_client._recording import Span
+from tailrace_client._recording import Span, miss
 from tailrace_client._substream import SUBSTREAM
 from tailrace_client._tasks import TASK, Substreams, next_task
 
@@ -54,6 +54,7 @@ class TaskSpans(Instrument):
         """Begin the span of a new task."""
         emitter = _process.current
         if emitter is None:
+            miss()
             return
         number = next_task()
         span = emitter.span(task.name, task=number)
@@ -98,6 +99,7 @@ class StepSpans(Instrument):
         ready = self._ready.pop(task, None)
         emitter = _process.current
         if emitter is None:
+            miss()
             return
         queued = 0 if ready is None else monotonic_ns() - ready
         self._step = emitter.span(task.name, task=task.context.get(TASK, 0), queued=queued)
