@@ -131,11 +131,11 @@ def test_any_number_is_the_same(number):
         event(2, args=f'{KNOWN},"count":4096,"fhash":"f1"'),
         event(2, args=f'{KNOWN},"fhash":"unknown","ret":1'),
         event(2, args='"fhash":"f1"'),
-        event(2, args='"fhash":5,"hhash":-5692'),
+        event(2, args=f'"fhash":5,{KNOWN}'),
         event(2, args='"s":"ünïcode","f":1e-05,"g":-0.5E+3,"":""'),
         event(2, args='"dft_cnt":2'),
         event(2, ph='"X"').replace('"type":3,', ""),
-        event(-1, ts=-5, pid=-1, dur=0, name="", cat=""),
+        event(-1, ts=-5, tid=-1, dur=0, name="", cat=""),
         event(2, ts=2**63 - 6),
         event(2**63 - 1, ts=2**63 - 1, dur=0),
         counter(2, KNOWN),
@@ -255,8 +255,8 @@ def test_long_names_are_bounded_by_their_bytes():
 
 def test_names_longer_than_the_kernel_remembers_are_pythons():
     name = "\x7f电" * 5000
-    line = event(2, args='"fhash":"f1","hhash":"h"')
-    units = both(metadata("FH", name, "f1"), metadata("HH", name, "h"), line)
+    line = event(2, args=f'"fhash":"f1",{KNOWN}')
+    units = both(metadata("FH", name, "f1"), metadata("HH", name, HOST), line)
     assert rows(units) == 1
 
 
@@ -271,19 +271,34 @@ def naming(kind="FH", *, args=f'{KNOWN},"name":"/b","value":"f2"', ph=4, more='"
         naming("HH", ph='"M"', more=""),
         naming("SH", ph='"H"'),
         naming(args=f'"value":"f2",{KNOWN},"name":"Größe"'),
-        naming(args='"hhash":5,"name":"","value":-3'),
+        naming(args=f'{KNOWN},"name":"","value":-3'),
         naming(args=f'"hhash":"","name":"/b","value":{2**63 - 1}'),
-        naming(args='"hhash":"ü\x7f","name":"/b\x7f","value":""'),
+        naming(args=f'{KNOWN},"name":"/b\x7f","value":""'),
         naming(args=f'{KNOWN},"name":"{"n" * 2000}","value":"{"f" * 63}"'),
         naming().replace(":", " : ") + " ",
     ],
 )
 def test_a_usual_name_takes_the_kernel(line):
     """The events behind it resolve its hash, and those before it do not."""
-    use = event(2, args='"fhash":"f2","hhash":5')
+    use = event(2, args=f'"fhash":"f2",{KNOWN}')
     units = both(use, line, use.replace('"id":2', '"id":3'))
     assert [unit.rows for unit in units] == [3]
     assert rows(both(line, line)) == 2
+
+
+@pytest.mark.parametrize("host", ['"' + HOST + '"', "-5692", '"h"'])
+def test_the_records_of_one_process_take_the_kernel(host):
+    """Those of others go through Python, each turn to another process once."""
+    mine = [event(n, args=f'"hhash":{host}') for n in range(2, 50)]
+    other = [event(n, pid=8, args=f'"hhash":{host}') for n in range(2, 50)]
+    twin = [event(n, args='"hhash":"other"') for n in range(2, 50)]
+    begin = BEGIN.replace(f'"{HOST}"'.encode(), host.encode())
+    units = both(*mine, *other, *twin, *mine, begin=begin)
+    turns = [unit for unit in units if not isinstance(unit, Block) and unit.name == "process"]
+    assert [turn.detail.process for turn in turns] == [1, 2, 0]
+    assert rows(units) > 3 * len(mine)
+    interleaved = [line for two in zip(mine, other, strict=True) for line in two]
+    assert rows(both(*interleaved, begin=begin)) < 5
 
 
 @pytest.mark.parametrize(

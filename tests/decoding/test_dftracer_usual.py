@@ -97,10 +97,10 @@ def counter(ph: object, args: str) -> str:
 FILE = event(2, args=f'{KNOWN},"fhash":"f1"')
 
 
-def decode(data: bytes) -> list[Record]:
-    """The lines after BEGIN are one piece, since the unit of the times is known by then."""
+def decode(data: bytes, begin: bytes = BEGIN) -> list[Record]:
+    """The lines after the beginning are one piece, since the unit of the times is known by then."""
     decoder = DFTracerDecoder(LIMIT)
-    return decoder.feed(BEGIN) + decoder.feed(data) + decoder.end()
+    return decoder.feed(begin) + decoder.feed(data) + decoder.end()
 
 
 def decode_slowly(data: bytes) -> list[Record]:
@@ -132,6 +132,7 @@ def test_both_ways_say_the_same_of_other_spellings(found: list[str], rng: random
     assert decode(data) == decode_slowly(data)
 
 
+@pytest.mark.parametrize("begin", [BEGIN, BEGIN.partition(b"\n")[2]], ids=["named", "unnamed"])
 @pytest.mark.parametrize(
     "line",
     [
@@ -143,23 +144,19 @@ def test_both_ways_say_the_same_of_other_spellings(found: list[str], rng: random
         event(2, ph='"X"').replace('"type":3,', ""),
         counter(2, KNOWN),
         counter(3, f'{KNOWN},"dft_cnt":2'),
-        event(2, args='"hhash":"unknown","ret":1'),
-        event(2, args='"hhash":"unknown","fhash":"f1"'),
-        event(2, args='"hhash":"unknown","fhash":"unknown","ret":1'),
         event(2, args='"ret":1'),
         counter('"C"', f'{KNOWN},"x":0.5'),
         counter('"C"', f'{KNOWN},"dft_cnt":3,"fhash":"f1"'),
         counter(2, f'{KNOWN},"dft_cnt":3'),
-        counter(2, '"hhash":"unknown","x":0.5'),
         counter('"C"', '"x":0.5').replace('"type":3,', ""),
     ],
 )
 def test_events_as_the_tracer_writes_them_go_the_quick_way(
-    line: str, monkeypatch: pytest.MonkeyPatch
+    line: str, begin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = decode(text(line))
+    expected = decode(text(line), begin)
     decoder = DFTracerDecoder(LIMIT)
-    records = decoder.feed(BEGIN)
+    records = decoder.feed(begin)
     monkeypatch.setattr(dftracer, "find_fields", None)
     records += decoder.feed(text(line))
     assert records + decoder.end() == expected

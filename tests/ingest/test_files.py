@@ -298,7 +298,7 @@ def test_of_a_file_that_no_source_follows_only_a_stated_end_is_known(log):
 def test_dftracer_has_an_end_to_say_once_it_has_said_its_start(log):
     """Older ones say neither; of the others a `start` without an `end` is doubtful."""
     old, cut, whole = (log.open_file("dftracer", f"/runs/{name}.pfw") for name in "abc")
-    log.data(old, text("[", event(1)))
+    log.data(old, text("[", event(1, ph='"X"')))
     log.data(cut, text("[", start(), event(2)))
     log.data(whole, text("[", start(), event(2), end(3)))
     for session in (old, cut, whole):

@@ -5,6 +5,9 @@ incarnation may come after the next incarnation has begun. So an incarnation tha
 `reorder_time`. Where no epochs tell how its clock goes, it lingers only if something came of it within
 that time.
 
+A file may hold records of several processes. Each process has an incarnation of its own, with its restarts; that of the
+last record is the current one, and the others stand aside.
+
 An incarnation may begin in doubt: it may turn out to be the previous incarnation, which then goes on with
 the clock and the session that were announced meanwhile. `succession` decides.
 
@@ -49,6 +52,7 @@ class Generations:
         self._unordered = unordered
         self._of_file = of_file
         self.current = self._attach(state.current)
+        self._aside = {process: self._attach(each) for process, each in state.aside.items()}
         self.previous = self._attach(state.previous) if state.previous else None
         """The previous incarnation, while events of it may still come."""
 
@@ -65,7 +69,7 @@ class Generations:
     @property
     def waiting(self) -> bool:
         """Return whether a window is open that only time closes."""
-        if self.previous is None and not self.current.waiting:
+        if self.previous is None and not self._aside and not self.current.waiting:
             return False  # as most of the time
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
@@ -77,9 +81,10 @@ class Generations:
     @property
     def unannounced(self) -> list[Incarnation]:
         """Return the incarnations of this session alone: no client announced them."""
-        if self.previous is None:
+        if self.previous is None and not self._aside:
             return [] if self.current.state.id else [self.current]
-        return [each for each in (self.current, self.previous) if not each.state.id]
+        mine = [self.current, *([self.previous] if self.previous else ()), *self._aside.values()]
+        return [each for each in mine if not each.state.id]
 
     @property
     def _lingering(self) -> Incarnation | None:
@@ -91,6 +96,7 @@ class Generations:
         state.current = current.id or current
         previous = self.previous.state if self.previous else None
         state.previous = previous and (previous.id or previous)
+        state.aside = {process: each.state for process, each in self._aside.items()}
 
     # Arrivals
 
@@ -103,7 +109,7 @@ class Generations:
             "transport": info.transport,
             "opened": opened,
         }
-        if info.replaces:
+        if info.replaces and not self._state.restarts:
             about["replaces"] = info.replaces
         where = {"rank": info.rank, "node": info.node, "job": info.job}
         about |= {word: value for word, value in where.items() if value is not None}
@@ -152,6 +158,9 @@ class Generations:
     def close(self, reason: str, about: dict[str, object], now: int) -> None:
         """End the incarnations: the connection, peer or file is over."""
         self._finish_previous(now)
+        for each in self._aside.values():
+            each.finish(reason, {}, now)
+        self._aside = {}
         if id_ := self.current.state.id:
             self._leave(id_, reason, about, now)
         else:
@@ -170,6 +179,20 @@ class Generations:
         known = self._announcements.find(id_, now)
         if self._state.file and known and not known.state.carriers:
             self._announcements.forget(id_, now, reason, about)
+
+    # Several processes
+
+    def turn(self, process: int, now: int) -> None:
+        """Go on with the incarnation of a process. Those of the others go on when their next record comes."""
+        state, old = self._state, self.current
+        if process == state.process:
+            return
+        self._aside[state.process], state.process = old, process
+        known = self._aside.pop(process, None)
+        self.current = known or self._next()
+        self.current.state.reached = old.state.reached
+        if known is None:
+            self.opened(now)
 
     # A new incarnation, or none
 

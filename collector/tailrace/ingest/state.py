@@ -132,6 +132,10 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     info: OpenInfo
     current: IncarnationState | str = msgspec.field(name="run")
     """The current incarnation, or the id of the announced session that it is."""
+    process: int = 0
+    """The number of the process that the current incarnation is, in an input of several processes."""
+    aside: dict[int, IncarnationState] = {}
+    """The current incarnations of the other processes, by number."""
     previous: IncarnationState | str | None = None
     """The previous incarnation, while events of it may still come."""
     base: int = 0

@@ -244,6 +244,9 @@ class Succession:
     def _note(self, record: Record, place: Place, now: int) -> None:
         """Take the record at a place, which is about the session: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
+        if facts.process is not None:
+            self._generations.turn(facts.process, now)
+            return
         owner = self._owner(facts, place, now)
         self.readable(record.size)
         owner.note(self._placed(record), now)

@@ -85,7 +85,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     session. `ends`: the producer has written its last record. `announces` is the client's session, `goodbye` its
     end, `discarded` the ranges that the client has no more (stream, first wire number, how many): it threw them
     away or, with `elsewhere`, another collector has acknowledged them. `never_sent` is the number of events that
-    the client threw away without sending them, in the session so far.
+    the client threw away without sending them, in the session so far. `process` is the number of the process of which all that
+    follows is, in an input of several processes: each has an incarnation of its own.
     """
 
     clock: str | None = None
@@ -99,6 +100,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     elsewhere: bool = False
     never_sent: int = 0
     goodbye: Goodbye | None = None
+    process: int | None = None
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

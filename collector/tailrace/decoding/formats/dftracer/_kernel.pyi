@@ -12,6 +12,8 @@ class Scanner:
         rows_min: int,
         names: HashNames,
         numbered: bool,
+        pid: bytes,
+        host: bytes,
         /,
     ) -> tuple[Block | None, int, bytes, bool]: ...
 

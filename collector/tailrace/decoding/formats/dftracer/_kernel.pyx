@@ -10,10 +10,10 @@ come; `decoder` reads what stands there.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from tailrace.decoding.formats.dftracer.usual_line cimport (
-    ARGS, HASH_MAX, ID, TYPE, Line, Text, read_line,
+    ARGS, HASH_MAX, ID, TYPE, Line, Text, read_integer, read_line,
 )
 from tailrace.decoding.json_scan cimport behind_blank_lines
 from tailrace.decoding.json_text cimport QUOTE, write_plain
@@ -127,6 +127,8 @@ cdef class Scanner:
     cdef Text members[MEMBERS_MAX]  # in `member_texts`
     cdef object version  # of the names that `members` come from
     cdef Columns columns
+    cdef int64_t pid  # of the process whose records are packed
+    cdef Text host
     cdef bint busy
 
     def __cinit__(self) -> None:
@@ -161,7 +163,7 @@ cdef class Scanner:
 
     def scan(
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
-        names not None, bint numbered, /
+        names not None, bint numbered, bytes pid not None, bytes host not None, /
     ):
         """Pack the usual records from `data[at]` on, where a line begins, which is the input's byte `offset`.
 
@@ -169,7 +171,8 @@ cdef class Scanner:
         shows a release that counts events by ids: a name without an id, or an event with a number as `ph`. The block ends before a line that is not usual or not whole, or where it is full.
         Return None for the block if it would have no row, or less than `rows_min` and none of them a name, since
         `names`, those behind hashes, know a name as soon as it is packed. No line of a block is longer than
-        `size_max`. Where ids are `numbered`, a record that stands for several calls is not usual. While a thread is
+        `size_max`. Where ids are `numbered`, a record that stands for several calls is not usual. Nor is one of another process than that with
+        the PID `pid`, or one that states another host than `host`. While a thread is
         in here, others get no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
@@ -177,12 +180,15 @@ cdef class Scanner:
         if at < 0 or at > have or self.busy:
             return None, at, b"", False
         self.busy = True
+        self.host.at, self.host.size = <const uint8_t *>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host)
         try:
             to.rows = to.empty = to.spans = to.names = to.ends[0] = 0
             to.counts = False
             memset(to.valid_start, 0, ROWS_MAX // 8)
             memset(to.valid_end, 0, ROWS_MAX // 8)
             memset(to.valid_text, 0, ROWS_MAX // 8)
+            if not self._knows_pid(pid):
+                return None, at, b"", False
             if self.version is not names.version:
                 self._forget_members()
                 self.version = names.version
@@ -218,6 +224,8 @@ cdef class Scanner:
             room = min(end - begin, size_max - (begin - data - at[0]))
             stop = <const uint8_t *>memchr(begin, c'\n', room) if room > 0 else NULL
             if not stop or not read_line(begin, stop, &line):
+                break
+            if line.pid != self.pid or not self._is_host(line.host):
                 break
             size = stop + 1 - data - at[0]
             if TEXT_MAX - to.ends[row] < size + NAMED_MAX + TEXT_MORE:
@@ -262,6 +270,20 @@ cdef class Scanner:
             to.rows = row
             at[0] += size
         return HERE
+
+    cdef bint _knows_pid(self, bytes pid):
+        """Set the PID of the process; return whether it is an integer as lines spell it."""
+        return read_integer(<const uint8_t *>PyBytes_AS_STRING(pid), &self.pid) != NULL
+
+    cdef inline bint _is_host(self, Text host) noexcept nogil:
+        """Return whether a record's hash of a host, which may lack, is that of the process."""
+        cdef const uint8_t *at = host.at
+        cdef Py_ssize_t size = host.size
+        if not at:
+            return True
+        if at[0] == QUOTE:
+            at, size = at + 1, size - 1
+        return not size or size == self.host.size and memcmp(at, self.host.at, size) == 0
 
     cdef inline void _put_kind(self, const Line *line, int row, int kind) noexcept nogil:
         """Write what only some kinds have: the id of a span, which has an end; a name has no times."""

@@ -52,14 +52,20 @@ class DFTracerBlockDecoder(DFTracerDecoder):
     def _usual(self) -> bool:
         """Return whether a record begins with the next byte, and nothing before it changes how it is read."""
         between = self._lines.between and not self._held
-        return between and self._run.clocked and not self._run.claims
+        return (
+            between
+            and bool(self._processes.current.pid)
+            and self._run.clocked
+            and not self._run.claims
+        )
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
         """Return what the kernel makes of the lines from `at` on, and where it ends."""
-        ids = self._run.ids
+        ids, process = self._run.ids, self._processes.current
         block, stop, numbers, counts = _scan(
-            data, at, self._offset, self._lines.limit, ROWS_MIN, self._names, ids.believed
-        )
+            data, at, self._offset, self._lines.limit, ROWS_MIN, self._names, ids.believed,
+            process.pid.encode(), process.host.encode(),
+        )  # fmt: skip
         if block is not None:
             self._offset += block.length
             self._lines.skip(block.length)

@@ -1,4 +1,5 @@
-"""DFTracer: one JSON object a line; complete events, counters and metadata of one process in one file.
+"""DFTracer: one JSON object a line; complete events, counters and metadata of one process in one file, or of several
+where files were merged.
 
 | record                | kind    | columns                                                          |
 |-----------------------|---------|------------------------------------------------------------------|
@@ -26,21 +27,25 @@ string split it into several lines, or the tracer cut a long record and wrote th
 A record with several flaws gets the first of: glued, split_line, invalid_utf8, unescaped, bare_nan,
 trailing_comma, backslash, duplicate_key, those of its own fields.
 
+A session record "process" of size 0 stands where the records of another process begin; the first process has none.
+
 The first lines of a split record wait for the others. The wait ends at a line with the beginning of
 another record, at `RECORD_MAX` bytes or after `JOINS_MAX` attempts.
-`run` tells which events are missing.
+`run` tells which events are missing, for each of the file's `processes`.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import msgspec
 
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
 from tailrace.decoding.formats.dftracer.names import HashNames, resolve
+from tailrace.decoding.formats.dftracer.processes import Processes, ProcessesState
 from tailrace.decoding.formats.dftracer.record import about_session, bracket, to_record
-from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
+from tailrace.decoding.formats.dftracer.run import NO_END, TracedRun
 from tailrace.decoding.formats.dftracer.salvage import (
     COMMA,
     RECORD_MAX,
@@ -51,7 +56,7 @@ from tailrace.decoding.formats.dftracer.salvage import (
 from tailrace.decoding.formats.dftracer.usual import read_usual
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.holding import Holding
-from tailrace.model.record import Record, malformed
+from tailrace.model.record import Record, SessionFacts, malformed
 
 JOINS_MAX = 4
 """How often the decoder tries whether a split record is whole."""
@@ -62,13 +67,13 @@ _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 
 class DFTracerState(msgspec.Struct):
     """Unfinished lines; the first lines of a split record, and how often they were tried; names by the
-    keys of their hashes; the run that the file is in."""
+    keys of their hashes; the processes whose records the file has."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     held: bytes = b""
     tried: int = 0
     names: dict[str, str] = {}
-    run: TracedRunState = msgspec.field(default_factory=TracedRunState)
+    processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
 
 
 class DFTracerDecoder:
@@ -82,14 +87,14 @@ class DFTracerDecoder:
         self._tried = state.tried
         self._hold_max = min(limit, RECORD_MAX)
         self._names = HashNames(dict(state.names))
-        self._run = TracedRun(state.run)
+        self._processes = Processes(state.processes)
         self._records: list[Record] = []
         self._slow = 0
 
     @property
     def state(self) -> DFTracerState:
         return DFTracerState(
-            self._lines.state, self._held, self._tried, self._names.known, self._run.state
+            self._lines.state, self._held, self._tried, self._names.known, self._processes.state
         )
 
     @property
@@ -102,7 +107,7 @@ class DFTracerDecoder:
 
     @property
     def holdings(self) -> tuple[Holding, ...]:
-        return self._names, self._run
+        return self._names, self._processes
 
     @property
     def stream(self) -> str:
@@ -110,7 +115,13 @@ class DFTracerDecoder:
 
     @property
     def lacking(self) -> str | None:
-        return self._run.lacking
+        found = [run.lacking for run in self._processes.runs]
+        return next((word for word in (NO_END, "") if word in found), None)
+
+    @property
+    def _run(self) -> TracedRun:
+        """The run of the process that has the last record."""
+        return self._processes.current.run
 
     def feed(self, data: bytes) -> list[Record]:
         for piece in self._lines.feed(data):
@@ -124,7 +135,7 @@ class DFTracerDecoder:
         for piece in self._lines.end():
             self._piece(piece)
         self._let_go("truncated")
-        self._records += self._run.over(self._offset)
+        self._of_all(TracedRun.over)
         return self._taken()
 
     def settle(self) -> list[Record]:
@@ -172,7 +183,7 @@ class DFTracerDecoder:
             return False
         stop = self._offset + len(data)
         if not read_usual(
-            self._offset, data, self._names.known, self._run, self._records, self._read_other
+            self._offset, data, self._names.known, self._processes, self._records, self._read_other
         ):
             return False
         self._offset = stop
@@ -283,7 +294,7 @@ class DFTracerDecoder:
     def _bracket(self, text: bytes) -> None:
         self._add(bracket(self._offset, text))
         if b"]" in text:
-            self._records += self._run.settle(self._offset)
+            self._of_all(TracedRun.settle)
 
     def _readable(self, line: bytes, found: FoundFields) -> None:
         """Add the record of a line that is JSON, if need be after repair."""
@@ -292,6 +303,8 @@ class DFTracerDecoder:
         except RefusedError as refused:
             self._malformed(line, str(refused))
             return
+        if self._processes.turn(reading.stream.partition("/")[0], reading.host):
+            self._turned()
         facts = None
         if reading.role == "start":
             gaps, facts = self._run.begins(self._offset, reading)
@@ -310,7 +323,26 @@ class DFTracerDecoder:
             self._records += self._run.heals(self._offset, reading)
             self._run.saw(reading)
 
+    def _of_all(self, finds: Callable[[TracedRun, int], list[Record]]) -> None:
+        """Add what is found in the run of each process. The last one for which something was found is the current one."""
+        before = self._processes.number
+        for number in self._processes.numbers():
+            self._processes.go(number)
+            found = finds(self._run, self._offset)
+            if found and number != before:
+                self._turned()
+                before = number
+            self._records += found
+        self._processes.go(before)
+
+    def _turned(self) -> None:
+        """Add the statement that what follows is of the current process."""
+        facts = SessionFacts(process=self._processes.number)
+        self._records.append(about_session(self._offset, 0, "process", facts))
+
     def _malformed(self, data: bytes, reason: str) -> None:
+        if self._processes.find(data):
+            self._turned()
         self._run.lost(data)
         self._add(malformed(self._offset, data, reason))
 

@@ -79,6 +79,8 @@ class RecordReading(NamedTuple):
     given: GivenName | None = None
     flaw: str | None = None
     id: int | None = None
+    host: str = ""
+    """The hash of the process's host, "" where the record does not state it."""
     ticks: int | None = None
     counts: bool | None = None
     """Whether the release that wrote this record counts complete events by ids, None if the record does not
@@ -113,7 +115,8 @@ def read_fields(found: list[Field]) -> RecordReading:
     after = {field.key: field.text for field in found if field.key not in used}
     line = _Line(fields, name, category, stream, args, before, after)
     read = _READERS.get(ph, _read_other) if type(ph) in {int, str} else _read_other
-    reading = read(line)
+    host = args.get("hhash")
+    reading = read(line)._replace(host=str(host) if hash_key("HH", host) else "")
     for key in ("name", "cat"):
         if key in fields and not isinstance(fields[key].value, str):
             reading.before[key] = fields[key].text

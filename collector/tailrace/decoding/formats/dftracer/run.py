@@ -135,6 +135,10 @@ class TracedRun:
         if counts:
             state.counts = state.counts is not False
 
+    def distrust(self) -> None:
+        """Take ids for no counter, in later runs either: they may be of several processes."""
+        self._state.counts = False
+
     def unfinished(self) -> None:
         """Note that the file begins with the blanks that 1.0 replaces when it finishes."""
         self._state.blanks = True

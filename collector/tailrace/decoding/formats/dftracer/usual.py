@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from tailrace.decoding.formats.dftracer.names import joined, resolve
+from tailrace.decoding.formats.dftracer.processes import Processes
 from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import DEPTH_MAX
 from tailrace.decoding.lines import WHITE, only_white, split_lines
@@ -59,7 +60,7 @@ def read_usual(
     offset: int,
     data: bytes,
     names: dict[str, str],
-    run: TracedRun,
+    processes: Processes,
     records: list[Record],
     other: Callable[[int, bytes], None],
 ) -> bool:
@@ -72,7 +73,7 @@ def read_usual(
     lines, sizes, usual = found
     begin = offset
     texts = _Texts(names)
-    claims = False  # once gaps are reported, an event may heal one
+    run, own, host = _own(processes)
     ids: list[int] = []
     shows = False  # only releases that count events by ids have a number as `ph`
     for line, one, size in zip(lines, usual, sizes, strict=True):
@@ -102,11 +103,12 @@ def read_usual(
             if aggregate:
                 about += ',"aggregate":true' if about else '"aggregate":true'
             attributes = texts.attributes(about, raw)
-        if attributes is None or claims:
+        if attributes is None or pid != own or texts.host not in ("", host):
             run.came(ids, counts=shows)
             ids.clear()
             other(offset, data[offset - begin : offset - begin + size])
-            texts, claims = _Texts(names), run.claims
+            texts, (run, own, host) = _Texts(names), _own(processes)
+            shows = False
         else:
             if kind is SPAN:
                 ids.append(number)
@@ -170,6 +172,14 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
     return usual
 
 
+def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
+    """Return the run, the PID and the host whose records may be read here: no PID before the run's clock is known, nor
+    once gaps are reported, since an event may heal one."""
+    process = processes.current
+    plain = process.pid and process.run.clocked and not process.run.claims
+    return process.run, int(process.pid) if plain else None, process.host
+
+
 def _may_be_deep(line: bytes) -> bool:
     return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
@@ -185,16 +195,19 @@ def _counts_calls(line: bytes) -> bool | None:
 class _Texts:
     """The attributes of records with usual args. While the names do not change, it remembers the names behind hashes."""
 
-    __slots__ = ("_members", "_names")
+    __slots__ = ("_members", "_names", "host")
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
         self._members: dict[tuple[object, object], str] = {}
+        self.host = ""
+        """The hash of the host that the last record states, "" if it states none."""
 
     def attributes(self, about: str, raw: Raw | UnsetType) -> str | None:
         """Return the attributes of a record that says `about` and has these args.
 
         Return None if `line` must read them: a hash stands elsewhere or twice."""
+        self.host = ""
         if raw is UNSET:
             return f"{{{about}}}" if about else None
         args = str(raw, "utf-8")
@@ -208,6 +221,7 @@ class _Texts:
             file, host = found.fhash, found.hhash
             if (file is not UNSET) + (host is not UNSET) != hashes:
                 return None
+            self.host = "" if host is UNSET else str(host)
             members = self._members.get((file, host)) or self._members_of(file, host)
         elif args[0] != "{":
             return None
