@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import polars
 import pytest
 from deltalake import DeltaTable
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import LockedError, StoreError
+from tailrace.model.columns import ROW
 from tailrace.store import durable, layout, upkeep
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import DeltaLog
@@ -67,6 +70,31 @@ def test_small_files_become_one_that_keeps_the_rows_of_each_together_and_in_orde
     assert (report.merged_files, report.made_files, report.skipped) == (12, 1, [])
     assert len(TableSnapshot.open(str(root.parent), options={}).files()) == 1
     assert _commits_in_order(root) == [list(range(at, at + 10)) for at in range(0, 120, 10)]
+
+
+@pytest.mark.parametrize("before", [None, ",".join(layout.STATED)])
+def test_no_merged_file_states_a_latest_time_below_the_true_one(
+    fill, keep_up, root, numbered, before
+):
+    """The library cuts bounds of timestamps to milliseconds, also in a table of an earlier version."""
+    table = fill(1)
+    batch = numbered("s", 10, 1)
+    batch.runs[0].day = DAY
+    batch.parts[0].rows[ROW.index("time")] = [DAY * DAY_NS + 999_999_000]
+    table.commit(batch, 2)
+    if before is not None:
+        DeltaTable(str(root)).alter.set_table_properties(
+            {layout.STATISTICS: before}, post_commithook_properties=durable.NO_HOOKS
+        )
+    assert keep_up().made_files == 1
+    version = root / f"_delta_log/{DeltaTable(str(root)).version():020}.json"
+    actions = [json.loads(line) for line in version.read_text().splitlines()]
+    (added,) = (action["add"] for action in actions if "add" in action)
+    latest = datetime.fromtimestamp(DAY * DAY_NS // 10**9, UTC) + timedelta(microseconds=999_999)
+    stated = json.loads(added["stats"])["maxValues"].get("wall")
+    assert stated is None or datetime.fromisoformat(stated) >= latest
+    found = polars.scan_delta(str(root)).filter(polars.col("wall") == latest).collect()
+    assert found["seq"].to_list() == [10]
 
 
 def test_merged_files_have_row_groups_of_the_size_we_say(fill, keep_up, root, numbered):

@@ -65,7 +65,12 @@ STATED = (
     "time",
     "wall",
 )
-"""The columns whose bounds the log states for each file."""
+"""The columns whose bounds the log states for each file that a collector writes."""
+
+STATISTICS = "delta.dataSkippingStatsColumns"
+MERGED_STATED = ",".join(name for name in STATED if name != "wall")
+"""The columns whose bounds the log states for merged files. The library writes these bounds and cuts timestamps to
+milliseconds: readers that compare would pass over a file for its last rows."""
 
 OPEN_TRIES = 5
 
@@ -92,7 +97,7 @@ def properties(config: StoreConfig, *, local: bool) -> dict[str, str | None]:
         VERSION_PROPERTY: str(SCHEMA_VERSION),
         "delta.checkpointInterval": "1000000000",
         "delta.enableExpiredLogCleanup": "false",
-        "delta.dataSkippingStatsColumns": ",".join(STATED),
+        STATISTICS: MERGED_STATED,
         "delta.logRetentionDuration": LOG_RETENTION["local" if local else "remote"],
         "delta.deletedFileRetentionDuration": REMOVED_RETENTION,
         "delta.setTransactionRetentionDuration": TRANSACTION_RETENTION,

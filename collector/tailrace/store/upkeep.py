@@ -276,6 +276,11 @@ class _Upkeep:
         self.set_damaged_aside(lambda file: file.day == merge.day and file.size < merge.size)
 
         def step(table: DeltaTable) -> None:
+            if table.metadata().configuration.get(layout.STATISTICS) != layout.MERGED_STATED:
+                table.alter.set_table_properties(
+                    {layout.STATISTICS: layout.MERGED_STATED},
+                    post_commithook_properties=durable.NO_HOOKS,
+                )
             done = table.optimize.compact(
                 [("day", "=", date_of(merge.day))],
                 target_size=merge.size,
