@@ -10,6 +10,8 @@ from typing import NamedTuple
 from tests.query.asking import ask
 
 SUMMARY = "what is missing from this export"
+LATEST = 2**63 - 1
+"""The latest time that is drawn; the earliest is 0."""
 
 
 class Drawn(NamedTuple):
@@ -89,7 +91,7 @@ def of_chrome(path) -> Counter[Drawn]:
         assert nanoseconds == int(nanoseconds)
         name = event.get("name")
         if event["ph"] == "C":
-            name = name.rpartition(" (stream")[0]
+            name = name.rpartition(" (")[0]
         track = Track(processes[event["pid"]], threads.get(place, ""))
         events.append((place, track, event["ph"], base + int(nanoseconds), name, event.get("cat")))
     return _matched(events)
@@ -122,21 +124,24 @@ def of_otlp(path) -> Counter[Drawn]:
                 is_open = its.get("tailrace.open") is True
                 kind = "lost" if span.status.code else "span"
                 length = None if is_open else span.end_time_unix_nano - span.start_time_unix_nano
-                begin = span.start_time_unix_nano
+                begin = its.get("tailrace.begins", span.start_time_unix_nano)
+                if not is_open and kind == "span":
+                    length = its.get("tailrace.ends", span.end_time_unix_nano) - begin
+                assert span.start_time_unix_nano > 0
                 add(each.resource, span.attributes, kind, span.name, begin, length)
                 assert (span.trace_id, span.span_id) not in ids
                 ids.add((span.trace_id, span.span_id))
     for line in path.with_name(f"{path.stem}.logs{path.suffix}").read_bytes().splitlines():
         for each in Parse(_hex_as_base64(line), LogsData()).resource_logs:
             for log in each.scope_logs[0].log_records:
-                add(each.resource, log.attributes, "instant", log.event_name, log.time_unix_nano, 0)
+                begin = words(log.attributes).get("tailrace.begins", log.time_unix_nano)
+                add(each.resource, log.attributes, "instant", log.event_name, begin, 0)
     for line in path.with_name(f"{path.stem}.metrics{path.suffix}").read_bytes().splitlines():
         for each in Parse(line, MetricsData()).resource_metrics:
             for metric in each.scope_metrics[0].metrics:
                 (point,) = metric.gauge.data_points
-                add(
-                    each.resource, point.attributes, "counter", metric.name, point.time_unix_nano, 0
-                )
+                begin = words(point.attributes).get("tailrace.begins", point.time_unix_nano)
+                add(each.resource, point.attributes, "counter", metric.name, begin, 0)
     return found
 
 
@@ -169,7 +174,7 @@ def _matched(events) -> Counter[Drawn]:
             continue
         source, _, session = track.session.partition(" ")
         stream = track.name.removeprefix("stream ").split(" ")[0]
-        stream = "" if track.name == "no stream" or track.name.startswith("LOST") else stream
+        stream = "" if track.name.startswith(("no stream", "LOST")) else stream
         if phase == "B":
             kind = "lost" if category == "lost" else "span"
             stacks[place].append((source, session, stream, kind, name, time))
@@ -201,7 +206,10 @@ drawn AS (
 ),
 zero AS (
   SELECT source, run, min(CASE WHEN rate > 0 THEN part.ticks_ns(aligned, 0, rate) ELSE aligned END) AS first
-  FROM (SELECT d.*, c.run, c.rate FROM drawn AS d JOIN clock AS c USING (source, session))
+  FROM (
+    SELECT d.*, c.run, c.rate FROM drawn AS d JOIN clock AS c USING (source, session)
+    WHERE c.epoch IS NULL OR NOT coalesce(c.rate > 0, false)
+  )
   WHERE time IS NULL AND start IS NOT NULL
   GROUP BY ALL
 ),
@@ -210,7 +218,8 @@ placed AS (
   SELECT d.*, c.rate,
     coalesce(time, CASE
       WHEN start IS NULL AND c.epoch IS NOT NULL AND c.rate > 0 THEN part.ticks_ns("end", c.epoch, c.rate)
-      ELSE a.opened - z.first + CASE WHEN c.rate > 0
+      WHEN c.epoch IS NOT NULL AND c.rate > 0 THEN NULL
+      ELSE a.opened::HUGEINT - z.first + CASE WHEN c.rate > 0
         THEN part.ticks_ns(coalesce(aligned, "end" + c.shift), 0, c.rate)
         ELSE coalesce(aligned, "end" + c.shift) END
     END) AS begins
@@ -220,7 +229,8 @@ placed AS (
   WHERE start IS NOT NULL OR kind = 'end'
 )
 SELECT source, session, stream, kind, name, begins, open::INTEGER,
-  CASE WHEN rate > 0 THEN part.ticks_ns("end", 0, rate) - part.ticks_ns(start, 0, rate) ELSE "end" - start END,
+  CASE WHEN rate > 0 THEN part.ticks_ns("end", 0, rate)::HUGEINT - part.ticks_ns(start, 0, rate)
+    ELSE "end"::HUGEINT - start END,
   attributes
 FROM placed WHERE begins IS NOT NULL
 """
@@ -232,10 +242,12 @@ def asked(store) -> Counter[Drawn]:
     for source, session, stream, kind, name, begin, is_open, length, attributes in ask(
         store, PLACED
     ):
+        if not 0 <= begin <= LATEST:
+            continue
         place = source, session, stream
         shown = f"({kind} without a name)" if name is None else name
         if kind == "span":
-            found[Drawn(*place, "span", shown, begin, None if is_open else length)] += 1
+            found[Drawn(*place, "span", shown, begin, _cut(length, begin, is_open))] += 1
             continue
         values = _values(shown, attributes) if kind == "counter" else []
         for value in values:
@@ -245,14 +257,24 @@ def asked(store) -> Counter[Drawn]:
     return found
 
 
+def _cut(length, begin, is_open):
+    return None if is_open else min(max(length, 0), LATEST - begin)
+
+
 def _values(name, attributes):
     try:
         members = json.loads(attributes or "{}")
     except ValueError:
         return []
-    if "value" in members:
+    if not isinstance(members, dict):
+        return []
+    if _is_number(members.get("value")):
         return [name]
-    return [f"{name}.{k}" for k, v in members.get("args", {}).items() if isinstance(v, int)]
+    return [f"{name}.{k}" for k, v in members.get("args", {}).items() if _is_number(v)]
+
+
+def _is_number(value):
+    return isinstance(value, int | float) and abs(value) != float("inf")
 
 
 def gaps_asked(store):

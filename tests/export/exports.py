@@ -20,13 +20,13 @@ EACH_FORMAT = ["heph_udp", "jets_tcp", "ovni_tail", "dftracer_tail", "et3_tail"]
 """A source of the demonstration for each format: a third of its events are Heph's over TCP, without a loss."""
 
 
-def make_export(store, to, path, *, live=NOBODY, **filters) -> Exported:
+def make_export(store, to, path, *, live=NOBODY, progress=None, **filters) -> Exported:
     def select():
         engine = Engine(str(store))
         return Selected(engine, Filters(**filters), Patience(engine, None), live)
 
     with Output(str(path)) as output:
-        return export(WRITERS[to].load(), select, output, RowCount(None))
+        return export(WRITERS[to].load(), select, output, progress or RowCount(None))
 
 
 def export_original(store, path, *, added=None, **filters) -> Exported:

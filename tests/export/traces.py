@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import strategies as st
 
 from tests.query.tables import SECOND, gap, row, session
@@ -97,3 +99,81 @@ def _time(facts, start):
     if start is None or "epoch" not in facts or facts["ticks_per_second"] < 1:
         return None
     return facts["epoch"] + start * SECOND // facts["ticks_per_second"]
+
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+TEXTS = [
+    None, "", " ", "plain", "null", "NaN", "=1+1", "a,b", 'a"b', "a\nb", "a\r\nb", "a\x00b", "\u202eevil\u202c", "\u05d0\u05d1",
+    "\ufeffbom", "\U0001f600", "\x1b[31m", "\\N", "'", "\u2028", "1 MiB",
+]  # fmt: skip
+"""What is a text in one format, and null, a formula, a line or a control in another; `grown` makes the last one long."""
+MEMBERS = [
+    None, "", "{}", "[]", "null", "no json", '{"x":NaN}', f'{{"big":{2**64 - 1},"bigger":{10**30}}}', '{"nul":"a\\u0000b"}', '{"a":1,"a":2}',
+    '{"x":1e999}', '{"deep":' + "[" * 300 + "]" * 300 + "}", '{"":{"":[null,true,-0.0]}}', '{"rtl":"\u202e"}', '{"t":"1 MiB"}',
+    '{"value":18446744073709551615}', '{"value":1e999}', '{"value":-0.0}', '{"args":{"a":2.5,"b":99999999999999999999}}',
+    '{"kind":"mine","tailrace.open":true}',
+]  # fmt: skip
+NUMBERS = st.sampled_from([None, LOWEST, LOWEST + 1, -1, 0, 1, 2**53 + 1, HIGHEST - 1, HIGHEST])
+STARTS = [LOWEST, -SECOND, -1, 0, 1, 999, 2**53 + 1, EPOCH, HIGHEST - 5, HIGHEST]
+AWKWARD_CLOCKS = [
+    {"ticks_per_second": SECOND, "epoch": 0},
+    {"ticks_per_second": SECOND, "epoch": -SECOND},
+    {"ticks_per_second": SECOND, "epoch": HIGHEST - 10},
+    {"ticks_per_second": SECOND},
+    {},
+]
+
+
+@st.composite
+def awkward(draw):
+    """Rows of one source with values at which formats and their readers differ: the ends of numbers, times before 1970 and
+    after 2262, texts with controls, texts that are JSON in part."""
+    rows = []
+    for name in draw(st.sampled_from([["aa"], ["aa", "b"]])):
+        facts = draw(st.sampled_from(AWKWARD_CLOCKS))
+        opened = draw(st.sampled_from([0, EPOCH, HIGHEST]))
+        rows += [
+            session("open", opened=opened, session=name),
+            session("clock", clock="clk", session=name, **facts),
+        ]
+        for number in range(draw(st.integers(1, 8))):
+            kind = draw(st.sampled_from(KINDS))
+            start = draw(st.sampled_from(STARTS))
+            length = draw(st.sampled_from([-1, 0, 1, 2**62, HIGHEST])) if kind == "span" else 0
+            rows.append(
+                row(
+                    kind,
+                    session=name,
+                    stream=draw(st.sampled_from(["", "1", "2"])),
+                    substream=draw(st.sampled_from([None, None, 4])),
+                    seq=draw(NUMBERS),
+                    offset=10 * number,
+                    name=draw(st.sampled_from(TEXTS)),
+                    category=draw(st.sampled_from(TEXTS[:10])),
+                    id=draw(NUMBERS),
+                    parent=draw(NUMBERS),
+                    start=start,
+                    end=max(LOWEST, min(start + length, HIGHEST))
+                    if kind in {"span", "end"}
+                    else None,
+                    attributes=draw(st.sampled_from(MEMBERS)),
+                )
+            )
+        for _ in range(draw(st.integers(0, 2))):
+            first = draw(st.sampled_from([None, 1, HIGHEST]))
+            stream = draw(st.sampled_from(["1", "2", ""]))
+            offset = draw(st.integers(0, 90))
+            rows.append(
+                gap(draw(st.integers(0, 5)), first, stream=stream, offset=offset, session=name)
+            )
+    return rows
+
+
+def grown(rows):
+    """The rows of `awkward` with their long texts, which are too long for a strategy, and with attributes as text."""
+    return [row | {name: _grown(row[name]) for name in ("name", "attributes")} for row in rows]
+
+
+def _grown(value):
+    text = json.dumps(value) if isinstance(value, dict) else value
+    return text and text.replace("1 MiB", "x" * 2**20)

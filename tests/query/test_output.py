@@ -162,6 +162,13 @@ def test_csv_has_a_heading_and_text_of_everything(engine):
     assert as_csv(engine, "SELECT 1 AS a WHERE false") == "a\n"
 
 
+def test_an_empty_text_is_not_null(engine):
+    text = as_csv(engine, "SELECT 0.5::DOUBLE AS a, '' AS b, NULL AS c, 'x,\"y' AS d, 1e16 AS e")
+    assert text == 'a,b,c,d,e\n0.5,"",,"x,""y",1e+16\n'
+    plain = as_csv(engine, "SELECT 0.5::DOUBLE AS a, 'z' AS b, NULL AS c, 'x,\"y' AS d, 1e16 AS e")
+    assert plain == text.replace('""', "z", 1)
+
+
 def test_arrow_has_duckdbs_types(engine):
     table = as_arrow(engine, "SELECT 1::BIGINT AS a, make_timestamp_ns(7) AS b FROM range(70000)")
     assert table.num_rows == 70_000

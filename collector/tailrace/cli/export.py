@@ -31,6 +31,7 @@ from tailrace.terminal import unguarded
 from tailrace.units import Size, counted
 
 if TYPE_CHECKING:
+    from tailrace.export.formats import Write
     from tailrace.export.selected import Selected
     from tailrace.query.filters import JobFilter, RunLabel
 
@@ -63,6 +64,11 @@ MEMORY = Size.parse("1 GiB")
     is_flag=True,
     help="With original: leave out bytes that nobody could read, and close what a kill left open.",
 )
+@click.option(
+    "--csv-safe",
+    is_flag=True,
+    help="With csv: put a ' before texts that a spreadsheet would take for formulas.",
+)
 @window_options
 @json_option("Print what was written, and what it lacks, as one JSON object.")
 @complete_option
@@ -80,6 +86,7 @@ def command(
     job: JobFilter,
     *,
     repair: bool,
+    csv_safe: bool,
     as_json: bool,
     complete_only: bool,
 ) -> None:
@@ -90,8 +97,7 @@ def command(
     error; parquet, arrow, csv and jsonl have a file of gaps beside them (`trace.gaps.csv`). Notes travel
     with all of them. A name that does not exist is an error, and so is a selection without events.
     `docs/export.md` has the details."""
-    if repair and format_ != ORIGINAL:
-        raise click.UsageError(f"--repair is for --to {ORIGINAL}")
+    _check(format_, repair=repair, csv_safe=csv_safe)
     output = _place(format_, path)
     loaded = load_config(config, store)
 
@@ -124,7 +130,7 @@ def command(
     added: Counter[str] = Counter()
     with output:
         if isinstance(output, Output):
-            exported = export(WRITERS[format_].load(), select, output, progress)
+            exported = export(_writer(format_, csv_safe=csv_safe), select, output, progress)
         elif format_ != ORIGINAL:
             from tailrace.export.otf2_archive import write as write_otf2
 
@@ -144,6 +150,21 @@ def command(
         words = {"files": names, "rows": progress.rows} | exported.words
         text = json.dumps(words | ({"added": dict(added)} if repair else {}))
     click.echo(text, err=output.pipe)
+
+
+def _check(format_: str, *, repair: bool, csv_safe: bool) -> None:
+    """Raise UsageError for an option of another format."""
+    for given, option, of in ((repair, "--repair", ORIGINAL), (csv_safe, "--csv-safe", "csv")):
+        if given and format_ != of:
+            raise click.UsageError(f"{option} is for --to {of}")
+
+
+def _writer(format_: str, *, csv_safe: bool) -> Write:
+    if not csv_safe:
+        return WRITERS[format_].load()
+    from tailrace.export.tables import write_csv
+
+    return partial(write_csv, safe=True)
 
 
 def _place(format_: str, path: str) -> Output | Directory:

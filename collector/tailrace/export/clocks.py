@@ -15,7 +15,7 @@ from tailrace.export.selected import Selected
 from tailrace.query.views import EVENTS
 
 LATEST = 2**63 - 1
-"""The latest time that all formats can hold; the earliest is 0."""
+"""The latest time that all formats can hold; the earliest is 0. Nothing is drawn beyond it: rows are left out, and ends are cut."""
 
 DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
 """The kinds of rows that are drawn. For a list of these, DuckDB would expect few rows, and hold them all to
@@ -60,9 +60,9 @@ class Ticks(NamedTuple):
 class SessionClock(NamedTuple):
     """A session with a place on the axis.
 
-    `shift` is added to aligned ticks, as nanoseconds, of rows that have no wall time. `first` and `last`
+    `shift` is added to aligned ticks, as nanoseconds, of rows of a session without an epoch. `first` and `last`
     are the times of its first row's start and of its last row's end or, without drawn rows, of its opening
-    and close; None if nothing is known."""
+    and close, both `LATEST` at most; None if nothing is known."""
 
     source: str
     format: str
@@ -90,7 +90,7 @@ class SessionClock(NamedTuple):
     def place(self, time: int | None, aligned: int | None) -> int | None:
         """Return where a row begins, or None if that is unknown or cannot be drawn."""
         if time is None:
-            if aligned is None:
+            if aligned is None or self.epoch is not None:
                 return None
             time = self.ticks.ns(aligned) + self.shift
         return time if 0 <= time <= LATEST else None
@@ -165,6 +165,9 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[Key, Sessi
     A session may have an extent, facts, or both."""
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
+    for key, facts_of in known.items():
+        if facts_of.zero is not None and key in of_rows:  # rows without a time have none that fits
+            of_rows[key] = of_rows[key]._replace(first_aligned=None, last_aligned=None)
     for key in sorted(known.keys() - of_rows.keys()):
         of_rows[key] = Extent(*key, known[key].format)
     for key in of_rows.keys() - known.keys():
@@ -219,8 +222,8 @@ def _session(extent: Extent, facts: Facts, shifts: dict[Key, int]) -> SessionClo
         epoch=facts.zero,
         clock_offset=facts.clock_offset or 0,
         shift=shift,
-        first=min(firsts, default=None),
-        last=max(lasts, default=None),
+        first=min(*firsts, LATEST) if firsts else None,
+        last=min(max(lasts), LATEST) if lasts else None,
         run=facts.run,
     )
     lone = [extent.first_lone_end, extent.last_lone_end]

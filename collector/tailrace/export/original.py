@@ -129,13 +129,8 @@ def write(
             encoder.begin(origin.path, runs[group])
         lost = losses.get((source, session), [])
         file = _SessionFile(output, origin, names[origin], encoder, lost, added is not None)
-        found = records(
-            (StoredRow(*row[2:]) for row in mine),
-            _kept(quarantine, session),
-            format_.malformed,
-            left,
-        )
-        file.write(found)
+        stored = file.counted(StoredRow(*row[2:]) for row in mine)
+        file.write(records(stored, _kept(quarantine, session), format_.malformed, left))
         files.append(file)
         if file.file is None:
             left[REFUSED] += 1
@@ -143,6 +138,7 @@ def write(
         file.write_documents()
         if added is not None:
             added.update(file.facts.added)
+    progress.written(sum(file.rows for file in files if file.file is not None))
     _write_beside(selected, output, [file.facts for file in files])
     return left
 
@@ -166,6 +162,7 @@ class _SessionFile:
         self._losses = losses
         self._repair = repair
         self.file: PurePosixPath | None = name
+        self.rows = 0
         self._size = 0
         self._in_place = True
         self._left_out = 0
@@ -180,6 +177,12 @@ class _SessionFile:
         return WrittenSession(
             file, source, session, format_, self._size, self._in_place, self._left_out, added
         )
+
+    def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
+        """Yield the rows, and count those that stand for records of the producer in `rows`."""
+        for row in rows:
+            self.rows += row.is_record and not row.ends
+            yield row
 
     def write(self, found: Iterable[Record]) -> None:
         losses = [] if self._repair else self._losses

@@ -3,7 +3,8 @@
 The named file has the spans, and each gap as a span LOST with the status error; its neighbour `logs` has
 instants, annotations, ends without a begin, and notes; `metrics` has the values of counters. A resource is a
 session, whose attribute `tailrace.clock` says what its times are. A session is one trace. OpenTelemetry has
-no open spans: one ends where it begins, and its attribute `tailrace.open` is true.
+no open spans: one ends where it begins, and its attribute `tailrace.open` is true. A time of 0 means an unknown one there:
+what is at 0 is written at 1, with `tailrace.begins` or `tailrace.ends` as an attribute.
 """
 
 from __future__ import annotations
@@ -20,12 +21,21 @@ from tailrace.export.output import Output
 from tailrace.export.progress import RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.export.timeline import DrawnRows, Item
+from tailrace.query.views import SPANS
 from tailrace.store.notes import Note
 
 LINE_RECORDS = 1000
 """Records of one session that share a line at most."""
 
 ERROR = 2
+DEEPEST = 16
+"""Levels of nested values. Readers of protocol buffers refuse more than 100, and each level takes up to three of them."""
+
+_SHARED = """
+SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL HAVING count(*) > 1
+"""
+"""The ids that several spans of a session have. No id of a span comes of them."""
+
 _NOTES = SessionClock("notes", "", "")
 """The resource of what people wrote."""
 _SCOPE = {"name": "tailrace", "version": __version__}
@@ -42,11 +52,15 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
     metrics = TelemetryLines(
         beside["metrics"], missing, "resourceMetrics", "scopeMetrics", "metrics"
     )
+    chosen = selected.condition(SPANS)
+    shared = set(selected.few(_SHARED.format(chosen.sql), chosen.values))
     for number, item in enumerate(timeline.items()):
         session = item.lane.session
         values = item.values() if item.kind == "counter" else {}
         if item.is_span:
-            spans.add(session, _span(item, number))
+            named = item.id if (session.source, session.session, item.id) not in shared else None
+            id_ = _span_id(session, *(("row", number) if named is None else ("id", named)))
+            spans.add(session, _span(item, id_))
         elif not values:
             logs.add(session, _log(item))
         for name, value in values.items():
@@ -103,20 +117,18 @@ class TelemetryLines:
         }
 
 
-def _span(item: Item, number: int) -> Object:
+def _span(item: Item, id_: str) -> Object:
     session = item.lane.session
     own = {"tailrace.open": True} if item.open else {}
     end = item.begin if item.end is None else item.end
     span = {
         "traceId": _trace_id(session),
-        "spanId": _span_id(session, "row", number)
-        if item.id is None
-        else _span_id(session, "id", item.id),
+        "spanId": id_,
         "name": item.name,
         "kind": 1,
-        "startTimeUnixNano": str(item.begin),
-        "endTimeUnixNano": str(end),
-        "attributes": _attributes(item.members() | _ours(item) | own),
+        "startTimeUnixNano": _time(item.begin),
+        "endTimeUnixNano": _time(end),
+        "attributes": _attributes(item.members() | _ours(item) | own | _at_zero(item.begin, end)),
     }
     if item.parent is not None:
         span["parentSpanId"] = _span_id(session, "id", item.parent)
@@ -130,8 +142,8 @@ def _lost(each: Lost, number: int) -> Object:
         "spanId": _span_id(each.session, "lost", number),
         "name": each.name,
         "kind": 1,
-        "startTimeUnixNano": str(each.begin),
-        "endTimeUnixNano": str(each.end),
+        "startTimeUnixNano": _time(each.begin),
+        "endTimeUnixNano": _time(each.end),
         "attributes": _attributes({"tailrace.stream": each.stream} | words),
         "status": {"code": ERROR, "message": each.name},
     }
@@ -139,11 +151,11 @@ def _lost(each: Lost, number: int) -> Object:
 
 def _log(item: Item) -> Object:
     log = {
-        "timeUnixNano": str(item.begin),
-        "observedTimeUnixNano": str(item.begin),
+        "timeUnixNano": _time(item.begin),
+        "observedTimeUnixNano": _time(item.begin),
         "eventName": item.name,
         "body": {"stringValue": item.name},
-        "attributes": _attributes(item.members() | _ours(item)),
+        "attributes": _attributes(item.members() | _ours(item) | _at_zero(item.begin)),
     }
     if item.parent is not None:
         log["traceId"] = _trace_id(item.lane.session)
@@ -154,12 +166,14 @@ def _log(item: Item) -> Object:
 def _noted(note: Note) -> Object:
     about = {name: getattr(note, name) for name in ("source", "session", "stream")}
     return {
-        "timeUnixNano": str(note.from_),
-        "observedTimeUnixNano": str(note.made),
+        "timeUnixNano": _time(note.from_),
+        "observedTimeUnixNano": _time(note.made),
         "eventName": "note",
         "body": {"stringValue": note.text},
         "attributes": _attributes(
-            {f"tailrace.{name}": value for name, value in about.items()} | {"tailrace.to": note.to}
+            {f"tailrace.{name}": value for name, value in about.items()}
+            | {"tailrace.to": note.to}
+            | _at_zero(note.from_)
         ),
     }
 
@@ -167,11 +181,21 @@ def _noted(note: Note) -> Object:
 def _metric(item: Item, name: str, value: float) -> Object:
     whole = isinstance(value, int) and -(2**63) <= value < 2**63
     point = {
-        "timeUnixNano": str(item.begin),
+        "timeUnixNano": _time(item.begin),
         "asInt" if whole else "asDouble": str(value) if whole else float(value),
-        "attributes": _attributes(_ours(item)),
+        "attributes": _attributes(_ours(item) | _at_zero(item.begin)),
     }
     return {"name": name, "gauge": {"dataPoints": [point]}}
+
+
+def _time(nanoseconds: int) -> str:
+    return str(max(nanoseconds, 1))
+
+
+def _at_zero(begin: int, end: int = 1) -> Object:
+    """Return attributes for times of 0."""
+    times = {"tailrace.begins": begin, "tailrace.ends": end}
+    return {name: time for name, time in times.items() if time == 0}
 
 
 def _ours(item: Item) -> Object:
@@ -196,23 +220,32 @@ def _span_id(session: SessionClock, kind: str, number: int) -> str:
     return blake2b(named.encode(), digest_size=8).hexdigest()
 
 
-def _attributes(values: Object) -> list[Object]:
+def _attributes(values: Object, level: int = 0) -> list[Object]:
     return [
-        {"key": name, "value": _value(value)} for name, value in values.items() if value is not None
+        {"key": name, "value": _value(value, level)}
+        for name, value in values.items()
+        if value is not None
     ]
 
 
-def _value(value: object) -> Object:
+def _value(value: object, level: int) -> Object:
     """Return a value of JSON as OpenTelemetry spells it: whole numbers of 64 bits as text, others as strings."""
-    if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(each) for each in value]}}
-    if isinstance(value, dict):
-        return {"kvlistValue": {"values": _attributes(value)}}
-    if value is None:
-        return {}
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, float):
-        return {"doubleValue": value}
-    fits = isinstance(value, int) and -(2**63) <= value < 2**63
-    return {"intValue" if fits else "stringValue": str(value)}
+    found: Object = {}
+    match value:
+        case list() | dict() if level == DEEPEST:
+            found["stringValue"] = msgspec.json.encode(value).decode()
+        case list():
+            found["arrayValue"] = {"values": [_value(each, level + 1) for each in value]}
+        case dict():
+            found["kvlistValue"] = {"values": _attributes(value, level + 1)}
+        case bool():
+            found["boolValue"] = value
+        case float():
+            found["doubleValue"] = value
+        case int() if -(2**63) <= value < 2**63:
+            found["intValue"] = str(value)
+        case None:
+            pass
+        case _:
+            found["stringValue"] = str(value)
+    return found

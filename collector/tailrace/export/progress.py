@@ -10,7 +10,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class RowCount:
-    """Counts rows. `terminal` shows the count, or is None."""
+    """Counts rows: those that were read, and in the end those that are in the file. `terminal` shows the count, or is None."""
 
     def __init__(self, terminal: TextIO | None) -> None:
         self.rows = 0
@@ -31,6 +31,10 @@ class RowCount:
             share = f" ({min(self.rows / self._of, 1):.0%})" if self._of else ""
             self._terminal.write(f"{_CLEAR}exporting ... {self.rows:,} rows{share}")
             self._terminal.flush()
+
+    def written(self, rows: int) -> None:
+        """Say how many rows are in the file, where that is not the number of those that were read."""
+        self.rows = rows
 
     def end(self) -> None:
         """Clear the line."""

@@ -61,6 +61,14 @@ class StoredRow(NamedTuple):
     time: int | None
     attributes: str | None
 
+    @property
+    def is_record(self) -> bool:
+        """Return whether the producer wrote it, and not the collector."""
+        of_collector = self.name in OWN and self.start is None and self.time is not None
+        return self.kind not in {Kind.GAP, Kind.HEAL} and not (
+            self.kind == Kind.SESSION and of_collector
+        )
+
 
 Kept = Callable[[str | None, int, int], Sequence[QuarantineFrame]]
 """Returns frames of the quarantine: of a session (None: this one), from a position in its file on, so many."""
@@ -120,15 +128,8 @@ def _placed(
             for frame in quarantined(row.attributes, kept, unreadable, left):
                 heapq.heappush(pieces, (frame.offset, number, frame))
             yield row.at, None
-        elif (
-            row.kind == Kind.SESSION
-            and row.name in OWN
-            and row.start is None
-            and row.time is not None
-        ):
-            yield row.at, None
         else:
-            yield row.at, _record(row)
+            yield row.at, _record(row) if row.is_record else None
     while pieces:
         yield _piece(heapq.heappop(pieces)[-1])
 

@@ -56,13 +56,17 @@ def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
     return _all(arrow, notes, selected, output, progress)
 
 
-def write_csv(selected: Selected, output: Output, progress: RowCount) -> Left:
+def write_csv(
+    selected: Selected, output: Output, progress: RowCount, *, safe: bool = False
+) -> Left:
+    """Write CSV. With `safe`, write it for a spreadsheet, as `query.output` does."""
+
     def csv(selected: Selected, view: View, out: BinaryIO, progress: RowCount) -> None:
         answer = selected.answer(selected.rows(view), Shape.TEXT, selected.condition(view).values)
-        csv_rows(answer.columns, selected.pages(answer, progress), out)
+        csv_rows(answer.columns, selected.pages(answer, progress), out, safe=safe)
 
     def notes(found: list[Note], out: BinaryIO) -> None:
-        csv_rows(noted.columns(Shape.TEXT), [noted.rows(found)], out)
+        csv_rows(noted.columns(Shape.TEXT), [noted.rows(found)], out, safe=safe)
 
     return _all(csv, notes, selected, output, progress)
 

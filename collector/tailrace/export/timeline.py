@@ -124,8 +124,8 @@ class DrawnRows:
 
     @cached_property
     def first(self) -> int:
-        """Return the earliest time that is drawn."""
-        firsts = [s.first for s in self.sessions.values() if s.first is not None and s.first >= 0]
+        """Return a time before which nothing is drawn, the earliest one that is known."""
+        firsts = [max(s.first, 0) for s in self.sessions.values() if s.first is not None]
         return min([*firsts, *(note.from_ for note in self.notes)], default=0)
 
     @cached_property
@@ -157,6 +157,7 @@ class DrawnRows:
             _WHOLE.format(columns=_COLUMNS, events=chosen.sql), chosen.values
         )
         lane: Lane | None = None
+        drawn = 0
         for source, session, stream, substream, *rest in _merged(
             self._rows(self.selected.batches(answer, self._progress)), list(self._rows(begun))
         ):
@@ -165,7 +166,9 @@ class DrawnRows:
             ):  # fmt: skip
                 lane = Lane(places[source, session], stream, substream)
             if (item := self._item(lane, *rest[:-1])) is not None:
+                drawn += 1
                 yield item
+        self._progress.written(drawn)
 
     @staticmethod
     def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[_Row]:

@@ -4,8 +4,8 @@
   word for them. Columns of type JSON, lists, structs and maps are nested JSON, and so are objects in the views'
   columns `attributes`, `producer` and `totals`. All other types (times, blobs, intervals, ...) are DuckDB's text
   for them. Control characters are escaped.
-- CSV: RFC 4180, except that lines end with a newline alone. There is a heading, and null is an empty
-  field.
+- CSV: RFC 4180, except that lines end with a newline alone. There is a heading. Null is an empty field, and an
+  empty text is one in quotes. A row of one null alone is in quotes too, since readers pass over empty lines.
 - Arrow: the IPC stream format, with DuckDB's own types.
 """
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet takes for a formula, perhaps after it has trimmed them."""
+
+_SPECIAL = re.compile('[,"\r\n]')
+"""What makes a field of CSV stand in quotes."""
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 """DEL and the C1 controls. JSON escapes the C0 controls anyway."""
@@ -54,9 +57,25 @@ def write_csv(
     shown = _defused if safe else list
     writer.writerow(shown([column.name for column in columns]))
     for page in pages:
-        writer.writerows(map(shown, page))
+        for row in map(shown, page):
+            if "" in row:
+                lines.write(",".join(map(_field, row)))
+            else:
+                writer.writerow(row)
         out.flush()
     out.flush()
+
+
+def _field(value: object) -> str:
+    """Return a value as `csv` writes it, and an empty text in quotes, which `csv` of Python 3.11 cannot tell from null."""
+    if value is None:
+        return ""
+    text = (
+        value if isinstance(value, str) else repr(value) if isinstance(value, float) else str(value)
+    )
+    if text and not _SPECIAL.search(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _defused(row: Sequence[Any]) -> list[Any]:

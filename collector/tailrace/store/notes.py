@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 import msgspec
 
@@ -37,15 +37,18 @@ _ID = re.compile(r"[0-9a-f]{16}")
 _FILE = re.compile(rf"{_ID.pattern}\{_SUFFIX}")
 
 
+Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A text about a range of time (Unix nanoseconds, the same twice for a moment), made at a time.
 
     It may be about one source, session or stream; empty words mean all."""
 
     id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
-    made: int
-    from_: int = msgspec.field(name="from")
-    to: int
+    made: Time
+    from_: Time = msgspec.field(name="from")
+    to: Time
     text: str
     source: str = ""
     session: str = ""
