@@ -33,7 +33,7 @@ from tests.query.tables import clocked, gap, make, row
 
 # A failing store is small already, and to look for a smaller one takes minutes.
 MANY = settings(
-    examples(30, suppress_health_check=list(HealthCheck)), phases=set(Phase) - {Phase.shrink}
+    examples(9, suppress_health_check=list(HealthCheck)), phases=set(Phase) - {Phase.shrink}
 )
 
 NUMBERS = ["substream", "seq", "id", "parent", "start", "end", "time", "offset", "missing"]
