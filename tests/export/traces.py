@@ -106,7 +106,7 @@ TEXTS = [
     None, "", " ", "plain", "null", "NaN", "=1+1", "a,b", 'a"b', "a\nb", "a\r\nb", "a\x00b", "\u202eevil\u202c", "\u05d0\u05d1",
     "\ufeffbom", "\U0001f600", "\x1b[31m", "\\N", "'", "\u2028", "1 MiB",
 ]  # fmt: skip
-"""What is a text in one format, and null, a formula, a line or a control in another; `grown` makes the last one long."""
+"""Texts that are null, a formula, a line or a control in some format; `grown` makes the last one long."""
 MEMBERS = [
     None, "", "{}", "[]", "null", "no json", '{"x":NaN}', f'{{"big":{2**64 - 1},"bigger":{10**30}}}', '{"nul":"a\\u0000b"}', '{"a":1,"a":2}',
     '{"x":1e999}', '{"deep":' + "[" * 300 + "]" * 300 + "}", '{"":{"":[null,true,-0.0]}}', '{"rtl":"\u202e"}', '{"t":"1 MiB"}',

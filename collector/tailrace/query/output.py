@@ -27,7 +27,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet takes for a formula, perhaps after it has trimmed them."""
 
 _SPECIAL = re.compile('[,"\r\n]')
-"""What makes a field of CSV stand in quotes."""
+"""The characters for which a field of CSV stands in quotes."""
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 """DEL and the C1 controls. JSON escapes the C0 controls anyway."""
