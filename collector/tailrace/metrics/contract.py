@@ -46,7 +46,9 @@ UNREADABLE = Label("cause", "causes", _unreadable)
 REASON = Label("reason", "reasons", lambda *_: FOUND)
 REFUSAL = Label("cause", "causes", lambda type_, _: OF_TYPE[type_])
 OUTCOME = Label("outcome", "outcomes", lambda *_: tuple(Outcome))
-WAITING = Label("cause", "causes", lambda *_: ("empty", "files_max", "original", "source"))
+WAITING = Label(
+    "cause", "causes", lambda *_: ("empty", "files_max", "inflating_max", "original", "source")
+)
 PROGRESS = Label("progress", "states", lambda *_: tuple(Progress))
 EVICTED = Label("kind", "kinds", lambda *_: tuple(Evicted))
 ERROR = Label("error", "errors")
@@ -131,7 +133,7 @@ SOURCE = (
     Metric("tailrace_udp_buffer_bytes", "buffer_bytes", GAUGE, NOW, "Size of the socket's buffer as the kernel granted it."),
     Metric("tailrace_udp_buffer_asked_bytes", "buffer_asked_bytes", GAUGE, NOW, "Size of the socket's buffer as requested."),
     Metric("tailrace_tail_files", "files", GAUGE, NOW, "Files that are followed, or known and waiting to be followed."),
-    Metric("tailrace_tail_waiting_files", "waiting_files", GAUGE, NOW, "Files that are known but not followed, by what they wait for.", WAITING),
+    Metric("tailrace_tail_waiting_files", "waiting_files", GAUGE, NOW, "Files that are known but not read, by what they wait for.", WAITING),
     Metric("tailrace_tail_descriptors", "descriptors", GAUGE, NOW, "Files that are held open.", counts="files"),
     Metric("tailrace_tail_errors", "errors", COUNTER, ZERO, "Calls on files and directories that failed and will be retried, by error.", ERROR, counts="calls"),
     Metric("tailrace_tail_behind_bytes", "behind_bytes", GAUGE, NOW, "Bytes of followed files that have not been read yet."),

@@ -128,11 +128,12 @@ async def test_small_files_do_not_wait_for_the_large_ones(
     for writer in large:
         writer.write(1_000_000)
     small.write(1000)
-    follow(inflating_max=0)
+    tail = follow(inflating_max=0)
     await settle()
     for writer in large:
         writer.write(100)
     await trio.sleep(1)
+    assert tail.source.figures().waiting["inflating_max"] > len(large) / 2
     small.write(100)
     await trio.sleep(4)
     assert small.content in intake.contents

@@ -54,6 +54,11 @@ class Inflaters:
         self._next_again = float("-inf")
 
     @property
+    def waiting(self) -> int:
+        """Return how many files wait until they may be inflated again."""
+        return len(self._later)
+
+    @property
     def next(self) -> float:
         """Return when the next file may have its turn, infinity if none waits."""
         if len(self._active) == ACTIVE or not (self._line or self._later):

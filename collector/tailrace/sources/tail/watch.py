@@ -153,6 +153,8 @@ class Watch:
         figures.open = sum(file.handoff.number is not None for file in self._turns)
         figures.files = len(self._catalog) + figures.files_ended
         figures.waiting = Counter(f.reason for f in self._catalog if f.phase in {"new", "waits"})
+        if self._inflaters.waiting:
+            figures.waiting["inflating_max"] = self._inflaters.waiting
         figures.descriptors = len(self._descriptors)
         figures.raw_bytes = self._ended_bytes + sum(file.taken for file in self._turns)
         figures.behind_bytes = sum(file.behind for file in self._catalog)
