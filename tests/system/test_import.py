@@ -639,10 +639,34 @@ def test_mistakes_are_clear(tmp_path):
     assert "'nonsense' is not" in do(store, "--format", "nonsense", tmp_path / "a.trace", code=2)
 
 
-def test_a_running_daemon_keeps_its_store_to_itself(collector, tmp_path):
-    (tmp_path / "a.jets").write_bytes(jets(2))
-    said = do(collector.store, tmp_path / "a.jets", code=1)
-    assert str(collector.process.pid) in said
+def test_an_import_beside_a_running_collector_is_a_collector_of_its_own(collector, tmp_path):
+    """Interrupted or not, it goes on where it stopped, and stores nothing twice once the collector has ended."""
+    store, file = collector.store, tmp_path / "a.jets"
+    file.write_bytes(jets(3))
+    do(store, file)
+    (tmp_path / "long.jets").write_bytes(jets(LONG, first=4))
+    killed_once(store, tmp_path / "long.jets")
+    do(store, tmp_path / "long.jets")
+    assert ids(store) == [*range(1, LONG + 4)]
+    assert collector.running
+    collector.stop()
+    assert "2 files are in the table already" in do(store, file, tmp_path / "long.jets")
+    assert ids(store) == [*range(1, LONG + 4)]
+    assert ask(store, "SELECT DISTINCT closed FROM sessions WHERE source = 'import'") == [
+        ("end of file",)
+    ]
+
+
+def test_what_a_collector_has_taken_over_of_an_import_is_not_stored_twice(collectors, tmp_path):
+    collector, file = collectors(), tmp_path / "long.jets"
+    file.write_bytes(jets(LONG))
+    killed_once(collector.store, file)
+    collector.start()
+    said = do(collector.store, file, code=1)
+    assert f"{file}: an interrupted import has read a part of this file" in said
+    collector.stop()
+    do(collector.store, file)
+    assert ids(collector.store) == [*range(1, LONG + 1)]
 
 
 def test_sessions_that_a_daemon_left_open_stay_open(collectors, tmp_path):

@@ -71,7 +71,8 @@ def command(
     nothing twice and misses nothing new: it skips, and names, files that the table has and copies of other
     files. Files of equal content are copies, wherever they are; so are pieces that dftracer_split cut
     out of other files that are given. A file that has grown is read again, and its new session replaces
-    the former one. An interrupted import continues where it stopped. No daemon may run on the same store.
+    the former one. An interrupted import continues where it stopped. Beside a running collector, the import is a
+    collector of its own, with the name `import`.
 
     Exits with 1 when a file could not be read, a named file is no trace, or none of the files has an
     event.
@@ -90,12 +91,14 @@ def command(
     from tailrace.importing import importing, summary as summaries
     from tailrace.importing.choosing import choose
     from tailrace.importing.discover import find
-    from tailrace.importing.readings import readings
+    from tailrace.importing.readings import beside, readings
 
     log.configure(loaded.config.log, quiet=True)
     importing.check_name(source)
+    loaded = beside(loaded)
     found = find(paths, format_)
-    before = readings(loaded, source) if found.traces else []
+    traces = [path for files in found.traces.values() for path in files]
+    before = readings(loaded, source, traces) if traces else []
     choice = choose(found.traces, before, again=again)
     done = None
     if choice.taken:

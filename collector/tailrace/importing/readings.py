@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,15 +11,21 @@ import trio
 from msgspec import structs
 
 from tailrace.clock import SystemClock
-from tailrace.config.load import Loaded, spool_path, store_path
+from tailrace.config.load import Loaded, shared_path, spool_path, store_path
+from tailrace.config.schema import MAIN, CollectorConfig
 from tailrace.daemon.daemon import Mode, collecting
 from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import StoreError, TailraceError
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import OpenInfo
+from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
+from tailrace.store.running import directories, find, is_finished, is_import
+
+NAME = "import"
+"""Name of the collector that an import is beside a running collector."""
 
 
 class AsRead(msgspec.Struct, frozen=True):
@@ -42,6 +49,23 @@ class Reading(NamedTuple):
     closed: bool
 
 
+def beside(loaded: Loaded) -> Loaded:
+    """Return the configuration for an import: `loaded`, or one of a collector of its own beside a running collector, and where an
+    import of that name did not finish."""
+    config = loaded.config
+    shared = shared_path(config)
+    try:
+        own = directories(shared).get(NAME)
+    except OSError:
+        return loaded  # the import itself reports it
+    if config.collector.name != MAIN or is_import(shared):
+        return loaded
+    runs = find(shared, [shared, Path(spool_path(config))]) is not None
+    if not runs and (own is None or is_finished(own)):
+        return loaded
+    return loaded._replace(config=structs.replace(config, collector=CollectorConfig(name=NAME)))
+
+
 def sources_of(name: str) -> tuple[str, ...]:
     """Return the names that an import's sources may have: the name itself, or one for each format."""
     return name, *(f"{name}_{format_}" for format_ in FORMATS)
@@ -52,17 +76,42 @@ def root(session: str) -> str:
     return session.partition(".")[0]
 
 
-def readings(loaded: Loaded, source: str) -> list[Reading]:
+def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]:
     """Return the readings of all visible sessions of an import's sources, unfinished ones last.
 
-    First commit what an interrupted import has read but left in the spool. Raise TailraceError."""
+    First commit what an interrupted import has read but left in the spool. Raise TailraceError, also where another collector has
+    taken over such a reading of one of these paths: only that collector's spool says how far it came."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)
         for info, file in _commit_interrupted(loaded)
         if info.source in wanted
     ]
+    if loaded.config.collector.name == NAME:
+        own = {reading.session for reading in open_}
+        _refuse_others(loaded, wanted, own, {spelled(path) for path in paths})
     return [*_closed(loaded, wanted), *open_]
+
+
+def _refuse_others(
+    loaded: Loaded, sources: tuple[str, ...], own: set[str], paths: set[str]
+) -> None:
+    """Raise StoreError if the table has an unfinished reading of one of these paths that is not among our `own`."""
+    try:
+        engine = Engine(store_path(loaded.config), loaded.config.store.options)
+    except StoreError:
+        return  # no table yet
+    try:
+        listed = ", ".join(map(quote, sources))
+        asked = f"SELECT session, peer FROM sessions WHERE closed IS NULL AND source IN ({listed})"  # noqa: S608 - quoted
+        for session, path in engine.rows(asked):
+            if path in paths and root(session) not in own:
+                raise StoreError(
+                    f"{path}: an interrupted import has read a part of this file, and the running collector has taken it over;"
+                    " stop the collector, and repeat the command"
+                )
+    finally:
+        engine.close()
 
 
 def finished(engine: Engine, source: str) -> set[str]:
