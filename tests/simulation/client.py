@@ -205,7 +205,11 @@ class Client:
         acknowledge: bool,
     ) -> None:
         self.transport = TRANSPORTS[transport](world, network, address)
-        with patch.object(tailrace_client._emitter, "parse", lambda *_: self.transport):
+        imported = tailrace_client._emitter.time.monotonic_ns()  # by the program's clock
+        with (
+            patch.object(tailrace_client._emitter, "parse", lambda *_: self.transport),
+            patch.object(tailrace_client._emitter, "_IMPORTED", imported),
+        ):
             self.emitter = Emitter(
                 f"{transport}://collector:1",
                 buffer_bytes=buffer_bytes,

@@ -94,10 +94,11 @@ class Emitter:
         """Return the clock's reading at tick 0: at the import, or 0 of a simulator's own clock."""
         if self._own_clock is not None:
             return 0
-        elapsed = time.monotonic_ns() - _IMPORTED
+        zero = _IMPORTED
+        elapsed = time.monotonic_ns() - zero
         self.epoch = max(0, time.time_ns() - elapsed)  # noqa: TID251 - the epoch
-        self._ticks = lambda: time.monotonic_ns() - _IMPORTED
-        return _IMPORTED
+        self._ticks = lambda: time.monotonic_ns() - zero
+        return zero
 
     def _forked(self) -> None:
         if self.recorder:
