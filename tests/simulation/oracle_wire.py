@@ -118,7 +118,8 @@ def _of_the_log(play: Play, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
     begins again, and the sessions before have no number."""
     names = play.collector.book.names
     for row in of(play.collector.rows, kind):
-        number = names.get(attributes(row).get("quarantine_of", row["session"]).partition(".")[0])
+        about = attributes(row) if row["attributes"] else {}  # blank lines of DFTracer have none
+        number = names.get(about.get("quarantine_of", row["session"]).partition(".")[0])
         if number is not None:
             yield number, row
 
