@@ -138,3 +138,32 @@ def test_a_service_answers_all_requests_and_ends_when_it_is_asked_to(
             service.wait()
     until(lambda: sum(count for count, _ in ended(collector)) == REQUESTS)
     assert all(whole for _, whole in ended(collector))
+
+
+FORKING = """
+import os, sys, time
+exec(sys.argv[1])
+import tailrace_client as trace
+trace.event("first")
+time.sleep(0.03)
+child = os.fork()
+time.sleep(1.5)  # lets the greenlet run that sends the parent's events
+trace.event("later")
+if not child:
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_the_greenlet_that_sends_ends_in_a_forked_child(kind, collector):
+    """A fork copies greenlets, unlike threads."""
+    pytest.importorskip("gevent", reason="pip install gevent")
+    collector.mute = True
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING, PATCHES["gevent without queues"]],
+        env={"PYTHONPATH": ":".join(sys.path), "TAILRACE_ADDRESS": collector.address},
+        timeout=20,
+        check=False,
+    )
+    assert ran.returncode == 0

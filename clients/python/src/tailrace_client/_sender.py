@@ -329,13 +329,15 @@ class Sender:
     # The daemon thread
 
     def _run(self) -> None:
+        idle = self._idle
         try:
-            self._idle.pop()
+            idle.pop()
         except IndexError:
             return
         try:
             self._rest = _rest(self._calls, self._starter)
-            while not (self._is_ending or self._rest is _Rest.NONE):
+            # A fork copies greenlets, unlike threads. There the parent's greenlet ends: another one takes its place.
+            while self._idle is idle and not (self._is_ending or self._rest is _Rest.NONE):
                 rest = self._round()
                 self._hurried = False
                 if self._link.blocked and rest:
@@ -343,7 +345,8 @@ class Sender:
                 else:
                     self._sleep(rest)
         finally:
-            self._is_over = True
+            if self._idle is idle:
+                self._is_over = True
 
     def _sleep(self, seconds: float | None) -> None:
         """Sleep until something is recorded, and a little longer, or until called; at most `seconds`."""
