@@ -85,17 +85,19 @@ def written(incarnations):
 
 
 def imported(directory, format_, generations):
-    """The sessions after clean imports."""
-    store = directory / "store"
+    """The sessions after clean imports. Each generation has a store of its own: in one store, a file that an earlier
+    generation had under another name would be a copy."""
+    sessions = Counter()
     for number, generation in enumerate(generations):
-        runs = directory / f"{number}"
+        runs, store = directory / f"{number}", directory / f"store-{number}"
         for name, data in generation.items():
             (runs / name).parent.mkdir(parents=True, exist_ok=True)
             (runs / name).write_bytes(data)
         command = [*program.COMMAND, "import", "--store", store, "--format", format_]
         environ = os.environ | PATIENT
         program.run([*command, runs], env=environ, check=True, capture_output=True, timeout=120)
-    (sessions,) = views(store).values()
+        (found,) = views(store).values()
+        sessions += found
     return sessions
 
 
