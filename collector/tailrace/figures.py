@@ -167,8 +167,9 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     rows: int
     records: dict[str, int]
     packed_records: int
-    slow_records: int
     """Records since the start that a compiled kernel read into blocks."""
+    slow_records: int
+    """Lines read one by one in Python since the start."""
     flaws: dict[str, int]
     malformed_records: dict[str, int]
     expected_events: int

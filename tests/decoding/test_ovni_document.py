@@ -268,3 +268,10 @@ def test_a_table_that_is_none_is_a_flaw_said_once(line: str) -> None:
 def test_nothing_is_known_of_a_stream_without_a_place() -> None:
     decoder = FORMAT.decoder(4096, None)
     assert offsets(decoder, "1 node1 7 0 0\n") == []
+
+
+def test_of_a_table_for_other_hosts_little_is_kept() -> None:
+    decoder = begun()
+    names = [f"{n}" + "x" * 100_000 for n in range(10)]
+    decoder.document(OFFSETS, (HEADING + "".join(f"0 {n} 1 1 1\n" for n in names)).encode())
+    assert decoder.state.documents.others == [name[:255] for name in names[:8]]

@@ -242,7 +242,7 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Name of the format: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
-    """Glob patterns of files, or of directories to search for names of the format. Patterns such as *.log find other names by content."""
+    """Glob patterns. A directory, or a pattern whose last part is `*`, finds files with the format's usual names. A pattern that spells a part of the name, such as `*.log`, also finds other names if the content is of the format."""
     dialect: str = "auto"
     """The dialect of the format that the files are in; auto detects it from their content."""
     record_max: Size = Size(4 * MIB)
@@ -256,7 +256,7 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     files_max: int = 8192
     """Files followed at a time, about 24 KiB of memory each. Further files wait."""
     inflating_max: Size = Size(8 * MIB)
-    """Memory for unfinished members of gzip files, 48 KiB for each file. If more files have such a member, those that were read last keep their place. The others are inflated again from the beginning of the member when they grow, and may wait for it. At least 1 MiB."""
+    """Memory for the decompressors of gzip files that are still being written, about 48 KiB each. If it is too small for all, the files that were read longest ago lose theirs. When such a file grows, its last gzip member is decompressed again from its beginning, which may have to wait. At least 1 MiB."""
     descriptors_max: int = 4096
     """Files held open at a time: those that grew last. A file that rests, or has not changed for a minute, is closed."""
     hole_timeout: Duration = Duration(5)

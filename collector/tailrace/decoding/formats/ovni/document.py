@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
+from itertools import islice
 from json.encoder import encode_basestring as quote
 from typing import Any, NamedTuple
 
@@ -31,8 +32,8 @@ from tailrace.model.record import Kind, Record, named
 OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Documents that are not the thread's own."""
 
-HOSTS_MAX = 8
-"""How many hosts of a table a report names."""
+HOSTS_MAX, HOST_MAX = 8, 255
+"""How many hosts of a table a report names, and how many characters of each."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 
@@ -90,7 +91,7 @@ class StreamDocuments:
         state = self.state
         lines, good = _offsets(data)
         found = _line_of(host, lines)
-        state.others = [] if found else list(lines)[:HOSTS_MAX]
+        state.others = [] if found else [other[:HOST_MAX] for other in islice(lines, HOSTS_MAX)]
         records = []
         if found is not None and found.offset != state.offset:
             state.offset = found.offset
