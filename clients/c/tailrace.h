@@ -57,7 +57,8 @@ typedef struct tailrace_options {
     size_t memory_bytes;       /* all ring buffers, allocated once; only used pages cost memory. 64 MiB */
     unsigned threads;          /* rings of memory_bytes / threads each: threads that emit at a time. 128 */
     unsigned flush_ms;         /* how long an event waits for others to share a system call. 5 ms */
-    unsigned linger_ms;        /* how long tailrace_close waits for a slow collector. 500 ms */
+    unsigned linger_ms;        /* how long tailrace_close waits, in all, until the collector has read
+                                  everything. 500 ms */
     const char *process;       /* a name for people. The program's name */
     uint64_t (*clock)(void);   /* a simulator's own time in ticks, without relation to wall time. CLOCK_MONOTONIC */
     uint64_t ticks_per_second; /* the rate of that clock. 10^9 */
@@ -89,8 +90,10 @@ int tailrace_last_error(char *text, size_t size);
 int tailrace_flush(unsigned milliseconds);
 
 /* Send the rest and the end of every stream, waiting at most `linger_ms`, and switch off. exit() calls this, behind the
- * program's atexit functions and destructors, and so does dlclose() of a library with the client. Events emitted later
- * count as discarded: the client reports them in its next session, or at exit() in a session of their own. */
+ * program's atexit functions and destructors, and so does dlclose() of a library with the client. Afterwards
+ * tailrace_last_error returns 0 only if the collector closed its side behind the goodbye (a file: if the kernel has
+ * everything; over UDP nobody knows). Events emitted later count as discarded: the client reports them in its next
+ * session, or at exit() in a session of their own. */
 void tailrace_close(void);
 
 /* Return the number of events discarded since the session began, plus those emitted while no session was open. */
@@ -355,7 +358,6 @@ enum {
     TLR_BATCH = 32768, /* bytes of a write to a connection or file: this bounds the longest event call */
     TLR_ROUND = 256,   /* writes in one round of the sending thread */
     TLR_SHOWING_MS = 100,
-    TLR_READ_MS = 500, /* how long a peer may take to read the goodbye and close */
     TLR_LOCK_MS = 100, /* how long close waits for a thread in an event call */
     TLR_THREADS = 128, /* rings, unless the program wants another number */
     TLR_ADDRESSES = 8,
@@ -1732,9 +1734,10 @@ static void tlr_start_forked(void) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     tlr_lock(&tlr_life);
     if (tlr.forked) {
-        size_t nested = TLR_LOAD(tlr.discarded[TLR_NESTED]);
+        size_t nested = TLR_LOAD(tlr.discarded[TLR_NESTED]), unconnected = TLR_LOAD(tlr.discarded[TLR_UNCONNECTED]);
         tlr_reset(); /* again: if a signal handler forked amid an event call, the call went on in the child */
         TLR_STORE(tlr.discarded[TLR_NESTED], nested);
+        TLR_STORE(tlr.discarded[TLR_UNCONNECTED], unconnected);
         TLR_STORE(tlr_missed, 0);
         tlr_start();
     }
@@ -1744,8 +1747,11 @@ static void tlr_start_forked(void) {
 
 static tlr_stream *tlr_take_stream(tlr_local *thread) {
     int saved = errno;
-    if (TLR_LOAD(tlr.forked)) tlr_start_forked();
-    thread->generation = TLR_LOAD(tlr.generation);
+    do {
+        if (__atomic_load_n(&tlr.forked, __ATOMIC_ACQUIRE)) tlr_start_forked();
+        thread->generation = TLR_LOAD(tlr.generation);
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    } while (TLR_LOAD(tlr.forked)); /* a signal handler has forked meanwhile */
     tlr_lock(&tlr.table);
     thread->stream = tlr_is_on() ? tlr_find(thread) : NULL;
     if (thread->stream) {
@@ -2169,6 +2175,7 @@ static void tlr_in_child(void) {
     tlr_reset();
     tlr_thread.stream = NULL;
     if (tlr_thread.busy != TLR_EMITS) tlr_thread.busy = TLR_OUTSIDE; /* else a signal handler forks amid an event call */
+    tlr_thread.event = TLR_DONE; /* it is the parent's alone */
     tlr_thread.nested = 0;
     tlr.started = 0;
     TLR_STORE(tlr.forked, tlr_is_on());
@@ -2193,7 +2200,6 @@ static int tlr_start(void) {
         if (length + 22 < sizeof tlr.path)
             *tlr_put_decimal(tlr_put_string((unsigned char *)tlr.path + length, "."), (uint64_t)getpid()) = 0;
     }
-    TLR_STORE(tlr.forked, 0);
     tlr_make_hello();
     tlr.started = 1;
     tlr.sender.report_at = tailrace_discarded() ? 0 : tlr_monotonic() + 30 * tlr_second;
@@ -2202,6 +2208,7 @@ static int tlr_start(void) {
     tlr_unlock(&tlr.sender.lock);
     if (!tlr.no_thread && tlr_start_thread()) tlr.no_thread = 1; /* without a thread the callers send */
     tlr.prompt = tlr.no_thread || tlr.transport != TLR_FILE;
+    __atomic_store_n(&tlr.forked, 0, __ATOMIC_RELEASE); /* last: other threads of a child may emit from here on */
     return 0;
 }
 
@@ -2474,21 +2481,21 @@ static void tlr_stop_thread(void) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* End our side of the connection, and wait for the peer, which closes once it has read everything. Return 0 if
- * the connection broke, so that what was sent last may be lost. */
+/* End our side of the connection, and wait for the peer, which closes once it has read everything. Return 0 if the
+ * connection broke, so that what was sent last may be lost, or if the peer has not closed until the deadline. */
 static int tlr_is_read(uint64_t deadline) {
     tlr_sender *out = &tlr.sender;
     char heard[256];
+    if (out->control_size) return 0; /* the kernel has not taken the goodbye */
     if (tlr.transport == TLR_FILE || tlr.transport == TLR_UDP) return 1;
     if (out->state != TLR_UP || !tlr_may_use()) return 0;
-    if (deadline > tlr_monotonic() + TLR_READ_MS * tlr_ms) deadline = tlr_monotonic() + TLR_READ_MS * tlr_ms;
     shutdown(out->fd, SHUT_WR);
     while (tlr_may_use()) {
         ssize_t got = recv(out->fd, heard, sizeof heard, 0);
         if (!got) return 1;
         if (got > 0 || errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) break;
-        if (tlr_monotonic() >= deadline) return 1;
+        if (tlr_monotonic() >= deadline) return 0;
         tlr_wait(10 * tlr_ms, 0);
     }
     if (out->fd >= 0) tlr_note("the collector closed the connection", errno);
@@ -2497,15 +2504,26 @@ static int tlr_is_read(uint64_t deadline) {
 }
 
 /* Send the rest of the events, then the end of every stream. If the connection breaks before the peer has read
- * the end, send the end again. */
-static void tlr_say_the_end(uint64_t deadline) {
-    unsigned opened;
+ * the end, send the end again. Return whether the peer has read it. */
+static int tlr_say_the_end(uint64_t deadline) {
     do {
-        if (tlr_drain(deadline, 1)) return; /* the goodbye follows the announcement, and never replaces it */
+        unsigned opened;
+        if (tlr_drain(deadline, 1)) return 0; /* the goodbye follows the announcement, and never replaces it */
         opened = tlr.sender.opened;
         tlr_say_last_ranges(deadline);
         tlr_say_goodbye(deadline);
-    } while ((opened != tlr.sender.opened || !tlr_is_read(deadline)) && tlr_monotonic() < deadline);
+        if (opened == tlr.sender.opened && tlr_is_read(deadline)) return 1;
+    } while (tlr_monotonic() < deadline);
+    return 0;
+}
+
+/* Note how the session ended. The caller holds the sender's lock. */
+static void tlr_note_end(int read) {
+    const tlr_sender *out = &tlr.sender;
+    if (!read && (!out->wrong || (out->state == TLR_UP && !out->broken)))
+        tlr_note("tailrace_close ended before the collector had read everything", ETIMEDOUT);
+    else if (read && tlr.transport != TLR_UDP)
+        tlr_note(NULL, 0);
 }
 
 /* Let threads that are emitting finish their events. Return how many streams stay locked because a thread left its call by
@@ -2545,15 +2563,16 @@ static void tlr_give_back(void) {
 
 /* End a session after its events have been switched off. */
 static void tlr_end(uint64_t deadline) {
-    int left;
+    int left, read = 0;
     tlr_stop_thread();
     left = tlr_await_events();
     __atomic_fetch_add(&tlr.discarded[TLR_CLOSED], __atomic_exchange_n(&tlr_missed, 0, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
     tlr_hurry();
-    if (tlr.started) tlr_say_the_end(deadline);
+    if (tlr.started) read = tlr_say_the_end(deadline);
     deadline = tlr_monotonic() + TLR_LOCK_MS * tlr_ms;
     if (!tlr_lock_until(&tlr.table, deadline)) return;
     if (tlr_lock_until(&tlr.sender.lock, deadline)) {
+        if (tlr.started) tlr_note_end(read);
         if (tlr.sender.fd >= 0) tlr_shut(tlr.sender.fd, &tlr.sender.mark);
         tlr.sender.fd = -1;
         tlr.sender.state = TLR_DOWN;
@@ -2581,12 +2600,14 @@ void tailrace_close(void) {
     int saved = errno;
     if (!tlr_enter(TLR_WAITS, TLR_FRAME)) {
         if (tlr_is_on()) tlr_close_amid_event();
+        errno = saved;
         return;
     }
     tlr_hold();
     if (tlr_lock_until(&tlr_life, tlr_monotonic() + tlr.linger_ns + tlr_second)) {
         if (tlr_is_on()) {
             tlr_switch_off();
+            TLR_STORE(tlr.forked, 0); /* a late event of another thread begins no session */
             tlr_end(tlr_monotonic() + tlr.linger_ns);
         }
         tlr_unlock(&tlr_life);

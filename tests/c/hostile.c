@@ -13,7 +13,8 @@
  *     hostile between ADDRESS 0      another thread forks at odd moments: as the session's resources are made and released, and
  *                                    as a child begins its session. Each child, as the program itself, emits 10 events
  *     hostile handler ADDRESS COUNT  a signal handler forks amid event calls, so often; each child goes on as the program
- *                                    would, emits 10 events and closes
+ *                                    would, ends a span from before the session, emits 11 events and closes
+ *     hostile escape ADDRESS COUNT   the same, but each child leaves the handler by siglongjmp
  *     hostile real ADDRESS EVENTS    a thread of real-time priority emits so many beside another one on its stream and its
  *                                    processor; prints how often it yielded in vain for one event at most, and at all.
  *                                    Exits with 77 if it may not have that priority
@@ -297,21 +298,29 @@ static void fork_between(void) {
 }
 
 static volatile pid_t forked;
+static tailrace_span early;
+static int escapes;
 
 static void fork_here(int number) {
     (void)number;
-    if (tlr_thread.busy)
+    if (tlr_thread.busy) {
         forked = fork() + 1;
-    else
+        if (escapes && forked == 1) siglongjmp(out, 1);
+    } else {
         after(50, fork_here, 0);
+    }
 }
 
 static void fork_in_handlers(void) {
     while (jumps-- > 0) {
         forked = 0;
         after(200 + 7 * jumps, fork_here, 0);
-        while (!forked) emit(0);
+        if (!sigsetjmp(out, 1)) {
+            while (!forked) emit(0);
+        }
         if (forked == 1) {
+            tailrace_end(&early);
+            tailrace_event("child"); /* no deeper in the stack than the call that was left */
             emit_ten();
             _exit(0);
         }
@@ -332,13 +341,15 @@ int main(int count, char **words) {
         fork_between();
         return bad;
     }
+    early = tailrace_begin("early");
+    escapes = !strcmp(what, "escape");
     if (tailrace_connect(words[2], &options)) return 2;
     if (!strcmp(what, "jump")) in_a_thread(jump_and_end, 1);
     if (!strcmp(what, "stay")) in_a_thread(jump_and_stay, 0);
     if (!strcmp(what, "main")) jump_often(jumps, 0);
     if (!strcmp(what, "stack")) on_another_stack();
     if (!strcmp(what, "real")) real_time(jumps);
-    if (!strcmp(what, "handler")) fork_in_handlers();
+    if (!strcmp(what, "handler") || escapes) fork_in_handlers();
     if (bad) return bad;
     if (!strcmp(what, "fork")) _exit(fork_between_sessions(words[2], &options) ? 5 : 0);
     if (!strcmp(what, "exit") || !strcmp(what, "flush") || !strcmp(what, "leave")) tailrace_event("first");

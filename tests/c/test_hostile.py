@@ -123,15 +123,20 @@ def test_children_that_other_threads_fork_at_odd_moments_are_sessions_of_their_o
         each.check_complete()
 
 
-def test_children_that_signal_handlers_fork_amid_event_calls_lose_nothing(hostile):
+@pytest.mark.parametrize("what", ["handler", "escape"])
+def test_children_that_signal_handlers_fork_amid_event_calls_lose_nothing(hostile, what):
+    """Each child also ends a span that began before the session, before its own session begins."""
     peer = Stream()
-    (begun,) = run(hostile, "handler", peer.address, 30)
+    (begun,) = run(hostile, what, peer.address, 30)
     children, parents = [], []
     for data in peer.close():
         heard = hear(data)
-        (children if heard.events[0].name == "child" else parents).append(heard)
-        heard.check_complete()
-    assert [each.final for each in children] == [{"1": 10}] * 30
+        is_child = heard.events[0].name == "child"
+        (children if is_child else parents).append(heard)
+        heard.check_complete(unnumbered=int(is_child))
+    assert [each.final for each in children] == [{"1": 11}] * 30
+    ends = [each.said("tailrace.goodbye")[-1]["discarded"] for each in children]
+    assert ends == [{"unconnected": 1}] * 30
     assert [each.final for each in parents] == [{"1": int(begun)}]
 
 

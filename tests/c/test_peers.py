@@ -54,6 +54,7 @@ def indices(heard: Heard) -> list[int]:
     return [attributes(event)[0][2] for event in heard.events if event.name == "many"]
 
 
+UNREAD = "110 tailrace_close ended before the collector had read everything: Connection timed out"
 KINDS = pytest.mark.parametrize("kind", ["udp", "tcp", "unix"])
 THREAD = pytest.mark.parametrize("options", ["", "no_thread"])
 
@@ -207,6 +208,34 @@ def test_a_goodbye_that_is_lost_with_its_connection_is_said_again(clients, optio
         assert client.process.wait(20) == 0
     assert hear(again).said("tailrace.goodbye") == hear(data).said("tailrace.goodbye")
     assert hear(again).sessions == hear(data).sessions
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+@THREAD
+def test_a_close_says_whether_the_collector_has_read_the_end(clients, tmp_path, kind, options):
+    """The kernel takes everything at once. A collector that never reads, and one that reads only when the close waits."""
+    peer = listen(kind, tmp_path, wait=True)
+    client = clients()
+    for linger, said in [(1, UNREAD), (20000, "0 ")]:
+        client.ask(f"connect {peer.address} linger={linger} {options}")
+        client.tell("many 10")
+        assert client.ask("flush 20000") == "flush 0"
+        client.tell("close")
+        if linger > 1:
+            peer.may_read.set()
+        assert client.ask("wrong") == said
+    client.end()
+    assert [hear(data).final for data in peer.close()] == [{"1": 10}] * 2
+
+
+def test_a_close_calls_a_file_written_but_forgets_no_error_of_datagrams(program, tmp_path):
+    nobody = Udp()
+    address = nobody.address
+    nobody.close()
+    file = play(program, f"connect file://{tmp_path}/t", "many 10", "close", "wrong")
+    assert file[-1] == "0 "
+    lost = play(program, f"connect {address}", "many 10", "flush 5000", "close", "wrong")
+    assert lost[-1].startswith("111 ")
 
 
 def test_a_collector_that_never_comes_costs_the_newest(program):
