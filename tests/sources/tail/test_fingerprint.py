@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import FileFacts
-from tailrace.sources.tail.fingerprint import fingerprint
+from tailrace.sources.tail.fingerprint import BEGINNING_RAW, beginning, fingerprint
 
 FACTS = FileFacts(path="/a", device=1, inode=1, birth=0)
 FILES = settings(
@@ -75,6 +75,15 @@ def test_holes_are_passed_over_and_counted(tmp_path):
     found = fingerprint(str(file), [begin, begin + 1])
     assert (found.size, found.crc) == (state.offset, state.crc)
     assert found.begins[begin] == found.begins[begin + 1]
+
+
+def test_a_beginning_is_looked_for_in_few_bytes(tmp_path):
+    """A file may have millions of empty members."""
+    file, empty = tmp_path / "a.gz", gzip.compress(b"")
+    for members, found in ((100, b"x"), (BEGINNING_RAW // len(empty) + 1, b"")):
+        file.write_bytes(empty * members + gzip.compress(b"x"))
+        with file.open("rb") as opened:
+            assert beginning(opened.fileno()) == found
 
 
 def test_a_state_of_which_an_earlier_version_read_a_part_has_none():

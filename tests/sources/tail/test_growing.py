@@ -13,7 +13,10 @@ import trio
 from tailrace.ingest.payloads import FileLoss
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import identity, raw
+from tailrace.sources.tail.discovery import FILES_AT_ONCE, Discovery
 from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.roots import Roots
+from tailrace.sources.tail.schedule import LOOK_COST, LOOKS_SHARE
 from tailrace.sources.tail.system import System
 from tests.sources.tail.recorder import TestClock
 
@@ -466,6 +469,74 @@ async def test_a_pattern_that_spells_a_name_finds_files_by_their_content(
     await settle()
     assert sorted(intake.contents) == [header, header + b"1"]
     assert len(caplog.messages) == 1
+
+
+async def test_files_of_others_are_opened_once_and_looked_at_in_small_steps(
+    autojump_clock, follow, files, monkeypatch
+):
+    for number in range(250):
+        files.write(f".{number}.log", b"nothing that a tracer wrote")
+    looks, opened, steps = [], [], []
+    stat, open_, run = os.stat, Roots.open, Discovery.run
+
+    def look(path):
+        if str(path).endswith(".log"):
+            looks.append(path)
+        return stat(path)
+
+    def opening(roots, path):
+        opened.append(path)
+        return open_(roots, path)
+
+    def stepping(discovery):
+        before = len(looks)
+        for _ in run(discovery):
+            steps.append(len(looks) - before)
+            yield
+            before = len(looks)
+
+    monkeypatch.setattr(Roots, "open", opening)
+    monkeypatch.setattr(Discovery, "run", stepping)
+    follow(".*.log", idle_interval=0.1, system=System(stat=look))
+    await trio.sleep(30)
+    assert len(opened) == len(set(opened)) == 250
+    assert max(steps) == FILES_AT_ONCE
+    assert len(looks) <= 30 * LOOKS_SHARE / LOOK_COST + 500
+
+
+async def test_a_file_that_grows_and_is_of_no_format_is_named_once(
+    autojump_clock, follow, files, intake, caplog
+):
+    follow(".*.log")
+    for number in range(10):
+        files.append(".app.log", b"nothing that a tracer wrote")
+        if number == 8:
+            files.write(".other.log", b"nothing that a tracer wrote")
+        await trio.sleep(5)
+    assert intake.sessions == []
+    names = [line.split("'")[1].rpartition("/")[2] for line in caplog.messages]
+    assert names == [".app.log", ".other.log"]
+
+
+async def test_a_file_whose_content_cannot_be_read_now_is_tried_at_the_next_search(
+    autojump_clock, follow, files, intake, monkeypatch
+):
+    header = b'{"type":"header","version":"2.0","metadata":{}}\n'
+    open_, refused = Roots.open, [True]
+
+    def opening(roots, path):
+        if refused:
+            raise OSError(errno.EMFILE, "too many")
+        return open_(roots, path)
+
+    monkeypatch.setattr(Roots, "open", opening)
+    files.write(".a.jets", header)
+    tail = follow(".*.jets")
+    await trio.sleep(5)
+    assert tail.source.figures().errors["EMFILE"] > 1
+    refused.clear()
+    await trio.sleep(5)
+    assert intake.contents == [header]
 
 
 async def test_the_figures_tell_how_far_it_is(autojump_clock, follow, files, intake, settle):

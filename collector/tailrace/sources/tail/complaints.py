@@ -23,7 +23,7 @@ class Complaints:
         self._source = source
         self._figures = figures
         self._outside: set[str] = set()
-        self._strange = 0
+        self._strange: set[str] = set()
 
     def failed(self, name: str) -> None:
         """Count an error by its name, and log the first error of each name."""
@@ -50,9 +50,9 @@ class Complaints:
             )  # fmt: skip
 
     def is_of_no_format(self, path: str) -> None:
-        """Log the first few files that a pattern spells and the source's format does not recognise."""
-        self._strange += 1
-        if self._strange <= PATHS_SHOWN:
+        """Log the first few files that a pattern spells and the source's format does not recognise, each once."""
+        if path not in self._strange and len(self._strange) < PATHS_SHOWN:
+            self._strange.add(path)
             logger.warning(
                 "source %s: %r has neither the name nor the content of the source's format, and is not followed; give its"
                 " path in `paths` to follow it all the same; the first %d are named",

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from tailrace.clock import Clock
 from tailrace.decoding.contract import Files
@@ -18,8 +19,10 @@ from tailrace.sources.tail.roots import OutsideError, Roots
 from tailrace.sources.tail.scan import Found, Outside, Search
 from tailrace.sources.tail.schedule import Schedule
 
-ADMITTED_AT_ONCE = 100
-"""Paths looked at before other tasks run."""
+FILES_AT_ONCE = 100
+"""Files looked at before other tasks run."""
+STRANGE_MAX = 16384
+"""Files of no known format that are remembered. Others are looked at when their directory is listed again."""
 
 
 class Discovery:
@@ -36,6 +39,8 @@ class Discovery:
     ) -> None:
         self.searched_at = float("-inf")
         """When the last search began."""
+        self.looks = 0
+        """How many files the last search looked at for their content."""
         self._desk = desk
         self._catalog = catalog
         self._schedule = schedule
@@ -45,8 +50,9 @@ class Discovery:
         self._files: Files = desk.files
         self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
-        self._strange: dict[str, int] = {}
-        """Sizes of the files that a pattern spells, and that the format recognises neither by name nor by content."""
+        self._strange: dict[str, tuple[int, int] | None] = {}
+        """Size and time of modification (Unix ns) of the files that a pattern spells, and that the format recognises neither
+        by name nor by content; None if a file could not be read."""
 
     @property
     def directories(self) -> int:
@@ -60,22 +66,19 @@ class Discovery:
     def run(self) -> Iterator[None]:
         """Search once. Yield at good moments to let other tasks run."""
         began = self._clock.monotonic()
-        for path in list(self._unreachable):
-            self.admit(path)
-        for path in list(self._strange):
-            if self._recognises(path):
-                self.admit(path)
-        admitted = 0
-        for found in self._search.run():
+        self.looks = files = 0
+        unreachable = (Found(path, named=True) for path in list(self._unreachable))
+        strange = (Found(path, spelled=True) for path in list(self._strange))
+        for found in chain(unreachable, strange, self._search.run()):
             if isinstance(found, Found):
                 wanted = found.named or self._files.stream(found.path)
                 if wanted or (found.spelled and self._recognises(found.path)):
                     self.admit(found.path)
-                    admitted += 1
+                files += 1
             elif isinstance(found, Outside):
                 self._complaints.leads_outside(found.path)
-            if found is None or admitted >= ADMITTED_AT_ONCE:
-                admitted = 0
+            if found is None or files >= FILES_AT_ONCE:
+                files = 0
                 yield
         self.searched_at = began
 
@@ -104,26 +107,36 @@ class Discovery:
 
     def _recognises(self, path: str) -> bool:
         """Return whether the format recognises a file by its content. Log that a file with content is none of the format;
-        look at the file again once its size has changed."""
+        look at the file again once it has changed, or could not be read."""
+        self.looks += 1
+        looked = self._strange.pop(path, None)
         try:
-            fd = self._roots.open(path)
-            try:
-                size = os.fstat(fd).st_size
-                if self._strange.get(path) == size:
-                    return False
-                head = beginning(fd)
-            finally:
-                os.close(fd)
-        except OSError:
-            self._strange.pop(path, None)
-            return False
-        if head and self._files.recognises(path, head):
-            self._strange.pop(path, None)
-            return True
-        self._strange[path] = size
-        if head:
-            self._complaints.is_of_no_format(path)
+            found = self._roots.system.stat(path)
+            now_as = (found.st_size, found.st_mtime_ns)
+            if not stat.S_ISREG(found.st_mode):
+                return False
+            if looked != now_as:
+                fd = self._roots.open(path)
+                try:
+                    head = beginning(fd)
+                finally:
+                    os.close(fd)
+                if head and self._files.recognises(path, head):
+                    return True
+                if head:
+                    self._complaints.is_of_no_format(path)
+            self._remember(path, now_as)
+        except OutsideError:
+            self._complaints.leads_outside(path)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                self._complaints.failed(name_of(error))
+                self._remember(path, None)
         return False
+
+    def _remember(self, path: str, looked: tuple[int, int] | None) -> None:
+        if len(self._strange) < STRANGE_MAX:
+            self._strange[path] = looked
 
     def enter(self, file: Followed) -> None:
         self._catalog.add(file)

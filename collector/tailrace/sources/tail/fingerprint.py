@@ -6,6 +6,7 @@ Content means what a session of the file would get: inflated, without holes.
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,8 @@ class Fingerprint(NamedTuple):
 
 
 BEGINNING = 4096
+BEGINNING_RAW = 64 * 1024
+"""Bytes of a compressed file in which its content has to begin."""
 
 
 def beginning(fd: int) -> bytes:
@@ -42,13 +45,12 @@ def beginning(fd: int) -> bytes:
     head = os.pread(fd, BEGINNING, 0)
     if not head.startswith(MAGIC):
         return head
-    with os.fdopen(os.dup(fd), "rb") as raw:
-        raw.seek(0)
-        try:
-            with gzip.GzipFile(fileobj=raw) as content:
-                return content.read1(BEGINNING)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            return b""
+    raw = io.BytesIO(os.pread(fd, BEGINNING_RAW, 0))
+    try:
+        with gzip.GzipFile(fileobj=raw) as content:
+            return content.read1(BEGINNING)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return b""
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:

@@ -183,7 +183,8 @@ class Watch:
     def _find(self) -> Iterator[Wait]:
         for _ in self._discovery.run():
             yield "others"
-        pause = self._schedule.rest(DIRECTORY_LOOKS * self._discovery.directories)
+        looks = DIRECTORY_LOOKS * self._discovery.directories + self._discovery.looks
+        pause = self._schedule.rest(looks)
         self._search_due = float("inf") if self._once else self._discovery.searched_at + pause
 
     def _look_at_documents(self, documents: DocumentWatch) -> Iterator[Wait]:
