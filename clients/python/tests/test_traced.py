@@ -464,6 +464,47 @@ def test_it_is_copied_and_pickled_by_its_name():
         assert pool.map(double, [1, 2]) == [2, 4]
 
 
+def test_methods_that_a_class_binds_by_their_names_are_bound(emitted, decorate):
+    class Base:
+        @decorate
+        def __new__(cls, *args):
+            return super().__new__(cls)
+
+        @decorate
+        def __init_subclass__(cls, **keywords):
+            cls.keywords = keywords
+
+        @decorate
+        def __class_getitem__(cls, item):
+            return cls, item
+
+    class Derived(Base, cell=3):
+        pass
+
+    assert type(Derived(1)) is Derived
+    assert Derived.keywords == {"cell": 3}
+    assert Derived[int] == (Derived, int)
+    ends = [name.rpartition(".")[2] for name in names(emitted())]
+    assert ends == ["__init_subclass__", "__new__", "__class_getitem__"]
+
+
+def test_the_type_of_a_decorated_function_has_a_module(decorate):
+    decorated = decorate(triple)
+    assert isinstance(type(decorated).__module__, str)
+    assert decorated.__module__ == __name__
+    decorated.__module__ = "other"
+    assert (decorated.__module__, triple.__module__) == ("other", __name__)
+
+
+@pytest.mark.parametrize("function", [triple, scenario, async_scenario])
+def test_a_wrapper_holds_no_copy_of_the_counter(function, monkeypatch):
+    """The package cloudpickle copies what a wrapper holds, unless it finds it by its name."""
+    monkeypatch.setattr(_traced, "Traced", None)
+    cells = [cell.cell_contents for cell in traced(function).__closure__]
+    for held in filter(callable, cells):
+        assert getattr(sys.modules[held.__module__], held.__name__) is held
+
+
 def test_it_goes_with_its_last_reference_also_from_a_cycle(decorate):
     def make():
         @decorate(values=[])
@@ -597,6 +638,89 @@ def test_an_exception_of_recording_has_the_functions_as_its_context(tmp_path, de
     finally:
         tailrace_client.close()
     assert isinstance(raised.value.__context__, KeyError)
+
+
+def test_the_context_of_an_exception_of_recording_is_kept(tmp_path, decorate):
+    """The clock's exception has a context of its own, and that has the function's."""
+    readings = iter([1])
+
+    def clock():
+        for reading in readings:
+            return reading
+        try:
+            raise OSError  # noqa: TRY301 - it is the context
+        except OSError:
+            raise SystemExit(3)  # noqa: B904 - the context is meant
+
+    @decorate
+    def fail():
+        raise KeyError(1)
+
+    tailrace_client.connect(f"file://{tmp_path}/x", clock=clock)
+    try:
+        with pytest.raises(SystemExit) as raised:
+            fail()
+    finally:
+        tailrace_client.close()
+    first = raised.value.__context__
+    assert isinstance(first, OSError)
+    assert isinstance(first.__context__, KeyError)
+    assert first.__context__.__context__ is None
+
+
+def test_an_exception_that_the_clock_raises_again_is_not_its_own_context(tmp_path, decorate):
+    error = KeyError(1)
+    readings = iter([1])
+
+    def clock():
+        for reading in readings:
+            return reading
+        raise error
+
+    @decorate
+    def fail():
+        raise error
+
+    tailrace_client.connect(f"file://{tmp_path}/x", clock=clock)
+    try:
+        with pytest.raises(KeyError) as raised:
+            fail()
+    finally:
+        tailrace_client.close()
+    assert raised.value is error
+    assert error.__context__ is None
+
+
+CLOCK_THAT_CONNECTS = """
+import gc, sys, tailrace_client as t
+def clock():
+    global again
+    if again:
+        again = False
+        t.connect(sys.argv[1])
+        gc.collect()
+        [bytearray(size) for size in range(2000)]
+    return 7
+again = False
+@t.traced
+def function():
+    return 5
+for _ in range(20):
+    t.connect(sys.argv[1], clock=clock)
+    again = True
+    assert function() == 5
+t.close()
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_a_clock_that_connects_again_frees_nothing_that_is_in_use(tmp_path, pure):
+    ended = subprocess.run(
+        [sys.executable, "-c", CLOCK_THAT_CONNECTS, f"file://{tmp_path}/x"],
+        env={"PYTHONPATH": ":".join(sys.path), "TAILRACE_PURE": pure},
+        check=False,
+    )
+    assert ended.returncode == 0
 
 
 def test_a_signal_handler_ends_the_function_and_its_span(emitted, decorate):

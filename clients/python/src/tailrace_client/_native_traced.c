@@ -30,17 +30,6 @@ typedef struct {
     Reading start;
 } Pending;
 
-/* Let the exception be the context of the one that is raised: the latter came while the former passed. */
-static void
-pass_over(PyObject *exception)
-{
-    PyObject *kind, *later, *traceback;
-    PyErr_Fetch(&kind, &later, &traceback);
-    PyErr_NormalizeException(&kind, &later, &traceback);
-    PyException_SetContext(later, Py_NewRef(exception));
-    PyErr_Restore(kind, later, traceback);
-}
-
 /* Record a span that an exception ends. */
 static int
 record_failure(Traced *self, Recorder *recorder, const Reading *start, const Reading *end, PyObject *kind, PyObject *error)
@@ -70,30 +59,34 @@ begin_call(Traced *traced, Recorder *recorder, Call *call)
     Pending *pending = PyMem_Malloc(sizeof(Pending));
     if (pending == NULL)
         return (Pending *)PyErr_NoMemory();
+    pending->traced = (Traced *)Py_NewRef((PyObject *)traced);
+    pending->recorder = (Recorder *)Py_NewRef((PyObject *)recorder); /* the clock or the function may switch it off */
+    pending->call = call;
     if (read_clock(recorder, &pending->start) < 0) {
+        Py_DECREF(recorder);
+        Py_DECREF(traced);
         PyMem_Free(pending);
         return NULL;
     }
-    Py_INCREF(traced);
-    Py_INCREF(recorder); /* it may be switched off meanwhile */
-    pending->traced = traced;
-    pending->recorder = recorder;
-    pending->call = call;
     return pending;
 }
 
 /* Record the span of a call that has returned, or raised. Return the result; NULL with the function's exception, or with
-   one of recording: a signal handler's, or the clock's. */
+   one of recording: a signal handler's, or the clock's. Meanwhile the function's exception is the one that is handled, as in
+   `__exit__`, so that the interpreter makes it the context of the others. */
 static PyObject * __attribute__((noinline))
 end_call(Pending *pending, PyObject *result)
 {
     Traced *traced = pending->traced;
     PyObject *kind = NULL, *error = NULL, *traceback = NULL;
+    PyObject *kind_before, *error_before, *traceback_before;
     if (result == NULL) {
         PyErr_Fetch(&kind, &error, &traceback);
         PyErr_NormalizeException(&kind, &error, &traceback);
         if (traceback)
             PyException_SetTraceback(error, traceback);
+        PyErr_GetExcInfo(&kind_before, &error_before, &traceback_before);
+        PyErr_SetExcInfo(Py_XNewRef(kind), Py_XNewRef(error), Py_XNewRef(traceback));
     }
     Reading end;
     int kept = read_clock(pending->recorder, &end);
@@ -103,9 +96,9 @@ end_call(Pending *pending, PyObject *result)
                      : record(pending->recorder, traced->name, &pending->start, &end, &attributes);
         Py_XDECREF(end.object);
     }
+    if (error)
+        PyErr_SetExcInfo(kind_before, error_before, traceback_before);
     if (kept < 0) {
-        if (error)
-            pass_over(error);
         Py_XDECREF(kind);
         Py_XDECREF(error);
         Py_XDECREF(traceback);
@@ -209,10 +202,13 @@ traced_bind(PyObject *object, PyObject *instance, PyObject *Py_UNUSED(owner))
     return PyObject_CallFunctionObjArgs(((Traced *)object)->state->method_type, object, instance, NULL);
 }
 
-/* Whatever this type does not have itself is the wrapper's, under which name others may find, read and set it. */
+/* Whatever this type does not have itself is the wrapper's, under which name others may find, read and set it. The type
+   has a `__module__` of its own, a text. */
 static PyObject *
 traced_get(PyObject *object, PyObject *name)
 {
+    if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0)
+        return PyObject_GetAttr(((Traced *)object)->face, name);
     PyObject *found = PyObject_GenericGetAttr(object, name);
     if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
         return found;
@@ -254,7 +250,6 @@ static PyMethodDef traced_methods[] = {
 static PyGetSetDef traced_attributes[] = {
     {"__class__", traced_face, NULL, NULL, "__class__"}, /* `isinstance` finds a function, as before it was decorated */
     {"__doc__", traced_face, NULL, NULL, "__doc__"},
-    {"__module__", traced_face, NULL, NULL, "__module__"},
     {"__dict__", traced_face, NULL, NULL, "__dict__"},
     {NULL, NULL, NULL, NULL, NULL},
 };

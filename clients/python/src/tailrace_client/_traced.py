@@ -8,8 +8,8 @@ from functools import update_wrapper
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, overload
 
-from tailrace_client import _process
-from tailrace_client._recording import Traced, miss, span
+from tailrace_client import _process, _recording
+from tailrace_client._recording import Traced, span
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -17,6 +17,9 @@ _Y = TypeVar("_Y")
 _S = TypeVar("_S")
 # The decorated function keeps its type, overloads included, which a ParamSpec would lose.
 _F = TypeVar("_F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
+
+_BOUND_BY_TYPE = {"__class_getitem__", "__init_subclass__", "__new__"}
+"""Names of which `type` makes class methods and static methods without a decorator, but only of Python's own functions."""
 
 
 @overload
@@ -64,7 +67,7 @@ def _traced(function: Any, name: str | None, attributes: dict[str, object]) -> A
         code, closure = wrapper.__code__, wrapper.__closure__
         wrapper = FunctionType(code, function.__globals__, function.__name__, None, closure)
     update_wrapper(wrapper, function)
-    if wrap is _function and Traced:
+    if wrap is _function and Traced and getattr(function, "__name__", None) not in _BOUND_BY_TYPE:
         return Traced(wrapper, function, name, attributes)
     return wrapper
 
@@ -79,12 +82,12 @@ def _is_generator_coroutine(function: object) -> bool:
 def _function(
     function: Callable[_P, _R], name: str, attributes: dict[str, object]
 ) -> Callable[_P, _R]:
-    process, count_missed = _process, miss
+    process, recording = _process, _recording
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         emitter = process.current
         if emitter is None:
-            count_missed()
+            recording.miss()
             return function(*args, **kwargs)
         with emitter.span(name, **attributes):
             return function(*args, **kwargs)
@@ -95,12 +98,12 @@ def _function(
 def _coroutine(
     function: Callable[_P, Awaitable[_R]], name: str, attributes: dict[str, object]
 ) -> Callable[_P, Coroutine[Any, Any, _R]]:
-    process, count_missed = _process, miss
+    process, recording = _process, _recording
 
     async def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         emitter = process.current
         if emitter is None:
-            count_missed()
+            recording.miss()
             return await function(*args, **kwargs)
         with emitter.span(name, **attributes):
             return await function(*args, **kwargs)
@@ -111,12 +114,12 @@ def _coroutine(
 def _generator(
     function: Callable[_P, Generator[_Y, _S, _R]], name: str, attributes: dict[str, object]
 ) -> Callable[_P, Generator[_Y, _S, _R]]:
-    process, begin, count_missed = _process, span, miss
+    process, recording, begin = _process, _recording, span
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Generator[_Y, _S, _R]:
         generator = function(*args, **kwargs)
         if process.current is None:
-            count_missed()
+            recording.miss()
             return (yield from generator)
         resume: Callable[[Any], _Y] = generator.send
         value: Any = None
