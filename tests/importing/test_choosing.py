@@ -10,7 +10,9 @@ what has moved has no copies.
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 import random
 import shutil
 from collections import Counter
@@ -21,6 +23,7 @@ from click.testing import CliRunner
 from tailrace.cli.commands import tailrace
 from tailrace.importing.choosing import choose
 from tailrace.importing.readings import AsRead, Reading
+from tailrace.sources.tail import raw
 from tests.query.asking import ask
 
 SHOWN = "SELECT id FROM events WHERE kind IN ('begin', 'span')"
@@ -151,3 +154,38 @@ def test_a_copy_of_a_shorter_state_elsewhere_is_another_trace_unless_it_says_eno
         stream.write_bytes(header + count * events)
     said = imported(tmp_path / "store", tmp_path)
     assert "is a copy of another file, or of a part of others" in said
+
+
+def dftracer(*ids):
+    line = (
+        '{"id":%d,"name":"read","cat":"POSIX","pid":1,"tid":1,"ts":%d,"dur":1,"ph":"X","args":{}}\n'
+    )
+    return "".join(line % (n, n) for n in ids).encode()
+
+
+@pytest.mark.parametrize(("failing", "copies"), [("split/a.pfw", 0), ("b.pfw", 1), ("a.pfw", 0)])
+def test_a_piece_that_fails_half_way_is_no_copy(failing, copies, tmp_path, monkeypatch):
+    """As on a network file system. Nobody knows what else such a piece has, and its reader reports the error."""
+    original, other, piece = (tmp_path / name for name in ("a.pfw", "b.pfw", "split/a.pfw"))
+    piece.parent.mkdir()
+    whole = dftracer(*range(20_000))
+    piece.write_bytes(whole if failing == "a.pfw" else whole + dftracer(20_001))
+    original.write_bytes(whole)
+    other.write_bytes(dftracer(*range(20_001, 50_000)))
+    if failing == "split/a.pfw":
+        other.write_bytes(dftracer(*range(30_000, 50_000)))
+    inode, pread = os.stat(tmp_path / failing).st_ino, os.pread  # noqa: PTH116 - as the collector
+    failed = []
+
+    def stumbling(fd, size, offset):
+        if os.fstat(fd).st_ino == inode and offset > 500_000:
+            failed.append(fd)
+            raise OSError(errno.EIO, "no")
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(raw.os, "pread", stumbling)
+    files = list(map(str, (original, other, piece)))
+    choice = choose({"dftracer": files}, [], again=False)
+    assert failed
+    assert [left.path for left in choice.left_out] == [str(piece)] * copies
+    assert {taken.path for taken in choice.taken} == set(files[: 3 - copies])

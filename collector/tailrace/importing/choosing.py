@@ -19,6 +19,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
@@ -114,28 +115,29 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
     unseen: dict[int, set[str]] = {}
     left: dict[str, int] = {}
     for piece in pieces:
-        hashes = set(_hashes(piece))
+        try:
+            hashes = set(_hashes(piece))
+        except OSError:
+            continue  # its reader reports it
         left[piece] = len(hashes)
         for each in hashes:
             unseen.setdefault(each, set()).add(piece)
     found: dict[str, str] = {}
     for original in originals:
-        for each in _hashes(original):
-            for piece in unseen.pop(each, ()):
-                found.setdefault(piece, original)
-                left[piece] -= 1
+        with suppress(OSError):  # its reader reports it
+            for each in _hashes(original):
+                for piece in unseen.pop(each, ()):
+                    found.setdefault(piece, original)
+                    left[piece] -= 1
     return {piece: original for piece, original in found.items() if not left[piece]}
 
 
 def _hashes(file: str) -> Iterator[int]:
-    """Yield hashes of a file's lines with records. A file that cannot be read has none."""
-    try:
-        for line in lines(file):
-            record = line.strip(b" \t\r,[]")
-            if record:
-                yield hash(record)
-    except OSError:
-        return
+    """Yield hashes of a file's lines with records. Raise OSError."""
+    for line in lines(file):
+        record = line.strip(b" \t\r,[]")
+        if record:
+            yield hash(record)
 
 
 class _Known:
