@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 
 import pytest
+from hypothesis import example, given, strategies as st
 
 from tailrace.importing.discover import Why, find
 from tailrace.importing.foreign import foreign
@@ -74,7 +75,7 @@ def test_brotli_is_known_by_the_name_alone(tmp_path):
     plain.write_bytes(LINES)
     found = find([compressed, plain], None)
     assert found.traces == {"jets": [str(plain)]}
-    assert [left.content[:20] for left in found.left_out] == ["compressed by Brotli"]
+    assert ["by Brotli (.br)" in left.content for left in found.left_out] == [True]
 
 
 def test_no_vector_is_foreign():
@@ -83,6 +84,38 @@ def test_no_vector_is_foreign():
     assert {
         str(path): words for path, head in heads.items() if (words := foreign("/a", head))
     } == {}
+
+
+TRACES = {
+    "jets": LINES,
+    "dftracer": b'[\n{"id":0,"name":"read","cat":"POSIX","pid":1,"tid":1,"ts":1,"dur":1,"ph":"X","args":{}}\n',
+    "et3": (VECTORS / "et3/spec_simple.in").read_bytes(),
+    "heph": EPOCH + struct.pack(">IIIIQQQH", 0xC1FC1FB7, 49, 0, 0, 1, 2, 0, 7) + b"custard",
+    "ovni": b"ovni\1\0\0\0" + b"\0OHe" + bytes(8),
+}
+
+
+@given(
+    st.sampled_from([*TRACES]),
+    st.binary(max_size=12)
+    | st.sampled_from([b"ustar\0" + b"00", b"ustar  \0", b"custard", *FOREIGN.values()]),
+    st.sampled_from([0, 148, 257, 260]) | st.integers(0, 600),
+    st.sampled_from(["/a", "/a.br", "/a.pfw.br"]),
+)
+@example("dftracer", b"ustar", 257, "/a")
+@example("heph", b"ustar\0", 257, "/a")
+@example("et3", b"", 0, "/a.br")
+@example("dftracer", b"", 0, "/a.br")
+def test_no_trace_is_foreign_whatever_its_values_are(format_, value, at, path):
+    head = TRACES[format_]
+    head = head + b" " * (at - len(head)) + value
+    assert foreign(path, head) == ""
+
+
+@pytest.mark.parametrize("count", [*range(40)])
+def test_a_trace_behind_a_hole_is_not_foreign(count):
+    for lines in (TRACES["et3"], LINES, b"N"):
+        assert foreign("/a", bytes(count) + lines) == ""
 
 
 @pytest.mark.parametrize("data", [EPOCH, EPOCH[:8], old_heph(b"x", size=20), bytes(600), b""])

@@ -5,8 +5,10 @@ counted in them says how many events are missing."""
 
 from __future__ import annotations
 
+import tarfile
 from struct import Struct
 
+from tailrace.decoding.formats import FORMATS
 from tailrace.decoding.formats.heph.packets import EVENT, EVENT_MIN, METADATA, METADATA_MIN
 
 FIRST_BYTES = (
@@ -22,7 +24,7 @@ FIRST_BYTES = (
     (b"\x7fELF", "a program"),
 )
 TAR_AT, TAR = 257, b"ustar"
-BROTLI = "compressed by Brotli; decompress it with `brotli -d`"
+BROTLI = "named as compressed by Brotli (.br); decompress it with `brotli -d`, or give it another name if it is not compressed"
 WIDE = "text in UTF-16 or UTF-32 without a mark; write it in UTF-8, for example with iconv"
 OLD_HEPH = (
     "Heph of early 2021, whose events have no substream; no release of Tailrace reads this layout"
@@ -38,18 +40,33 @@ def foreign(path: str, head: bytes) -> str:
     for first, words in FIRST_BYTES:
         if head.startswith(first):
             return words
-    if head.startswith(TAR, TAR_AT):
+    if head.startswith(TAR, TAR_AT) and _is_tar(head[: tarfile.BLOCKSIZE]):
         return "a tar archive; unpack it with `tar -x`"
+    if _is_old_heph(head):
+        return OLD_HEPH
     # Brotli has no first bytes of its own.
-    if path.endswith(".br") and not head.lstrip().startswith(b"{"):
+    if path.endswith(".br") and not any(f.files.recognises(path, head) for f in FORMATS.values()):
         return BROTLI
-    if len(head) >= _WIDE_MIN and (_is_zero(head[:_WIDE_MIN:2]) or _is_zero(head[1:_WIDE_MIN:2])):
-        return WIDE if head[:_WIDE_MIN].strip(b"\0") else ""
-    return OLD_HEPH if _is_old_heph(head) else ""
+    return WIDE if _is_wide(head[:_WIDE_MIN]) else ""
 
 
-def _is_zero(some: bytes) -> bool:
-    return not some.strip(b"\0")
+def _is_tar(header: bytes) -> bool:
+    """Return whether a header has the right checksum: a trace may have any text or number where a header has its magic."""
+    try:
+        tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def _is_wide(first: bytes) -> bool:
+    """Return whether each character has one byte that is not zero, the first or the last of two or four. Zeros alone
+    may be a hole before a trace."""
+    return len(first) == _WIDE_MIN and any(
+        0 not in first[at::width] and first.count(0) == _WIDE_MIN - _WIDE_MIN // width
+        for width in (2, 4)
+        for at in (0, width - 1)
+    )
 
 
 def _is_old_heph(head: bytes) -> bool:
