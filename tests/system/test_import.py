@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -356,7 +357,7 @@ def test_each_format_is_recognised_by_its_content(traces, tmp_path):
     assert "2 files are not traces of any known format" in said
     said = do(tmp_path / "other", traces, "--format", "et3")
     assert ask(tmp_path / "other", "SELECT format FROM sessions") == [("et3",)]
-    assert "are no traces of et3, neither by name nor by content" in said
+    assert "neither their names nor their contents are of et3; list the files themselves" in said
 
 
 def test_files_that_only_begin_alike_are_no_copies(tmp_path):
@@ -655,6 +656,40 @@ def test_an_import_beside_a_running_collector_is_a_collector_of_its_own(collecto
     assert ask(store, "SELECT DISTINCT closed FROM sessions WHERE source = 'import'") == [
         ("end of file",)
     ]
+
+
+KILLED_AT_REMOVAL = """
+import os, signal, sys
+def hook(event, arguments):
+    if event == "os.remove" and str(arguments[0]).endswith("/import/unfinished"):
+        os.rename(arguments[0], "{gone}")
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(hook)
+from tailrace.cli.commands import tailrace
+tailrace()
+"""
+"""The program, killed as soon as it has removed the mark of an import that did not finish."""
+
+
+def test_an_import_with_open_sessions_never_counts_as_finished(collector, tmp_path):
+    """Otherwise the files are read again from their beginnings, once the collector beside it has ended."""
+    store, file = collector.store, tmp_path / "long.jets"
+    file.write_bytes(jets(LONG))
+    hooked = [sys.executable, "-c", KILLED_AT_REMOVAL.format(gone=tmp_path / "gone")]
+    process = program.start(
+        [*hooked, *command(store, file)[len(program.COMMAND) :]], env=os.environ | SMALL_SPOOL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    until(lambda: len(list(store.glob("events/**/*.parquet"))) > 1, "the second commit", pause=0.01)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    other = tmp_path / "other.jets"
+    other.write_bytes(jets(3, first=LONG + 1))
+    do(store, other, "--source", "other")
+    collector.stop()
+    do(store, file)
+    assert ids(store) == [*range(1, LONG + 4)]
+    assert process.returncode == 128 + signal.SIGINT, said
 
 
 def test_what_a_collector_has_taken_over_of_an_import_is_not_stored_twice(collectors, tmp_path):

@@ -73,8 +73,8 @@ def _warnings(config: Config) -> Iterator[str]:
     spool = config.spool
     if spool.max_size < spool.segment_size:
         yield (
-            f"spool.max_size ({spool.max_size}) is less than spool.segment_size ({spool.segment_size}): segments have an"
-            " eighth of spool.max_size"
+            f"spool.max_size ({spool.max_size}) is less than spool.segment_size ({spool.segment_size}): each segment"
+            " file will be limited to an eighth of spool.max_size"
         )
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if short := too_few(config, hard):

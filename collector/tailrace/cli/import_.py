@@ -67,8 +67,8 @@ def command(
     """Import finished files, and all files below directories; then say what was stored and what is
     missing.
 
-    A file is a trace by its content, whatever its name and directory are. Repeating a command stores
-    nothing twice and misses nothing new: it skips, and names, files that the table has and copies of other
+    The import recognises traces by their first bytes; names and directories do not matter. Repeating a
+    command stores nothing twice and misses nothing new: it skips, and names, files that the table has and copies of other
     files. Files of equal content are copies, wherever they are; so are pieces that dftracer_split cut
     out of other files that are given. A file that has grown is read again, and its new session replaces
     the former one. An interrupted import continues where it stopped. Beside a running collector, the import is a
@@ -191,8 +191,8 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
         "foreign": ("cannot be read as it is", "cannot be read as they are"),
         "gone": ("was gone before it could be read", "were gone before they could be read"),
         "unrecognised": (
-            f"is no trace of {format_}, neither by name nor by content; give it by name to import it as one",
-            f"are no traces of {format_}, neither by name nor by content; give them by name to import them as such",
+            f"is left out: neither the file name nor the content is of {format_}; list the file itself on the command line to import it all the same",
+            f"are left out: neither their names nor their contents are of {format_}; list the files themselves on the command line to import them all the same",
         ) if format_ else (
             "is not a trace of any known format", "are not traces of any known format"
         ),

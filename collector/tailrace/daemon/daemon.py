@@ -42,6 +42,7 @@ from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening
 from tailrace.sources.places import Place
 from tailrace.sources.tail import Chosen
+from tailrace.store.running import IMPORT
 
 
 class DaemonProgress(NamedTuple):
@@ -65,10 +66,12 @@ class Mode(NamedTuple):
 
     With `once`, it ends when its sources have read what they find: files are read to their end, and
     sessions that other sources have left open stay open. With `last`, no producer outlives it: what producers
-    have left open is over at the end. `watchdog_seconds` is how long somebody waits for its next commit."""
+    have left open is over at the end. With `imports`, only imports have this collector: it has not finished while a
+    session is open. `watchdog_seconds` is how long somebody waits for its next commit."""
 
     once: bool = False
     last: bool = False
+    imports: bool = False
     watchdog_seconds: float | None = None
 
 
@@ -207,7 +210,10 @@ class Daemon:
         """Commit all that was received, as far as there is time."""
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
-            self.disk.marks.finish()
+            if self._mode.imports and self.ingest.open_sessions():
+                self.disk.marks.begin(IMPORT)
+            else:
+                self.disk.marks.finish()
 
     async def _end_with_names(self, stop: trio.Event) -> None:
         """Stop once a name on disk is lost."""

@@ -21,7 +21,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.check import SOURCE_NAME
 from tailrace.config.load import Loaded
 from tailrace.config.schema import SourceConfig, TailConfig
-from tailrace.daemon.daemon import Daemon, Mode, collecting
+from tailrace.daemon.daemon import Daemon, collecting
 from tailrace.daemon.service import (
     first_failure,
     raise_descriptor_limit,
@@ -31,6 +31,7 @@ from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.figures import SourceStatus, Status
 from tailrace.importing.choosing import TakenFile
+from tailrace.importing.readings import mode
 from tailrace.sources.tail import Chosen
 from tailrace.store.running import IMPORT
 
@@ -105,7 +106,7 @@ def run(
     with (
         tamed_garbage_collection(),
         collecting(
-            loaded, SystemClock(), Mode(once=True), chosen=chosen, replayed=work.replayed
+            loaded, SystemClock(), mode(loaded), chosen=chosen, replayed=work.replayed
         ) as daemon,
     ):
         marks = daemon.disk.marks

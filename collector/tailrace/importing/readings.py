@@ -66,6 +66,11 @@ def beside(loaded: Loaded) -> Loaded:
     return loaded._replace(config=structs.replace(config, collector=CollectorConfig(name=NAME)))
 
 
+def mode(loaded: Loaded) -> Mode:
+    """Return how the collector of an import lives."""
+    return Mode(once=True, imports=loaded.config.collector.name == NAME)
+
+
 def sources_of(name: str) -> tuple[str, ...]:
     """Return the names that an import's sources may have: the name itself, or one for each format."""
     return name, *(f"{name}_{format_}" for format_ in FORMATS)
@@ -107,8 +112,8 @@ def _refuse_others(
         for session, path in engine.rows(asked):
             if path in paths and root(session) not in own:
                 raise StoreError(
-                    f"{path}: an interrupted import has read a part of this file, and the running collector has taken it over;"
-                    " stop the collector, and repeat the command"
+                    f"{path}: an interrupted import has read a part of this file, and a collector of this store has taken it over;"
+                    " if that collector runs, stop it; then repeat the command"
                 )
     finally:
         engine.close()
@@ -132,7 +137,7 @@ def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
-    with tamed_garbage_collection(), collecting(loaded, SystemClock(), Mode(once=True)) as daemon:
+    with tamed_garbage_collection(), collecting(loaded, SystemClock(), mode(loaded)) as daemon:
 
         async def main() -> None:
             stop = trio.Event()
