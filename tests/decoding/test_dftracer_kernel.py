@@ -301,6 +301,13 @@ def test_the_records_of_one_process_take_the_kernel(host):
     assert rows(both(*interleaved, begin=begin)) < 5
 
 
+def test_leading_zeros_of_the_pid_do_not_keep_the_kernel_away():
+    begin = BEGIN.replace(b'"pid":7', b'"pid":"007"')
+    units = both(*(event(n) for n in range(2, 50)), begin=begin)
+    assert rows(units) == 48
+    assert not [unit for unit in units if not isinstance(unit, Block) and unit.name == "process"]
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -6,11 +6,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
 from tailrace.decoding.formats.dftracer.processes import PROCESSES_MAX
 from tailrace.ingest.machine import Ingest
 from tests.decoding import dftracer_lines
@@ -178,3 +181,78 @@ def test_too_many_processes_are_taken_for_one_of_which_nothing_is_claimed():
     _, rows = stored([dftracer_lines.text(*lines)])
     assert len({row["session"] for row in rows}) == PROCESSES_MAX + 3
     assert not counted(rows)
+
+
+def begun(pid, host):
+    args = f'"hhash":"{host}"' if host else None
+    return dftracer_lines.event(1, name="start", cat="dftracer", pid=pid, args=args)
+
+
+def restored(decoder):
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode(decoder.state), type=DFTracerState)
+    return DFTracerDecoder(1 << 16, state)
+
+
+def decoded(lines, cut=None):
+    """The records of lines, where a decoder takes up the state of another one after the first `cut` lines."""
+    decoder, records = DFTracerDecoder(1 << 16), []
+    for number, line in enumerate(lines):
+        if number == cut:
+            decoder = restored(decoder)
+        records += decoder.feed(dftracer_lines.text(line))
+    return records + decoder.end()
+
+
+SHOWS_PID = '{"id":3,"name":"read","pid":%d,'
+
+
+@pytest.mark.parametrize("last", [dftracer_lines.event(2, pid=5, args=None), SHOWS_PID % 5])
+def test_a_restart_between_processes_of_one_pid_changes_no_record(last):
+    lines = [begun(5, "a"), begun(5, "b"), begun(5, "a").replace("start", "s"), begun(7, "c"), last]
+    whole = decoded(lines)
+    assert [r.detail.process for r in whole if r.name == "process"][:4] == [1, 0, 2, 0]
+    for cut in range(len(lines) + 1):
+        assert decoded(lines, cut) == whole
+
+
+@pytest.mark.parametrize("host", ["", "a"])
+def test_a_restart_beyond_the_last_process_changes_no_record(host):
+    """And what lies beyond needs no room."""
+    lines = [begun(pid, host) for pid in range(2 * PROCESSES_MAX)]
+    lines += [dftracer_lines.event(2, pid=3, args=None), SHOWS_PID % PROCESSES_MAX]
+    whole = decoded(lines)
+    assert decoded(lines, len(lines) - 1) == decoded(lines, len(lines) - 2) == whole
+    decoder = DFTracerDecoder(1 << 16)
+    records = decoder.feed(dftracer_lines.text(*lines, "{}"))
+    assert [r.detail.process for r in records if r.name == "process"][-2:] == [3, PROCESSES_MAX]
+    assert len(decoder.state.processes.processes) == PROCESSES_MAX + 1
+    assert restored(decoder).state == decoder.state
+
+
+def steps(decoder, data):
+    """How many functions a decoder calls for some bytes."""
+    calls = Counter()
+    sys.setprofile(lambda _frame, event, _: calls.update([event]))
+    try:
+        decoder.feed(data)
+    finally:
+        sys.setprofile(None)
+    return calls["call"] + calls["c_call"]
+
+
+def test_a_repeated_bracket_costs_the_same_with_any_number_of_processes():
+    costs = []
+    for count in (2, PROCESSES_MAX):
+        decoder = DFTracerDecoder(1 << 16)
+        ends = [dftracer_lines.event(1, name="end", cat="dftracer", pid=n) for n in range(count)]
+        decoder.feed(dftracer_lines.text(*(begun(pid, "") for pid in range(count)), *ends, "]"))
+        costs.append(steps(decoder, b"]\n" * 100))
+    assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("pids", [('"007"', "7"), ("7", '"007"'), ('"-0"', "0")])
+def test_leading_zeros_of_a_pid_make_no_other_process(pids):
+    lines = [begun(pids[0], ""), *(dftracer_lines.event(n, pid=pids[1], args=None) for n in (2, 3))]
+    data = dftracer_lines.text(*lines)
+    for feed in (DFTracerDecoder(1 << 16).feed, lambda data: decoded(data.decode().splitlines())):
+        assert not [r for r in feed(data) if r.name == "process"]

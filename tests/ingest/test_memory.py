@@ -95,6 +95,15 @@ def holes_of_a_file(round_):
     return b"".join(line % (3 * (200 * round_ + n) + 1, n) for n in range(200))
 
 
+def processes_of_a_file(round_):
+    """New ones, and in between those of the first round again."""
+    line = b'{"id":%d,"name":"%s","cat":"dftracer","pid":%d,"tid":1,"ts":%d,"dur":1,"ph":1,"args":{"hhash":"%016d"}}\n'
+    return b"".join(
+        line % (1, b"start", 20 * round_ + n, n, n) + line % (round_ + 2, b"read", n, n, n)
+        for n in range(20)
+    )
+
+
 ATTACKS = {
     "long_names": ("jets", long_names),
     "names_beyond_latin": ("jets", names_beyond_latin),
@@ -108,6 +117,7 @@ ATTACKS = {
     "passed_over": ("et3", passed_over),
     "hashes": ("dftracer", hashes),
     "holes_of_a_file": ("dftracer", holes_of_a_file),
+    "processes_of_a_file": ("dftracer", processes_of_a_file),
 }
 
 

@@ -19,7 +19,7 @@ evicted (`HoldingDecoder`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
@@ -138,6 +138,16 @@ class HoldingDecoder(Decoder, Protocol):
         ...
 
 
+@runtime_checkable
+class SeparatingDecoder(HoldingDecoder, Protocol):
+    """A decoder that tells apart the processes of its input, and may forget some when its state is evicted."""
+
+    @property
+    def processes(self) -> Collection[int]:
+        """The numbers of the processes that may have further records."""
+        ...
+
+
 def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:
     """Return whether a decoder packs events into blocks."""
     return _keeps(decoder, BlockDecoder)
@@ -166,6 +176,11 @@ def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:
 def holds(decoder: Decoder) -> TypeGuard[HoldingDecoder]:
     """Return whether a decoder has state that grows."""
     return _keeps(decoder, HoldingDecoder)
+
+
+def separates(decoder: Decoder) -> TypeGuard[SeparatingDecoder]:
+    """Return whether a decoder tells processes apart."""
+    return _keeps(decoder, SeparatingDecoder)
 
 
 _KEPT: dict[tuple[type, type], bool] = {}

@@ -17,7 +17,7 @@ Where the client announces its session, the incarnation belongs to the announced
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from tailrace.ingest.announced import Announced
 from tailrace.ingest.announcements import Announcements
@@ -193,6 +193,11 @@ class Generations:
         self.current.state.reached = old.state.reached
         if known is None:
             self.opened(now)
+
+    def keep(self, processes: Collection[int], now: int) -> None:
+        """End the incarnations of all other processes: their further records are of the one that stands for the rest."""
+        for process in sorted(self._aside.keys() - set(processes)):
+            self._aside.pop(process).finish("evicted", {}, now)
 
     # A new incarnation, or none
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.decoding.contract import Decoder, holds, is_quick, reads_files, settles
+from tailrace.decoding.contract import Decoder, holds, is_quick, reads_files, separates, settles
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.beginnings import Beginnings
@@ -85,10 +85,12 @@ class Session:
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
         """Write a row (see `ingest.budget.StateHolder`). First report what the previous incarnation
-        gave up."""
+        gave up. End the incarnations of the processes that the decoder gave up."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)
+        if separates(self.decoder):
+            self.generations.keep(self.decoder.processes, now)
 
     # Bytes
 

@@ -36,7 +36,8 @@ class Evicted(StrEnum):
     NAMES = "names"
     """Names: later events ask for them by key, and the views join them."""
     NUMBERS = "numbers"
-    """Event numbers of a file: gaps in them are no longer reported."""
+    """Event numbers of a file, and its processes: gaps in the numbers are no longer reported, and further records of the
+    processes are in one session."""
 
 
 class Holding(Protocol):

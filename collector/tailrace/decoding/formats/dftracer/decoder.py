@@ -110,6 +110,10 @@ class DFTracerDecoder:
         return self._names, self._processes
 
     @property
+    def processes(self) -> list[int]:
+        return self._processes.numbers
+
+    @property
     def stream(self) -> str:
         return ""
 
@@ -135,7 +139,7 @@ class DFTracerDecoder:
         for piece in self._lines.end():
             self._piece(piece)
         self._let_go("truncated")
-        self._of_all(TracedRun.over)
+        self._of(self._processes.numbers, TracedRun.over)
         return self._taken()
 
     def settle(self) -> list[Record]:
@@ -208,6 +212,7 @@ class DFTracerDecoder:
         record = _record_of(line)
         if self._offset == 0 and line.startswith(b"  {"):
             self._run.unfinished()
+            self._processes.await_settling()
         if not record:
             self._bracket(line)
             return
@@ -294,7 +299,7 @@ class DFTracerDecoder:
     def _bracket(self, text: bytes) -> None:
         self._add(bracket(self._offset, text))
         if b"]" in text:
-            self._of_all(TracedRun.settle)
+            self._of(self._processes.take_due(), TracedRun.settle)
 
     def _readable(self, line: bytes, found: FoundFields) -> None:
         """Add the record of a line that is JSON, if need be after repair."""
@@ -319,21 +324,18 @@ class DFTracerDecoder:
             self._names.define(reading.given.key, reading.given.name)
         if reading.role == "end":
             self._records += self._run.ends(self._offset, reading)
+            self._processes.await_settling()
         elif reading.role != "start":
             self._records += self._run.heals(self._offset, reading)
             self._run.saw(reading)
 
-    def _of_all(self, finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Add what is found in the run of each process. The last one for which something was found is the current one."""
-        before = self._processes.number
-        for number in self._processes.numbers():
-            self._processes.go(number)
-            found = finds(self._run, self._offset)
-            if found and number != before:
+    def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
+        """Add what is found in the runs of processes. The last one for which something was found is the current one."""
+        for number in numbers:
+            found = finds(self._processes.run(number), self._offset)
+            if found and self._processes.go(number):
                 self._turned()
-                before = number
             self._records += found
-        self._processes.go(before)
 
     def _turned(self) -> None:
         """Add the statement that what follows is of the current process."""

@@ -1,13 +1,14 @@
 """The processes whose records one DFTracer file holds: one as the tracer writes it, several where files were merged.
 
 A process is a PID on a host, and has a number in the file. A record may lack the host (`DFTRACER_INC_METADATA=0`):
-then it is of the process that had the PID last. Beyond `PROCESSES_MAX` processes, all further ones are taken for one,
-whose ids prove nothing.
+then it is of the process that had the PID last. Beyond `PROCESSES_MAX` processes, or once memory was too short for more,
+all further ones are taken for one, the rest, whose ids prove nothing.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import msgspec
 
@@ -15,7 +16,10 @@ from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
 from tailrace.model.holding import Evicted
 
 PROCESSES_MAX = 1024
-"""How many processes of a file are told apart. Each takes about 1 KiB, besides its ids."""
+"""How many processes of a file are told apart."""
+
+PROCESS_BYTES = 5 * 2**10
+"""Upper bound on the memory of a process, its incarnation included, besides what these count themselves."""
 
 _HOST_MAX, _PID_MAX = 64, 20
 """Longer words are no host, and no whole PID."""
@@ -32,10 +36,12 @@ class ProcessState(msgspec.Struct):
 
 
 class ProcessesState(msgspec.Struct):
-    """All processes, and the number of the one that has the last record."""
+    """All processes by number, in the order in which they had their last records; the number of the next new one, and that
+    of the rest, None while there is none."""
 
-    number: int = 0
-    processes: list[ProcessState] = msgspec.field(default_factory=lambda: [ProcessState()])
+    following: int = 1
+    rest: int | None = None
+    processes: dict[int, ProcessState] = msgspec.field(default_factory=lambda: {0: ProcessState()})
 
 
 class TracedProcess:
@@ -56,61 +62,94 @@ class Processes:
     what = Evicted.NUMBERS
 
     def __init__(self, state: ProcessesState) -> None:
-        self._all = [TracedProcess(each) for each in state.processes]
-        self.number = state.number
-        self.current = self._all[self.number]
-        self._of = {(each.pid, each.host): number for number, each in enumerate(self._all)}
-        self._newest = {each.pid: number for number, each in enumerate(self._all)}
+        self._all = {number: TracedProcess(each) for number, each in state.processes.items()}
+        self.number, self.current = list(self._all.items())[-1]
+        self._following, self._rest = state.following, state.rest
+        self._drops = 0
+        self._of: dict[tuple[str, str], int] = {}
+        self._newest: dict[str, int] = {}
         """By PID, the number of the process that had it last."""
+        for number, each in self._all.items():
+            self._note(number, each)
+        self._due = {number for number, each in self._all.items() if each.run.due}
 
     @property
     def state(self) -> ProcessesState:
-        return ProcessesState(self.number, [each.state for each in self._all])
+        states = {number: each.state for number, each in self._all.items()}
+        return ProcessesState(self._following, self._rest, states)
 
     @property
     def runs(self) -> list[TracedRun]:
-        return [each.run for each in self._all]
+        return [each.run for each in self._all.values()]
 
     @property
     def held(self) -> int:
-        return sum(each.run.held for each in self._all)
+        """The size of all ids, and of all processes but one, which any file has."""
+        return PROCESS_BYTES * (len(self._all) - 1) + sum(run.held for run in self.runs)
 
     def give_way(self, size: int) -> None:
-        """Evict the ids of processes, the first ones first, until so many bytes are free."""
-        goal = self.held - size
-        for each in self._all:
-            each.run.give_way(self.held - goal)
+        """Evict ids, then whole processes, those first whose last records came first, until so many bytes are free."""
+        for run in self.runs:
+            if size <= 0:
+                return
+            size -= run.held
+            run.give_way(run.held)
+        for number in list(self._all)[:-1]:
+            if size <= 0:
+                return
+            self._drop(number)
+            size -= PROCESS_BYTES
 
     @property
     def evicted(self) -> int:
-        return sum(each.run.evicted for each in self._all)
+        return self._drops + sum(run.evicted for run in self.runs)
 
     @evicted.setter
     def evicted(self, count: int) -> None:
-        for each in self._all:
-            each.run.evicted = 0
-        self.current.run.evicted = count
+        for run in self.runs:
+            run.evicted = 0
+        self._drops = count
 
+    @property
     def numbers(self) -> list[int]:
-        """Return the numbers of all processes, that of the current one first."""
-        return [self.number, *(n for n in range(len(self._all)) if n != self.number)]
+        """The numbers of all processes, that of the current one first."""
+        return self._in_turn(self._all.keys())
+
+    def run(self, number: int) -> TracedRun:
+        return self._all[number].run
+
+    def await_settling(self) -> None:
+        """Note that the current process's run may have something to settle."""
+        self._due.add(self.number)
+
+    def take_due(self) -> list[int]:
+        """Return the numbers of the processes whose runs may have something to settle, that of the current one first."""
+        due, self._due = self._due, set()
+        return self._in_turn(due)
+
+    def _in_turn(self, numbers: Collection[int]) -> list[int]:
+        return sorted(numbers, key=lambda number: (number != self.number, number))
 
     def go(self, number: int) -> bool:
         """Make a process the current one. Return whether it was another one."""
-        before, self.number = self.number, number
-        self.current = self._all[number]
-        return number != before
+        if number == self.number:
+            return False
+        self.number, self.current = number, self._all.pop(number)
+        self._all[number] = self.current
+        self._note(number, self.current)
+        return True
 
     def find(self, data: bytes) -> bool:
-        """Go to the process of a record that cannot be read, if it shows a known PID. Return whether that is another one."""
+        """Go to the process of a record that cannot be read, if it shows a known PID, or one that the rest may have.
+        Return whether that is another one."""
         found = _PID.search(data)
-        number = self._newest.get(found[1].decode()) if found else None
+        number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
 
     def turn(self, pid: str, host: str) -> bool:
         """Go to the process with a PID on a host, "" where a record does not state it. Return whether it is another one."""
         now = self.current
-        pid, host = pid[:_PID_MAX], host if len(host) <= _HOST_MAX and host.isascii() else ""
+        pid, host = _plain(pid), host if len(host) <= _HOST_MAX and host.isascii() else ""
         if pid == now.pid and host in ("", now.host):
             return False
         if not now.pid or (pid == now.pid and not now.host):
@@ -122,19 +161,21 @@ class Processes:
             self._name(number, pid, host)
         if number is None:
             number = self._begin(pid, host)
-        self._newest[pid] = number
         return self.go(number)
 
     def _begin(self, pid: str, host: str) -> int:
-        """Return the number of a process that is new."""
-        number = len(self._all)
-        if number > PROCESSES_MAX:
-            number = PROCESSES_MAX
-            self._all[number].pid, self._all[number].host = pid, host
-            self._all[number].run.distrust()
-            return number
-        self._all.append(TracedProcess(ProcessState(pid, host)))
-        self._of[pid, host] = number
+        """Return the number of a process that is new, or that of the rest."""
+        number = self._rest
+        if number is None:
+            number = self._following
+            if number >= PROCESSES_MAX or len(self._all) < number:  # or some were evicted
+                self._rest = number
+            self._all[number] = TracedProcess(ProcessState())
+            self._following += 1
+        process = self._all[number]
+        process.pid, process.host = pid, host
+        if number == self._rest:
+            process.run.distrust()
         return number
 
     def _name(self, number: int, pid: str, host: str) -> None:
@@ -142,4 +183,26 @@ class Processes:
         process = self._all[number]
         self._of.pop((process.pid, process.host), None)
         process.pid, process.host = pid, host
-        self._of[pid, host] = self._newest[pid] = number
+        self._note(number, process)
+
+    def _note(self, number: int, process: TracedProcess) -> None:
+        """Note that a process had its PID last. The rest has none of its own."""
+        if number != self._rest:
+            self._of[process.pid, process.host] = self._newest[process.pid] = number
+
+    def _drop(self, number: int) -> None:
+        """Forget a process. Its further records are of the rest."""
+        process = self._all.pop(number)
+        self._drops += 1 + process.run.evicted
+        self._due.discard(number)
+        if number == self._rest:
+            self._rest = None
+            return
+        del self._of[process.pid, process.host]
+        if self._newest[process.pid] == number:
+            del self._newest[process.pid]
+
+
+def _plain(pid: str) -> str:
+    """Return a PID without leading zeros, as far as it is one."""
+    return str(int(pid[:_PID_MAX]))

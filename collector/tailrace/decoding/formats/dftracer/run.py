@@ -214,6 +214,11 @@ class TracedRun:
             return []
         return [_gap(offset, number, 1, "ids")._replace(kind=Kind.HEAL)]
 
+    @property
+    def due(self) -> bool:
+        """Whether `settle` may change anything."""
+        return self._state.stage == "ended" or self._state.blanks
+
     def over(self, offset: int) -> list[Record]:
         """Return the gaps of the run at the end of its part of the file."""
         if self.lacking:
