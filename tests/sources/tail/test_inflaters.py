@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 import zlib
 
 import pytest
 import trio
+from msgspec import structs
 
 from tailrace.sources.tail import inflaters
 from tailrace.sources.tail.content import Compressed
@@ -179,3 +182,78 @@ async def test_files_that_grow_without_end_leave_others_their_turn(
     intake.drain()
     await trio.sleep(5)
     check(intake, [*hogs, last])
+
+
+async def test_slow_files_have_their_turn_beside_files_that_grow_without_end(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    monkeypatch.setattr(inflaters, "TURN", 2**17)
+    hogs = [Writer(files, f"hog{n}.gz") for n in range(2 * inflaters.ACTIVE)]
+    slow = Writer(files, "slow.gz")
+    for writer in [*hogs, slow]:
+        writer.write(10_000)
+    follow(inflating_max=0)
+    await settle()
+    for hog in hogs:
+        hog.write(2**21)
+    slow.write(100)
+    intake.fills_after = len(intake.chunks) + 6 * len(hogs)
+    await trio.sleep(5)
+    assert slow.content in intake.contents
+    assert all(hog.content not in intake.contents for hog in hogs)
+    intake.drain()
+    await settle()
+    check(intake, [*hogs, slow])
+
+
+async def test_files_that_waited_are_forgotten_with_all_of_their_state(
+    autojump_clock, follow, files, intake, members, settle, monkeypatch
+):
+    monkeypatch.setattr(inflaters, "AGAIN_RATE", 1)
+    writers = [Writer(files, f"{n}.gz") for n in range(30)]
+    for writer in writers:
+        writer.write(5000)
+    tail = follow(inflating_max=0)
+    await settle()
+    for writer in writers:
+        writer.write(10)
+    await settle()
+    waiting = tail.source.figures().waiting["inflating_max"]
+    assert waiting > 20
+    readers = [weakref.ref(reader) for reader in members.readers]
+    members.readers.clear()
+    for n in range(len(writers) - 5):
+        (files / f"{n}.gz").unlink()
+    await settle()
+    gc.collect()
+    assert sum(reader() is not None for reader in readers) <= 10
+    assert tail.source.figures().waiting["inflating_max"] <= 5
+
+
+async def test_a_file_that_ends_keeps_its_turn(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    """The last byte of the file may begin another member, so its content comes only at the end."""
+    monkeypatch.setattr(inflaters, "TURN", 1)
+    writer = Writer(files, "a.gz")
+    writer.write(20_000)
+    packed = (files / "a.gz").read_bytes()
+    cuts = (n + 1 for n in range(10_000, len(packed)) if packed[n] == MAGIC[0])
+    cut, content = next(
+        (cut, inflated(packed[:cut]))
+        for cut in cuts
+        if inflated(packed[:cut]) != inflated(packed[: cut - 1])
+    )
+    files.write("a.gz", packed[:cut])
+    tail = follow()
+    await settle()
+    assert len(intake.contents[0]) < len(content)
+    tail.source.reconfigure(structs.replace(tail.config, inflating_max=0))
+    await trio.sleep(1)
+    (files / "a.gz").unlink()
+    await settle()
+    assert intake.contents == [content]
+
+
+def inflated(data):
+    return zlib.decompressobj(31).decompress(data)

@@ -3,12 +3,14 @@
 A file whose last member is not over needs an inflater to go on, which takes 48 KiB. Inflaters of other files are given
 up, and such a file has to be inflated again from the beginning of its last member when it grows. Three rules bound what that costs:
 
-- Few files are read at a time (`ACTIVE`). A turn ends when all is read, but not before the file has passed as many new
-  bytes as it had to pass again.
+- Few files are read at a time (`ACTIVE`). A turn ends when all is read. Otherwise it lasts until the file has given at
+  least as many new bytes as were inflated again for it.
 - A file that has grown by as much as is to be inflated again begins in the order in which files asked, and so it does until
-  all is read: a byte is inflated four times at most. So does a file that has no name any more.
-- The rest is inflated again at a rate of `AGAIN_RATE`. Files with few such bytes begin first. The time for which a file
-  has waited counts, so that every file has its turn.
+  all is read. So does a file that has no name any more. These two inflate a byte of a file four times at most. Bytes of
+  content may be inflated more often: where a file's early bytes are packed more tightly than the late ones, more content
+  is inflated again than is new.
+- The rest is inflated again at a rate of `AGAIN_RATE`, before files of the second rule. Files with few such bytes begin
+  first. The time for which a file has waited counts, so that every file has its turn.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ class Inflaters:
         """Files whose last turn ended before all was read."""
         self._line: dict[Followed, None] = {}
         """Files that wait, in order."""
-        self._later: set[Followed] = set()
-        """Files that wait until they may be inflated again."""
+        self._later: dict[Followed, int] = {}
+        """Files that wait until they may be inflated again, and the number of the entry of each in `_heap`."""
         self._heap: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._next_again = float("-inf")
@@ -75,7 +77,7 @@ class Inflaters:
     def grown(self, file: Followed) -> None:
         """Reconsider a file that waits."""
         if file in self._later and _may_begin(file):
-            self._later.remove(file)
+            self._leave(file)
             self._line[file] = None
 
     def begin(self, now: float) -> Iterator[Followed]:
@@ -90,7 +92,9 @@ class Inflaters:
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        if file.queued and reader is not None and (reader.in_hole or file.passed < end):
+        # The last content of a final file would not come again before the file's end.
+        lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
+        if file.queued and lasts:
             return
         del self._active[file]
         (self._unread.add if file.queued else self._unread.discard)(file)
@@ -107,21 +111,33 @@ class Inflaters:
         self._unread.discard(file)
         self._idle_bytes -= self._idle.pop(file, 0)
         self._line.pop(file, None)
-        self._later.discard(file)
+        self._leave(file)
+
+    def _leave(self, file: Followed) -> None:
+        """Take a file out of `_later`, and now and then what is left of such files in the heap."""
+        if self._later.pop(file, None) is not None and len(self._heap) > 2 * len(self._later):
+            self._heap = [entry for entry in self._heap if self._later.get(entry[2]) == entry[1]]
+            heapq.heapify(self._heap)
 
     def _next(self, now: float) -> Followed | None:
+        # A line that never ends must not keep back those that wait already.
+        return self._next_later(now) or self._next_in_line(now) or self._next_later(now)
+
+    def _next_in_line(self, now: float) -> Followed | None:
         while self._line:
             file = next(iter(self._line))
             del self._line[file]
             if file in self._unread or _may_begin(file):
                 return file
-            self._later.add(file)
-            key = now + _again(file) / self._rate
-            heapq.heappush(self._heap, (key, next(self._order), file))
+            number = self._later[file] = next(self._order)
+            heapq.heappush(self._heap, (now + _again(file) / self._rate, number, file))
+        return None
+
+    def _next_later(self, now: float) -> Followed | None:
         while self._later and now >= self._next_again:
-            file = heapq.heappop(self._heap)[2]
-            if file in self._later:
-                self._later.remove(file)
+            _, number, file = heapq.heappop(self._heap)
+            if self._later.get(file) == number:
+                del self._later[file]
                 self._next_again = now + _again(file) / self._rate
                 return file
         return None
