@@ -207,7 +207,8 @@ void tailrace_counter_list(const char *name, tailrace_attribute value, const tai
  *     tailrace_event(name, attributes…)              emit an event that happens now
  *     tailrace_end(&span, attributes…)               end a span
  *     tailrace_counter(name, value, attributes…)     emit a quantity's value now (a double)
- *     tailrace_write(name, start, end, attributes…)  emit a span of known times, as readings of the clock
+ *     tailrace_write(name, start, end, attributes…)  emit a span of known times, as readings of the clock. A span
+ *                                                    from before the client was loaded is discarded ("encoding")
  *
  * With up to 32 attributes. While off, arguments are not evaluated, and a call costs a load and a branch; before
  * tailrace_connect and after tailrace_close it counts the event, too.
@@ -349,7 +350,7 @@ enum {
     TLR_METADATA = 0x75D11D4D,
     TLR_EVENT_SIZE = 42, /* bytes of an event without name and attributes */
     TLR_LENGTH_MAX = 65535,
-    TLR_REPORT_MAX = 320, /* bytes of a report with one range */
+    TLR_REPORT_MAX = 352, /* bytes of a report with one range */
     TLR_CONTROL_MAX = 1400,
     TLR_HELLO_MAX = 1200,
     TLR_DATAGRAM = 1432, /* what an Ethernet frame carries over IPv6, less 20 bytes for a tunnel */
@@ -370,8 +371,8 @@ enum {
 static const uint32_t tlr_event_magic = 0xC1FC1FB7u;
 static const uint64_t tlr_ms = 1000000u, tlr_second = 1000000000u;
 
-enum tlr_reason { TLR_FULL, TLR_OVERSIZE, TLR_NESTED, TLR_REFUSED, TLR_LEFT, TLR_UNCONNECTED, TLR_CLOSED, TLR_REASONS };
-static const char *const tlr_reason_names[] = {"full", "oversize", "nested", "refused", "left", "unconnected", "closed"};
+enum tlr_reason { TLR_FULL, TLR_OVERSIZE, TLR_ENCODING, TLR_NESTED, TLR_REFUSED, TLR_LEFT, TLR_UNCONNECTED, TLR_CLOSED, TLR_REASONS };
+static const char *const tlr_reason_names[] = {"full", "oversize", "encoding", "nested", "refused", "left", "unconnected", "closed"};
 
 enum tlr_transport { TLR_UDP, TLR_TCP, TLR_UNIX, TLR_FILE };
 
@@ -470,7 +471,6 @@ typedef struct tlr_core {
     int vouched; /* the environment says that the collector at this address takes the token */
     uint64_t (*clock)(void);
     uint64_t ticks_per_second;
-    uint64_t zero; /* reading of the clock that is 0 on the wire */
     uint64_t flush_ns, linger_ns;
     int no_thread;
     int prompt; /* emitting threads may send */
@@ -513,6 +513,7 @@ typedef struct tlr_local {
 } tlr_local;
 
 int tailrace_on_ = -1;
+static uint64_t tlr_loaded; /* the reading of CLOCK_MONOTONIC that is 0 on the wire, so that spans may begin before connect */
 static size_t tlr_missed; /* events emitted while no session was open, and not reported yet */
 static tlr_core tlr;
 static tlr_stream tlr_table[TLR_THREADS]; /* not freed at close: a late event call may still look at its stream */
@@ -869,11 +870,10 @@ static void tlr_make_hello(void) {
     unsigned char id[16], *session, *at = tlr.sender.hello;
     char host[65] = ""; /* Linux has none longer */
     size_t index;
-    tlr.zero = 0;
     if (!tlr.clock) {
+        uint64_t since = tlr_monotonic() - tlr_loaded, wall = tlr_read(CLOCK_REALTIME);
         session = tlr_option(at, "epoch");
-        tlr.zero = tlr_monotonic();
-        at = tlr_option_end(at, tlr_put64(session, tlr_read(CLOCK_REALTIME)));
+        at = tlr_option_end(at, tlr_put64(session, wall > since ? wall - since : 0));
     }
     session = at;
     at = tlr_put_string(tlr_option(session, "tailrace.session"), "{\"session\":\"");
@@ -902,7 +902,7 @@ static void tlr_make_hello(void) {
 static void tlr_date_hello(void) {
     tlr_sender *out = &tlr.sender;
     unsigned char *at = out->hello + out->hello_facts;
-    if (!tlr.clock) at = tlr_put_decimal(tlr_put_string(at, ",\"now\":"), tlr_monotonic() - tlr.zero);
+    if (!tlr.clock) at = tlr_put_decimal(tlr_put_string(at, ",\"now\":"), tlr_monotonic() - tlr_loaded);
     at = tlr_option_end(out->hello + out->hello_session, tlr_put_string(at, "}"));
     out->hello_size = (size_t)(at - out->hello);
 }
@@ -1612,6 +1612,8 @@ typedef struct tlr_event {
 
 static const char tlr_counter_name[] = "tailrace.counter";
 
+static uint64_t tlr_zero(void) { return tlr.clock ? 0 : tlr_loaded; }
+
 static size_t tlr_event_size(const tlr_event *event) {
     size_t index, size = TLR_EVENT_SIZE + event->name_size;
     if (event->value) size += 3 + sizeof tlr_counter_name - 1 + 8;
@@ -1621,13 +1623,13 @@ static size_t tlr_event_size(const tlr_event *event) {
 }
 
 static void tlr_put_event(unsigned char *at, const tlr_event *event, size_t size, uint32_t stream, uint32_t number) {
-    uint64_t zero = tlr.zero;
+    uint64_t zero = tlr_zero();
     size_t index;
     at = tlr_put32(tlr_put32(at, tlr_event_magic), (uint32_t)size);
     at = tlr_put32(tlr_put32(at, stream), number);
     at = tlr_put64(at, event->substream);
-    at = tlr_put64(at, event->start > zero ? event->start - zero : 0);
-    at = tlr_put64(at, event->end > zero ? event->end - zero : 0);
+    at = tlr_put64(at, event->start - zero);
+    at = tlr_put64(at, event->end - zero);
     at = tlr_put_text(at, event->name, event->name_size);
     if (event->value) {
         at = tlr_put_text(at, tlr_counter_name, sizeof tlr_counter_name - 1);
@@ -1650,8 +1652,8 @@ static void tlr_record(tlr_stream *stream, const tlr_event *event) {
     unsigned char report[TLR_REPORT_MAX], *at;
     size_t size = tlr_event_size(event), before = 0;
     uint32_t skip;
-    if (size > tlr.packet_max) {
-        tlr_discard(stream, TLR_OVERSIZE);
+    if (size > tlr.packet_max || event->start < tlr_zero() || event->end < tlr_zero()) {
+        tlr_discard(stream, size > tlr.packet_max ? TLR_OVERSIZE : TLR_ENCODING); /* no tick is before 0 */
         return;
     }
     if (stream->next != stream->reported)
@@ -2268,11 +2270,17 @@ static void tlr_switch(int on) {
     } while (!__atomic_compare_exchange_n(&tailrace_on_, &before, after, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
+/* Take tick 0 before the program's initialisers. Those of another library may even connect before this. */
+__attribute__((constructor(101))) static void tlr_load(void) {
+    if (!tlr_loaded) tlr_loaded = tlr_monotonic();
+}
+
 static int tlr_connect(const char *address, const tailrace_options *options) {
     sigset_t all, before;
     size_t ring_max;
     int error;
     if (tlr_is_on()) return EALREADY;
+    tlr_load();
     if (tlr.started) tlr_end(tlr_monotonic()); /* the program left tailrace_close by siglongjmp */
     if (tlr_await_events()) return EBUSY;
     error = tlr_parse(address);
@@ -2450,7 +2458,7 @@ static void tlr_say_goodbye(uint64_t deadline) {
     for (index = 0; index < tlr.stream_count; index++) {
         tlr_stream *stream = &tlr.streams[index];
         if (!stream->known || !stream->next) continue;
-        if (at && at - packet > TLR_CONTROL_MAX - 320) {
+        if (at && at - packet > TLR_CONTROL_MAX - TLR_REPORT_MAX) {
             at = tlr_put_decimal(tlr_put_string(at, "},\"more\":true,\"part\":"), part++);
             if (tlr_say(packet, tlr_put_string(at, "}"), deadline)) return;
             at = NULL;

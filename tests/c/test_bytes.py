@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.c.building import HERE, build, play
+from tests.c.building import HERE, Program, build, play
 from tests.c.listening import Heard, Stream, Udp, attributes, hear
 from tests.decoding.test_heph import VECTORS, bits, decode, f64, i64, u64
 
@@ -133,13 +134,29 @@ def test_times_are_the_clocks_readings(tmp_path):
     assert (session["clock"], session["ticks_per_second"]) == ("logical", 1000)
 
 
-def test_times_count_from_the_epoch_and_never_before_it(tmp_path):
-    heard = recorded(tmp_path / "t", command("write", name("a"), 0, 1), command("event", name("b")))
-    data = (tmp_path / "t").read_bytes()
+@pytest.mark.parametrize("child", [False, True])
+def test_times_count_from_the_load_so_that_spans_may_begin_before_connect(tmp_path, child):
+    """A span from before the load has no place on the wire, and is named."""
+    unloaded = time.monotonic_ns()
+    program = Program(build(PLAY))
+    loaded = (program.ask("say x"), time.monotonic_ns())[1]
+    program.ask(f"connect file://{tmp_path}/t")
+    now = (time.monotonic_ns(), time.time_ns())
+    script = [
+        command("write", name("early"), unloaded, loaded),
+        command("write", name("span"), loaded, loaded + 5),
+    ]
+    program.end(f"fork {';'.join(script)}" if child else "\n".join(script))
+    (path,) = tmp_path.glob("t.*" if child else "t")
+    data = path.read_bytes()
     assert data[8:15] == b"\0\5epoch"
-    early, now = heard.events
-    assert (early.start, early.end) == (0, 0)
-    assert now.start == now.end < 10**11
+    heard = hear(data)
+    (span,) = heard.events
+    assert span.end - span.start == 5
+    began = int.from_bytes(data[15:23], "big") + span.start  # on the wall
+    assert abs(began - (now[1] - (now[0] - loaded))) < 10**9
+    assert heard.said("tailrace.goodbye")[-1]["discarded"] == {"encoding": 1}
+    heard.check_complete()
 
 
 def test_streams_substreams_and_counters(tmp_path):
