@@ -6,9 +6,9 @@ up, and such a file has to be inflated again from the beginning of its last memb
 - Few files are read at a time (`ACTIVE`). A turn ends when all is read. Otherwise it lasts until the file has given at
   least as many new bytes as were inflated again for it.
 - A file that has grown by as much as is to be inflated again begins in the order in which files asked, and so it does until
-  all is read. So does a file that has no name any more. These two inflate a byte of a file four times at most. Bytes of
-  content may be inflated more often: where a file's early bytes are packed more tightly than the late ones, more content
-  is inflated again than is new.
+  all is read. On average, a byte of such a file is inflated four times at most. Bytes of content may be inflated more
+  often: where a file's early bytes are packed more tightly than the late ones, more content is inflated again than is new.
+  A file that has no name any more begins in this order, too, whatever it has grown by.
 - The rest is inflated again at a rate of `AGAIN_RATE`, before files of the second rule. Files with few such bytes begin
   first. The time for which a file has waited counts, so that every file has its turn.
 """
