@@ -128,6 +128,23 @@ finally:
 """
 
 
+def served(directory, application, *options):
+    """Let two workers of uWSGI serve an application. Return the totals of the certificate."""
+    uwsgi = shutil.which("uwsgi", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if not uwsgi:
+        pytest.skip("no uwsgi: pip install pyuwsgi")
+    (directory / "served.py").write_text(application)
+    (directory / "service.py").write_text(SERVICE)
+    as_ever, traced, totals = both(
+        directory, sys.executable, "service.py", uwsgi, "--wsgi-file", "served.py", "--master", "--processes", "2",
+        "--die-on-term", "--need-app", "--virtualenv", sys.prefix, *options,
+        PYTHONPATH=":".join(sys.path),
+    )  # fmt: skip
+    assert as_ever.stdout == "{b'answered'}\n0\n", as_ever.stderr
+    assert (traced.returncode, traced.stdout) == (as_ever.returncode, as_ever.stdout), traced.stderr
+    return totals
+
+
 @pytest.mark.parametrize(
     "threads", [[], ["--enable-threads"], ["--enable-threads", "--threads", "2"]]
 )
@@ -135,20 +152,20 @@ finally:
 def test_workers_of_uwsgi_lose_nothing(lazy, threads, tmp_path):
     """The master of uWSGI ends without the interpreter's exit. Unless the workers import the application themselves, the
     master has an event of its own, and so a session without an end."""
-    uwsgi = shutil.which("uwsgi", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if not uwsgi:
-        pytest.skip("no uwsgi: pip install pyuwsgi")
-    (tmp_path / "served.py").write_text(APPLICATION)
-    (tmp_path / "service.py").write_text(SERVICE)
-    as_ever, traced, totals = both(
-        tmp_path, sys.executable, "service.py", uwsgi, "--wsgi-file", "served.py", "--master", "--processes", "2",
-        "--die-on-term", "--need-app", "--virtualenv", sys.prefix, *threads, *["--lazy-apps"] * lazy,
-        PYTHONPATH=":".join(sys.path),
-    )  # fmt: skip
-    assert as_ever.stdout == "{b'answered'}\n0\n", as_ever.stderr
-    assert (traced.returncode, traced.stdout) == (as_ever.returncode, as_ever.stdout), traced.stderr
+    totals = served(tmp_path, APPLICATION, *threads, *["--lazy-apps"] * lazy)
     assert (totals["stored"], sum(totals["missing"].values())) == (40 + 1 + lazy, 0)
     assert totals["unknown"] == (not lazy)
+
+
+@pytest.mark.parametrize("decorators", [False, True])
+def test_workers_of_uwsgi_do_not_report_events_of_the_master(decorators, tmp_path):
+    """The master emits outside of a session, so its events are not the workers'."""
+    application = APPLICATION.replace(
+        'trace.event("imported")',
+        'trace.event("imported"); trace.close(20); trace.event("outside")',
+    ).replace("    with trace", "    trace._process.current or trace.connect()\n    with trace")
+    totals = served(tmp_path, "import uwsgidecorators\n" * decorators + application)
+    assert (totals["stored"], totals["missing"], totals["unknown"]) == (40 + 1, {}, False)
 
 
 PLUGIN = """

@@ -12,7 +12,7 @@ import pytest
 
 from clients.python.tests.collectors import TcpCollector, UdpCollector, until
 from clients.python.tests.reader import Event, events, packets
-from tailrace_client import Emitter
+from tailrace_client import Emitter, _emitter
 
 
 @pytest.fixture
@@ -92,6 +92,17 @@ def test_a_span_that_began_before_connect_keeps_its_times(collector):
     (event,) = [packet for packet in before if isinstance(packet, Event)]
     assert event.end - event.start == end - begin
     assert json.loads(goodbye.option)["discarded"] == {"encoding": 1}
+
+
+def test_a_process_that_was_moved_to_a_host_with_less_uptime_emits(collector, monkeypatch):
+    """A checkpoint keeps the time of the import. The clock of the other host may be behind it."""
+    monkeypatch.setattr(_emitter, "_IMPORTED", time.monotonic_ns() + 10**15)
+    emitter = Emitter(collector.address, acknowledge=False)
+    emitter.event("moved")
+    assert emitter.close()
+    assert not any(emitter.discarded.values())
+    assert "moved" in [packet[-2] for packet in received(collector)]
+    assert 1.7e18 < emitter.epoch < 4e18
 
 
 def test_what_is_emitted_within_a_substream_is_written_to_it(collector, emitter):

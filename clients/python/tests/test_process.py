@@ -574,6 +574,23 @@ for n in range(300):
     assert [event.counter for event in found] == list(range(300))
 
 
+@pytest.mark.parametrize("of_program", ["", "worker_id = None"])
+def test_a_module_that_has_the_name_of_uwsgi_changes_nothing(answering, tmp_path, of_program):
+    (tmp_path / "uwsgi.py").write_text(of_program)
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import uwsgi, tailrace_client as t
+t.event("x")
+assert t.flush(20)
+t.event("x")
+assert t.close(20)
+assert not hasattr(uwsgi, "post_fork_hook")
+"""
+    run(program, str(tmp_path), TAILRACE_ADDRESS=answering.address)
+    assert ended(answering) == [(2, True)]
+
+
 # Events outside of a session
 
 

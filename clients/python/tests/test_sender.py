@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import json
 import os
+import queue
 import select
 import socket
 import threading
@@ -659,3 +660,44 @@ def test_a_signal_handlers_exception_amid_the_threads_start_is_not_the_end_of_se
     assert emitter.flush(20)
     assert emitter.close(20)
     assert whole(collector.only, s1=2)
+
+
+# A forked child also gets the parent's greenlets, where they are
+
+
+def test_a_greenlet_that_sleeps_through_a_fork_takes_no_call_of_the_childs(answering, emitters):
+    sender = emitters(answering("tcp").address)._sender
+
+    class Calls(queue.SimpleQueue):
+        def get(self, timeout=None):
+            sender.forked()
+            sender._asleep = sender._called = True
+            sender._calls.put(None)
+            raise queue.Empty
+
+    sender._calls = Calls()
+    sender._sleep(1)
+    assert sender._asleep
+    assert sender._calls.qsize() == 1
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_greenlet_that_connects_during_a_fork_leaves_the_childs_connection_alone(
+    answering, emitters, monkeypatch, reached
+):
+    collector = answering("tcp").start()
+    sender = emitters(collector.address)._sender
+    parents = sender.transport
+    connect = parents.open
+
+    def fork():
+        connect()
+        sender.forked()
+        if not reached:
+            raise ConnectionRefusedError
+
+    monkeypatch.setattr(parents, "open", fork)
+    sender._link.fresh = True
+    assert sender._round() is None
+    assert not parents.is_open
+    assert (sender.connections, sender.last_error) == (0, None)

@@ -22,7 +22,8 @@ BUFFER_BYTES = 4 * 2**20
 _SUBSTREAM_MAX = 2**64 - 1
 
 _IMPORTED = time.monotonic_ns()
-"""Tick 0 of all emitters: a span that began before `connect`, or before a fork, has its place, too."""
+"""Tick 0 of all emitters. It is the time of the import and not of `connect`, so that a span that began
+before `connect` (or before a fork) has a start that is not negative."""
 
 
 class Emitter:
@@ -94,8 +95,11 @@ class Emitter:
         """Return the clock's reading at tick 0: at the import, or 0 of a simulator's own clock."""
         if self._own_clock is not None:
             return 0
-        zero = _IMPORTED
-        elapsed = time.monotonic_ns() - zero
+        now = time.monotonic_ns()
+        zero = min(
+            _IMPORTED, now
+        )  # a process that was moved to another host may have a clock with less
+        elapsed = now - zero
         self.epoch = max(0, time.time_ns() - elapsed)  # noqa: TID251 - the epoch
         self._ticks = lambda: time.monotonic_ns() - zero
         return zero

@@ -15,7 +15,7 @@ from functools import partial
 from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import BUFFER_BYTES, Emitter
 from tailrace_client._recording import miss, switch
-from tailrace_client._sender import EXIT_SECONDS
+from tailrace_client._sender import EXIT_SECONDS, after_fork
 
 current: Emitter | None = None
 """The emitter of this process; None while it is off. The decorator and the bridges read it, too."""
@@ -49,8 +49,9 @@ def connect(
     """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
 
     Forms: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port`, `file:///path`.
-    Without an address, and after `close`, everything is off. Events that came before are counted in the new session. If TAILRACE_ADDRESS is set when the
-    package is imported, everything is on without this call. The call returns at once: nobody needs
+    Without an address, and after `close`, nothing is emitted. Events that come while it is off are
+    counted, and the next `connect` with an address reports how many there were. If TAILRACE_ADDRESS
+    is set when the package is imported, everything is on without this call. The call returns at once: nobody needs
     to listen yet. A second call closes the first connection. Raise ValueError for an invalid
     `address`. An invalid TAILRACE_ADDRESS is not the program's mistake: the call gives a
     RuntimeWarning, and everything is off.
@@ -184,4 +185,4 @@ def _forked() -> None:
 
 
 atexit.register(_state_missed)
-os.register_at_fork(after_in_child=_forked)
+after_fork.append(_forked)

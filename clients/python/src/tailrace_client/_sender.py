@@ -39,6 +39,7 @@ from functools import partial
 from math import inf
 from queue import Empty
 from types import BuiltinFunctionType
+from typing import Any
 
 from tailrace_client._chunk import Recorder
 from tailrace_client._link import Link
@@ -339,6 +340,8 @@ class Sender:
             # A fork copies greenlets, unlike threads. There the parent's greenlet ends: another one takes its place.
             while self._idle is idle and not (self._is_ending or self._rest is _Rest.NONE):
                 rest = self._round()
+                if self._idle is not idle:
+                    break
                 self._hurried = False
                 if self._link.blocked and rest:
                     self.transport.wait(rest, to_send=True)
@@ -358,14 +361,17 @@ class Sender:
                 time.sleep(_LOOK_SECONDS)
             time.sleep(INTERVAL_SECONDS)
             return
+        calls = self._calls
         self._asleep = True
         with suppress(Empty):
             if not self._called:
-                self._calls.get(timeout=seconds)
+                calls.get(timeout=seconds)
+        if self._calls is not calls:  # in a forked child they are those of another greenlet
+            return
         self._asleep = False
         if self._called:
             with suppress(Empty):
-                self._calls.get(timeout=INTERVAL_SECONDS)
+                calls.get(timeout=INTERVAL_SECONDS)
 
     def _round(self) -> float | None:
         """Do what can be done. Return the seconds until there is more to do, as `Link.attend`."""
@@ -375,9 +381,13 @@ class Sender:
             try:
                 transport.open()  # it may take seconds: others need the lock meanwhile
             except OSError as error:
-                self._lock.run(partial(link.missed, error), inf)
+                then: Callable[[], None] = partial(link.missed, error)
             else:
-                self._lock.run(self._greet, inf)
+                then = self._greet
+            if self.transport is not transport:  # a forked child's greenlet: this is the parent's
+                transport.close()
+                return None
+            self._lock.run(then, inf)
         return self._lock.run(link.attend, inf)
 
     def _greet(self) -> None:
@@ -393,13 +403,20 @@ def _will_fork() -> bool:
     If another thread waits for the interpreter's lock during that fork, a worker waits for that thread for ever, since
     uWSGI does not call the interpreter's functions for forks, unless it is told to.
     """
+    return not _is_forked and (server := _uwsgi()) is not None and not server.worker_id()
+
+
+def _uwsgi() -> Any:  # noqa: ANN401 - the module has no types
+    """Return uWSGI's module; None outside of uWSGI. A module of the program may have the name, too."""
     server = sys.modules.get("uwsgi")
-    return server is not None and not _is_forked and not server.worker_id()
+    return server if callable(getattr(server, "worker_id", None)) else None
 
 
 _open: set[Sender] = set()
 _process = os.getpid()
 _is_forked = False
+after_fork: list[Callable[[], None]] = []
+"""Further functions that a forked child calls, after the senders have begun anew."""
 
 
 def _forked() -> None:
@@ -414,6 +431,8 @@ def _forked() -> None:
         sender.forked()
     if senders:
         _close_in_worker()
+    for function in after_fork:
+        function()
 
 
 def _exit() -> None:
@@ -450,11 +469,11 @@ def _register_in_worker(_: object) -> None:
 def _register_at_fork() -> None:
     """Register for forks by Python, and for those of uWSGI, which calls Python's functions only if it is told to."""
     os.register_at_fork(after_in_child=_forked)
-    server, decorators = sys.modules.get("uwsgi"), sys.modules.get("uwsgidecorators")
+    server, decorators = _uwsgi(), sys.modules.get("uwsgidecorators")
     if server is None:
         return
     if decorators is not None:  # its hook calls the functions of a list
-        decorators.postfork_chain.append(_forked)
+        decorators.postfork_chain.insert(0, _forked)  # the program's own functions may emit
         return
     before = getattr(server, "post_fork_hook", None)
 
@@ -463,7 +482,7 @@ def _register_at_fork() -> None:
         if before is not None:
             before()
 
-    server.post_fork_hook = hook  # type: ignore[attr-defined] # uWSGI looks for it
+    server.post_fork_hook = hook  # uWSGI looks for it
 
 
 atexit.register(_leave)
