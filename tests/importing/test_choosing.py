@@ -15,15 +15,19 @@ import gzip
 import os
 import random
 import shutil
+import sys
+import tracemalloc
 from collections import Counter
 
 import pytest
 from click.testing import CliRunner
 
 from tailrace.cli.commands import tailrace
+from tailrace.importing import choosing
 from tailrace.importing.choosing import choose
 from tailrace.importing.readings import AsRead, Reading
 from tailrace.sources.tail import raw
+from tailrace.sources.tail.fingerprint import LINE_MAX, fingerprint, lines
 from tests.query.asking import ask
 
 SHOWN = "SELECT id FROM events WHERE kind IN ('begin', 'span')"
@@ -189,3 +193,63 @@ def test_a_piece_that_fails_half_way_is_no_copy(failing, copies, tmp_path, monke
     assert failed
     assert [left.path for left in choice.left_out] == [str(piece)] * copies
     assert {taken.path for taken in choice.taken} == set(files[: 3 - copies])
+
+
+def steps(work):
+    """How many lines of Python a call takes."""
+    count, before = 0, sys.gettrace()
+
+    def trace(*_):
+        nonlocal count
+        count += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("readings_too", [False, True])
+def test_twice_as_many_files_of_one_size_take_twice_as_many_steps(readings_too, tmp_path):
+    files, readings = [], []
+    for number in range(400):
+        file = tmp_path / f"{number}.jets"
+        file.write_bytes(b"%03d" % number * 3)
+        known = fingerprint(str(file))
+        read = AsRead(f"/elsewhere/{number}.jets", 0, known.size, 0, known.crc)
+        files.append(str(file))
+        readings += [Reading("import", "jets", f"s{number}", read, closed=True)] * readings_too
+    choices = []
+
+    def work(count):
+        choices.append(choose({"jets": files[:count]}, readings[:count], again=False))
+
+    assert steps(lambda: work(400)) < 2.5 * steps(lambda: work(200))
+    assert [len(choice.left_out) for choice in choices] == [400 * readings_too, 200 * readings_too]
+
+
+def test_lines_of_pieces_are_compared_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(choosing, "LINES_MAX", 5)
+    (tmp_path / "split").mkdir()
+    files = [tmp_path / name for name in ("a.pfw", "split/a.pfw", "split/b.pfw", "split/c.pfw")]
+    for file, ids in zip(files, (range(9), range(4), range(2, 9), range(1, 3)), strict=True):
+        file.write_bytes(dftracer(*ids))
+    choice = choose({"dftracer": list(map(str, files))}, [], again=False)
+    assert [left.path for left in choice.left_out] == [str(files[1]), str(files[3])]
+
+
+def test_a_file_without_newlines_is_read_in_parts(tmp_path):
+    file = tmp_path / "a"
+    with file.open("wb") as long:
+        long.writelines([b"x" * LINE_MAX] * 20 + [b"\n" + b"y" * LINE_MAX + b"\n"])
+    tracemalloc.start()
+    try:
+        sizes = [len(line) for line in lines(str(file))]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sizes == [LINE_MAX] * 21 + [0]
+    assert peak < 8 * LINE_MAX

@@ -36,6 +36,13 @@ from tailrace.sources.tail.roots import OPEN
 
 Node = tuple[int, int]
 
+LINES_MAX = 2**22
+"""Different lines of pieces that are compared with other files: some 400 MB of memory. Pieces with more are imported."""
+
+
+Prints = dict[str, Fingerprint | None]
+"""Fingerprints by file; None for a file that cannot be read."""
+
 
 class TakenFile(NamedTuple):
     """A file to read. Its session `replaces` others. `source` has begun to read it, if any has."""
@@ -71,23 +78,28 @@ def choose(
         for file, original in pieces.items():
             choice.left_out.append(_left_out(file, Why.COPY, original))
         for group in _groups(format_, [file for file in own if file not in pieces]):
-            _Group(format_, group, known.of(format_, group)).choose(choice)
+            _Group(format_, group, *known.of(format_, group)).choose(choice)
     return choice
 
 
 def _groups(format_: str, files: list[str]) -> list[list[str]]:
     """Return the files in groups of those that may hold the same stream, by name or by content."""
-    groups: dict[object, list[str]] = {}
+    above = {file: file for file in files}
+    first: dict[object, str] = {}
+
+    def top(file: str) -> str:
+        while above[file] != file:
+            above[file] = above[above[file]]
+            file = above[file]
+        return file
+
     for file in files:
-        keys = (FORMATS[format_].files.copy(file), *_content_keys(file))
-        near = list({id(groups[key]): groups[key] for key in keys if key in groups}.values())
-        mine = near[0] if near else []
-        mine.append(file)
-        for other in near[1:]:
-            mine += other
-            groups.update((key, mine) for key, group in list(groups.items()) if group is other)
-        groups.update(dict.fromkeys(keys, mine))
-    return list({id(group): group for group in groups.values()}.values())
+        for key in (FORMATS[format_].files.copy(file), *_content_keys(file)):
+            above[top(file)] = top(first.setdefault(key, file))
+    groups: dict[str, list[str]] = {}
+    for file in files:
+        groups.setdefault(top(file), []).append(file)
+    return list(groups.values())
 
 
 def _content_keys(file: str) -> Iterator[object]:
@@ -112,24 +124,45 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
     originals = [file for file in files if file not in set(pieces)] if pieces else []
     if not originals:
         return {}
-    unseen: dict[int, set[str]] = {}
+    unseen: dict[int, str | list[str]] = {}
+    """The pieces with a line, by its hash; a list if there are several, since most lines are in one."""
     left: dict[str, int] = {}
     for piece in pieces:
-        try:
-            hashes = set(_hashes(piece))
-        except OSError:
-            continue  # its reader reports it
-        left[piece] = len(hashes)
-        for each in hashes:
-            unseen.setdefault(each, set()).add(piece)
+        with suppress(OSError):  # its reader reports it
+            count = _note(piece, unseen)
+            if count is not None:
+                left[piece] = count
     found: dict[str, str] = {}
     for original in originals:
         with suppress(OSError):  # its reader reports it
             for each in _hashes(original):
-                for piece in unseen.pop(each, ()):
-                    found.setdefault(piece, original)
-                    left[piece] -= 1
+                having = unseen.pop(each, [])
+                for piece in [having] if isinstance(having, str) else having:
+                    if piece in left:
+                        found.setdefault(piece, original)
+                        left[piece] -= 1
     return {piece: original for piece, original in found.items() if not left[piece]}
+
+
+def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
+    """Note which lines a piece has, and return how many; None if all pieces have too many to be compared. Raise OSError."""
+    count = 0
+    for each in _hashes(piece):
+        having = unseen.get(each)
+        if having is None:
+            if len(unseen) >= LINES_MAX:
+                return None
+            unseen[each] = piece
+        elif isinstance(having, list):
+            if having[-1] == piece:
+                continue
+            having.append(piece)
+        elif having == piece:
+            continue
+        else:
+            unseen[each] = [having, piece]
+        count += 1
+    return count
 
 
 def _hashes(file: str) -> Iterator[int]:
@@ -144,7 +177,7 @@ class _Known:
     """Earlier readings, by the properties that they share with files."""
 
     def __init__(self, readings: list[Reading]) -> None:
-        self._by_size: dict[int, list[Reading]] = {}
+        self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
         self._by_key: dict[str, list[Reading]] = {}
         self._by_node: dict[tuple[int | None, int], list[Reading]] = {}
         for reading in readings:
@@ -152,37 +185,42 @@ class _Known:
             key = FORMATS[reading.format].files.copy(file.path)
             self._by_key.setdefault(key, []).append(reading)
             self._by_node.setdefault((file.device, file.inode), []).append(reading)
-            self._by_size.setdefault(file.size, []).append(reading)
+            self._by_content.setdefault((file.size, file.crc), []).append(reading)
+        self._sizes = {size for size, _ in self._by_content}
 
-    def of(self, format_: str, files: list[str]) -> list[Reading]:
-        """Return the readings that may be of one of these files."""
+    def of(self, format_: str, files: list[str]) -> tuple[list[Reading], Prints]:
+        """Return the readings that may be of one of these files, and the fingerprints of the files that may have readings."""
         found: dict[int, Reading] = {}
+        prints: Prints = {}
         for file in files:
             key = spelled(FORMATS[format_].files.copy(file))
-            alike = (
-                self._by_key.get(key, ()),
-                self._by_node.get(_node(file), ()),
-                self._by_size.get(_content_size(file), ()),
-            )
-            found |= {id(reading): reading for readings in alike for reading in readings}
-        return list(found.values())
+            near = [*self._by_key.get(key, ()), *self._by_node.get(_node(file), ())]
+            if near or _content_size(file) in self._sizes:
+                mine = prints[file] = _print(file, [reading.file.size for reading in near])
+                near += self._by_content.get((mine.size, mine.crc), ()) if mine else ()
+            found |= {id(reading): reading for reading in near}
+        return list(found.values()), prints
 
 
 class _Group:
     """Files of which some may be copies of others, and the readings that may be of these files."""
 
-    def __init__(self, format_: str, files: list[str], readings: list[Reading]) -> None:
+    def __init__(
+        self, format_: str, files: list[str], readings: list[Reading], prints: Prints
+    ) -> None:
         self._format = format_
         self._files = files
+        begun = [each for each in readings if not each.closed and each.format == format_]
         self._going_on = {
-            file: reading
-            for file in files
-            for reading in readings
-            if not reading.closed and reading.format == format_ and _is_at(reading.file, file)
+            file: reading for file in files for reading in begun if _is_at(reading.file, file)
         }
         going_on = set(map(id, self._going_on.values()))
         self._readings = [reading for reading in readings if id(reading) not in going_on]
-        self._prints: dict[str, Fingerprint | None] = {}
+        self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
+        for reading in self._readings:
+            read = reading.file
+            self._by_content.setdefault((read.size, read.crc), []).append(reading)
+        self._prints = prints
 
     def choose(self, choice: Choice) -> None:
         kept: list[str] = []
@@ -205,10 +243,10 @@ class _Group:
         shorter file may be the beginning of a longer one."""
         if len(self._files) == 1 and not self._readings:
             return self._files
-        sizes = [reading.file.size for reading in self._readings]
-        self._prints = {file: _print(file, sizes) for file in self._files}
         if len(self._files) > 1:
-            sizes += [known.size for known in self._prints.values() if known]
+            sizes = [reading.file.size for reading in self._readings]
+            found = [self._prints.get(file) or _print(file, ()) for file in self._files]
+            sizes += [known.size for known in found if known]
             self._prints = {file: _print(file, sizes) for file in self._files}
         return sorted(
             self._files,
@@ -233,15 +271,14 @@ class _Group:
     def _same(self, file: str) -> Iterator[Reading]:
         """Yield the finished readings of this content and of the documents beside this file."""
         mine = self._prints.get(file)
-        for reading in self._readings:
-            read = reading.file
-            if mine is None or not reading.closed or read.size != mine.size:
-                continue
-            if read.crc is None:
-                if _is_as_earlier_versions_knew(read, file):
-                    yield reading
-            elif read.crc == mine.crc and (
-                reading.format != self._format or read.documents == self._documents(file)
+        if mine is None:
+            return
+        for reading in self._by_content.get((mine.size, None), ()):
+            if reading.closed and _is_as_earlier_versions_knew(reading.file, file):
+                yield reading
+        for reading in self._by_content.get((mine.size, mine.crc), ()):
+            if reading.closed and (
+                reading.format != self._format or reading.file.documents == self._documents(file)
             ):
                 yield reading
 

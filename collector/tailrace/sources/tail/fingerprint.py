@@ -35,6 +35,7 @@ class Fingerprint(NamedTuple):
 
 
 BEGINNING = 4096
+LINE_MAX = 2**20
 BEGINNING_RAW = 64 * 1024
 """Bytes of a compressed file in which its content has to begin."""
 
@@ -73,13 +74,21 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
 
 
 def lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file's content, without their terminators. Raise OSError."""
+    """Yield the lines of a file's content, without their terminators; those over `LINE_MAX` in parts of this size. Raise
+    OSError."""
     left = b""
     for piece in _pieces(path):
         if isinstance(piece, bytes):
-            *whole, left = (left + piece).split(b"\n")
-            yield from whole
+            *whole, last = (left + piece).split(b"\n")
+            for line in whole:
+                yield from _cut(line)
+            *full, left = _cut(last)
+            yield from full
     yield left
+
+
+def _cut(line: bytes) -> list[bytes]:
+    return [line[at : at + LINE_MAX] for at in range(0, max(1, len(line)), LINE_MAX)]
 
 
 def _pieces(path: str) -> Iterator[bytes | SparseRange]:
