@@ -69,9 +69,18 @@ def test_gaps_say_so(waiting):
     done = waiting.cli("gaps")
     assert (done.returncode, done.stderr) == (0, "")
     heading, line, last = done.stdout.splitlines()
-    assert heading.split()[3:] == ["reason", "detail", "first", "last", "count", "remaining", "id"]
+    assert heading.split()[3:] == [
+        "reason",
+        "detail",
+        "first",
+        "last",
+        "count",
+        "remaining",
+        "id",
+        "peer",
+    ]
     session = session_of(waiting, 5)
-    assert line.split() == ["udp", session, "5", "awaited", "-", "-", "-", "3", "3", "-"]
+    assert line.split() == ["udp", session, "5", "awaited", "-", "-", "-", "3", "3", "-", "-"]
     assert last == NOT_YET
     (row,) = map(json.loads, waiting.cli("gaps", "--json").stdout.splitlines())
     assert {key: value for key, value in row.items() if value is not None} == {
