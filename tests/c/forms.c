@@ -29,26 +29,26 @@ int main(void) {
     tailrace_end(&span);
     tailrace_end(&span); /* it has ended */
     tailrace_counter("counter", 1.5);
-    tailrace_write("write", 1, 2);
+    tailrace_write("write", tailrace_now(), tailrace_now());
 
     tailrace_event("event", tailrace_u64("a", once(1)));
     assert(evaluated == 1);
     span = tailrace_begin("end");
     tailrace_end(&span, A(1));
     tailrace_counter("counter", 1.5, A(1));
-    tailrace_write("write", 1, 2, A(1));
+    tailrace_write("write", tailrace_now(), tailrace_now(), A(1));
 
     tailrace_event("event", A(1), A(2));
     span = tailrace_begin("end");
     tailrace_end(&span, A(1), A(2));
     tailrace_counter("counter", 1.5, A(1), A(2));
-    tailrace_write("write", 1, 2, A(1), A(2));
+    tailrace_write("write", tailrace_now(), tailrace_now(), A(1), A(2));
 
     tailrace_event("event", ALL);
     span = tailrace_begin("end");
     tailrace_end(&span, ALL);
     tailrace_counter("counter", 1.5, ALL);
-    tailrace_write("write", 1, 2, ALL);
+    tailrace_write("write", tailrace_now(), tailrace_now(), ALL);
 
 #ifdef __cplusplus
     {

@@ -21,7 +21,7 @@ JETS = [
     ),
 ]
 DFTRACER = ["[", *(dftracer_lines.event(n, ph='"X"') for n in range(9))]
-"""Of a release that writes neither `start` nor `end`, so that nothing is missing at its last line."""
+"""Lines of a release that writes neither `start` nor `end`: nothing is missing behind the last of them."""
 LINES = {"jets": JETS, "dftracer": DFTRACER}
 NAMES = {"jets": "a.jets", "dftracer": "a.pfw", "dftracer.gz": "a.pfw.gz", "jets.gz": "a.jets.gz"}
 

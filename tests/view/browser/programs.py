@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-from tailrace_client import Emitter
+from tailrace_client import Emitter, _emitter
 
 MILLISECOND = 1_000_000
 STEP = 10 * MILLISECOND
@@ -47,7 +47,7 @@ def simulate(
             for _ in range(lost):
                 emitter.write("lost", at, at, {"value": Unwritable()})
     assert emitter.close(30)
-    return emitter.epoch
+    return emitter.epoch + begin - _emitter._IMPORTED
 
 
 @contextmanager
