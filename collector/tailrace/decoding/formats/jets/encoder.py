@@ -11,7 +11,7 @@ came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from json.encoder import encode_basestring as quote
 
 import msgspec
@@ -54,6 +54,7 @@ class JetsEncoder:
         self.added: dict[str, int] = {}
         self._repair = repair
         self._clk_first = True
+        self._spaced = False  # whether the last line has the spaces of Python's `json`
         self._open: dict[int, str] = {}  # the ids of open records, and their texts
         self._clk = 0
         self._counts = dict.fromkeys(_TOTALS.values(), 0)
@@ -78,11 +79,14 @@ class JetsEncoder:
             ways = [mark + msgspec.json.decode(texts["$line"]).encode()]
         else:
             ways = [mark + line.encode() for line in self._ways(record, texts)]
+        likely = ways[int(self._spaced) :: 2] or ways
         if last and (after_blank or min(map(len, ways)) >= record.size > 0):
             return _fitted(ways, record.size, b"")
         # A line may have been read before its newline came. Spaces before a line are no sign of that.
         spaces = after_blank and self._blank_size > len(b"\r\n")
-        return _fitted(ways, record.size, b"\n", bare=not spaces)
+        written = _fitted(ways, record.size, b"\n", bare=() if spaces else likely)
+        self._spaced = written.rstrip() in ways[1::2]
+        return written
 
     def close(self) -> bytes:
         if not self._repair:
@@ -122,13 +126,19 @@ class JetsEncoder:
             yield _object(ordered, ", ", ": ")
 
 
-def _fitted(ways: list[bytes], size: int, newline: bytes, *, bare: bool = False) -> bytes:
-    """Return the first of these lines that has the size, newline included, or with `bare` without a newline; else the
-    shortest, made as long as that."""
-    for ending in (newline, b"\r" + newline, *([b""] if bare else [])):
+def _fitted(ways: list[bytes], size: int, newline: bytes, *, bare: Sequence[bytes] = ()) -> bytes:
+    """Return the first of these lines that has the size, newline included, or of `bare` without a newline; else the
+    shortest, made as long as that.
+
+    `bare` has only lines spelled as the line before: another spelling without its newline may be as long as a line with
+    spaces around it, and would join two lines."""
+    for ending in (newline, b"\r" + newline):
         for line in ways:
             if len(line) + len(ending) == size:
                 return line + ending
+    for line in bare:
+        if len(line) == size:
+            return line
     shortest = min(ways, key=len)
     missing = size - len(shortest) - len(newline)
     return shortest + b" " * (missing if 0 < missing <= PADDING_MAX else 0) + newline
