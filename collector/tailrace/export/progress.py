@@ -33,7 +33,7 @@ class RowCount:
             self._terminal.flush()
 
     def written(self, rows: int) -> None:
-        """Say how many rows are in the file, where that is not the number of those that were read."""
+        """Set the number of rows in the file, if it differs from the number of rows that were read."""
         self.rows = rows
 
     def end(self) -> None:

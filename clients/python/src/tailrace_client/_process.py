@@ -178,7 +178,8 @@ def _state_missed() -> None:
 
 
 def _forked() -> None:
-    """Leave to the parent what came before the fork. A child has no address of its own to state later events at."""
+    """Forget the events that the parent counted before the fork, since the parent reports them. A child without a
+    connection of its own has no address for a report."""
     global _again  # noqa: PLW0603 - one emitter a process
     _missed()
     _again = None

@@ -420,7 +420,7 @@ after_fork: list[Callable[[], None]] = []
 
 
 def _forked() -> None:
-    """Begin anew, once in each forked child: two hooks may call this."""
+    """Reset all emitters in a forked child. Two hooks may call this function; the second call does nothing."""
     global _process, _is_forked
     if _process == os.getpid():
         return

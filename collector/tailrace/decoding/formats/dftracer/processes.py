@@ -147,7 +147,8 @@ class Processes:
         return number is not None and self.go(number)
 
     def turn(self, pid: str, host: str) -> bool:
-        """Go to the process with a PID on a host, "" where a record does not state it. Return whether it is another one."""
+        """Make the process with this PID and host the current one. The host is "" if a record does not state it. Return
+        whether the process changed."""
         now = self.current
         pid, host = _plain(pid), host if len(host) <= _HOST_MAX and host.isascii() else ""
         if pid == now.pid and host in ("", now.host):
