@@ -73,7 +73,7 @@ async def test_a_copy_that_is_found_before_its_original_is_read_once(
     (files / "a.gz").unlink()
     files.write("a", TEXT)
     files.write("a.gz", packed(TEXT[:100]))
-    while not intake.contents:
+    while not intake.contents:  # noqa: ASYNC110 - the clock is virtual
         await trio.sleep(0.05)
     assert intake.contents == [TEXT[:100]]
     await trio.sleep(3)
