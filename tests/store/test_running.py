@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import threading
+
 from tailrace.store import running
 from tailrace.store.running import RunningMarks
 
@@ -50,3 +54,28 @@ def test_a_collector_that_ended_left_no_port_file(tmp_path):
     marks.close()
     marks.check()
     assert not (tmp_path / "ports.json").exists()
+
+
+def test_a_check_in_another_thread_spoils_no_port_file(tmp_path):
+    """Both wrote `ports.json.new`, so one of them put the other's empty file in place, or found none."""
+
+    def check(marks, ended):
+        while not ended.is_set():
+            marks.check()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for number in range(200):
+            (tmp_path / "ports.json").unlink(missing_ok=True)
+            marks, ended = RunningMarks(tmp_path), threading.Event()
+            checking = threading.Thread(target=check, args=(marks, ended))
+            checking.start()
+            try:
+                marks.write_ports({"pid": number})
+                assert json.loads((tmp_path / "ports.json").read_text()) == {"pid": number}
+            finally:
+                ended.set()
+                checking.join()
+    finally:
+        sys.setswitchinterval(before)

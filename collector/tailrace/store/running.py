@@ -78,12 +78,13 @@ class RunningMarks:
         self._begun = False
         self._work = b""
         self._turn = threading.Lock()
-        """Held while files are checked or removed, so that no check makes a file again after `finish` or `close`."""
+        """Held while files are written, checked or removed: any thread checks, and two that write one file at once spoil it."""
 
     def begin(self, work: bytes = b"") -> None:
         """Note that the collector, or an import, has begun."""
-        begin(self._data, work)
-        self._begun, self._work = True, work
+        with self._turn:
+            begin(self._data, work)
+            self._begun, self._work = True, work
 
     def finish(self) -> None:
         """Note that everything received is in the table."""
@@ -93,8 +94,9 @@ class RunningMarks:
 
     def write_ports(self, ports: dict[str, object]) -> None:
         """Write where the collector listens. Raise OSError."""
-        self._ports = json.dumps(ports).encode()
-        owned.write_file(self._data / PORTS, self._ports)
+        with self._turn:
+            self._ports = json.dumps(ports).encode()
+            owned.write_file(self._data / PORTS, self._ports)
 
     def check(self) -> None:
         """Make the files again if somebody removed them. A full disk must not stop the collector."""
