@@ -123,14 +123,14 @@ def test_a_reader_that_leaves_early_ends_it_without_a_word(store, form):
 def test_ctrl_c_ends_a_long_statement_at_once_and_quietly(store):
     sql = "SELECT count(*) FROM range(10000000000000) AS a(i), range(9) WHERE i % 7 = 3"
     process = start("query", "--store", store, sql)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     try:
         while statements_seconds(process.pid) < 1.5:  # it has begun to count
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, out, err) == (130, b"", b"")

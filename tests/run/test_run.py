@@ -221,7 +221,11 @@ sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for count in range(20):
     if count not in {{7, 8}}:
         sock.sendto(heph_event(3, count), (host, int(port)))
-time.sleep(0.5)  # the collector asks the kernel for the socket's user
+if os.fork() == 0:  # keep the socket until the end: when the collector reads, it asks the kernel for the socket's user
+    os.closerange(0, 3)
+    while os.path.isdir("store") and not os.path.exists("store/certificate.json"):
+        time.sleep(0.05)
+    os._exit(0)
 """
 
 
