@@ -11,6 +11,7 @@ import click
 import tailrace
 from tailrace.cli.commands import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.config.describe import describe
+from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.beginnings import TOO_MANY_SESSIONS
 from tailrace.log import FIELDS, LINES_A_MINUTE
@@ -182,6 +183,12 @@ def _reasons():
     yield from (
         "",
         f"Sources that are not files: `{TOO_MANY_SESSIONS}`, for bytes beyond `ledger.new_sessions_rate`.",
+        "",
+        "All sources, by the first bytes of a file, a connection or a datagram; `tailrace import` leaves out such files. None of"
+        " it is read, and it is one gap of unknown size:",
+    )
+    yield from _table(
+        ("cause", "what it is"), *((f"`{what}`", words) for what, words in FOREIGN.items())
     )
 
 

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from tailrace.decoding.contract import Encoder, FileEncoder
+from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
 from tailrace.export import noted
 from tailrace.export.directory import Directory
@@ -130,7 +131,8 @@ def write(
         lost = losses.get((source, session), [])
         file = _SessionFile(output, origin, names[origin], encoder, lost, added is not None)
         stored = file.counted(StoredRow(*row[2:]) for row in mine)
-        file.write(records(stored, _kept(quarantine, session), format_.malformed, left))
+        unreadable = format_.malformed | FOREIGN.keys()
+        file.write(records(stored, _kept(quarantine, session), unreadable, left))
         files.append(file)
         if file.file is None:
             left[REFUSED] += 1

@@ -15,9 +15,9 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from tailrace.decoding.contract import without_gz
+from tailrace.decoding.foreign import FOREIGN, foreign
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
-from tailrace.importing.foreign import foreign
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail.fingerprint import beginning
 from tailrace.sources.tail.roots import OPEN
@@ -149,8 +149,8 @@ def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
     """Return a file that is not a trace. An empty file may have been meant to be a trace."""
     empty = is_empty(file)
     trace = named or (empty and _ending(file) in endings)
-    if content := foreign(file, _head(file)):
-        return LeftOut(path=spelled(file), why=Why.FOREIGN, content=content, trace=trace)
+    if what := foreign(file, _head(file)):
+        return LeftOut(path=spelled(file), why=Why.FOREIGN, content=FOREIGN[what], trace=trace)
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
 
 

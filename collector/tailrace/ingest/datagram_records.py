@@ -8,6 +8,7 @@ from itertools import accumulate
 from operator import itemgetter
 
 from tailrace.decoding.contract import Decoder, Format
+from tailrace.decoding.foreign import of_datagram
 from tailrace.ingest.parts import Decoded
 from tailrace.model.block import Block
 from tailrace.model.record import Kind, Record
@@ -41,11 +42,17 @@ def decode_datagrams(
             index, at = index + count, end
             continue
         end = at + sizes[index]
-        records += decoder.feed(payload[at:end])
-        if decoder.pending:
-            records += decoder.end()
+        records += decode_datagram(decoder, payload[at:end])
         index, at = index + 1, end
     return [*chunk, records] if records or not chunk else chunk
+
+
+def decode_datagram(decoder: Decoder, datagram: bytes) -> list[Record]:
+    records = decoder.feed(datagram)
+    if decoder.pending:
+        records += decoder.end()
+    unreadable = any(record.kind == Kind.MALFORMED for record in records)
+    return of_datagram(records, datagram) if unreadable else records
 
 
 def of_one_event_each(chunk: Decoded, datagrams: Datagrams) -> bool:

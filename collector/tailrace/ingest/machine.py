@@ -284,7 +284,8 @@ class Ingest:
         self.tally(info.source).opened += 1
         file = FileState(info.file, crc=0) if info.file else None
         first = IncarnationState(info.session)
-        state = SessionState(entry.session, info, first, last=entry.time_ns, file=file)
+        head = None if info.transport == "udp" else b""
+        state = SessionState(entry.session, info, first, last=entry.time_ns, file=file, head=head)
         session = self._sessions[entry.session] = self._session(state)
         session.generations.opened(entry.time_ns)
 

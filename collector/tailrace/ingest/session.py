@@ -7,11 +7,17 @@ from operator import itemgetter
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.contract import Decoder, holds, is_quick, reads_files, separates, settles
+from tailrace.decoding.foreign import HEAD, ForeignDecoder, foreign, readable_before
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.beginnings import Beginnings
 from tailrace.ingest.budget import report
-from tailrace.ingest.datagram_records import apart, decode_datagrams, of_one_event_each
+from tailrace.ingest.datagram_records import (
+    apart,
+    decode_datagram,
+    decode_datagrams,
+    of_one_event_each,
+)
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Attach
 from tailrace.ingest.own_rows import OwnRows
@@ -19,16 +25,21 @@ from tailrace.ingest.parts import Decoded, decoding, packed
 from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import SessionState, Tally, decode, encode
-from tailrace.ingest.succession import InputBytes, Succession
+from tailrace.ingest.succession import InputBytes, Succession, size_of
 from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.copies import Copies
+from tailrace.model.block import Block
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import EVENTS, KIND
 from tailrace.spool.entry import Datagrams
 
 _kind = itemgetter(KIND)
+
+
+def _kinds(item: Block | list[Record]) -> set[str]:
+    return set(EVENTS) if isinstance(item, Block) else set(map(_kind, item))
 
 
 class Session:
@@ -52,19 +63,19 @@ class Session:
         saved = decode(state.decoder, format_.state_type) if state.decoder else None
         if state.left_out:
             format_.waiting(saved).waiting = state.waiting
-        self.decoder: Decoder = format_.decoder(state.info.record_max, saved)
-        if reads_files(self.decoder) and state.file and not state.decoder:
-            self.decoder.begin(state.file.facts.path, state.info.dialect)
-        self._decode = decoding(self.decoder)
+        decoder = format_.decoder(state.info.record_max, saved)
+        if reads_files(decoder) and state.file and not state.decoder:
+            decoder.begin(state.file.facts.path, state.info.dialect)
+        if state.foreign:
+            decoder = ForeignDecoder(state.foreign, state.received - state.skipped, decoder)
+        self._decode_with(decoder)
         state.decoder, state.left_out, state.waiting = None, 0, b""
         self._whole = format_.whole
         datagrams, numbered = state.info.transport == "udp", format_.counter_bits is not None
         self._copies = (
             Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
         )
-        self._holding = self.decoder if holds(self.decoder) else None
-        self._quick = self.decoder if is_quick(self.decoder) else None
-        self._file = SessionFile(state, self.decoder)
+        self._file = SessionFile(state, decoder)
         unordered, of_file = datagrams and numbered, self._file.of_incarnation
         self.generations = Generations(
             state, tally, announcements, attach, unordered=unordered, of_file=of_file
@@ -72,6 +83,11 @@ class Session:
         self._succession = Succession(
             state, tally, announcements, beginnings, self.generations, unordered=unordered
         )
+
+    def _decode_with(self, decoder: Decoder) -> None:
+        self.decoder, self._decode = decoder, decoding(decoder)
+        self._holding = decoder if holds(decoder) else None
+        self._quick = decoder if is_quick(decoder) else None
 
     @property
     def holdings(self) -> list[Holding]:
@@ -108,6 +124,8 @@ class Session:
             return
         raw = self._raw(self.state.received - len(payload), payload, now)
         chunk = self._decode(payload)
+        if self.state.head is not None:
+            chunk = self._told_apart(chunk, payload)
         self._count(chunk)
         if chunk or not self.state.record_since:
             self.state.record_since = now if self.decoder.pending else 0
@@ -117,6 +135,27 @@ class Session:
         yield from self._succession.steps(chunk, now, raw)
         self._succession.report_refused()
         self.generations.note_news()
+
+    def _told_apart(self, chunk: Decoded, payload: bytes) -> Decoded:
+        """Return the records of a chunk. If the first bytes are of a foreign content, one record has all bytes that no
+        earlier chunk has. No bytes are held back for that."""
+        state = self.state
+        seen = (state.head or b"") + payload
+        unread = len(seen) >= HEAD or any(Kind.MALFORMED in _kinds(item) for item in chunk)
+        path = state.file.facts.path if state.file and unread else ""
+        if what := foreign(path, seen[:HEAD]):
+            items = [*chunk, self.decoder.end()]
+            readable = [] if isinstance(items[0], Block) else readable_before(what, items[0])
+            begin = len(seen) - sum(map(size_of, items)) + size_of(readable)
+            state.head, state.foreign = None, what
+            self._decode_with(ForeignDecoder(what, begin, self.decoder))
+            self._file.decoder = self.decoder
+            return [[*readable, *self.decoder.feed(seen[begin:])]]
+        if len(seen) >= HEAD or any(not _kinds(item).isdisjoint(EVENTS) for item in chunk):
+            state.head = None
+        else:
+            state.head = seen
+        return chunk
 
     def _count(self, chunk: Decoded) -> None:
         """Count the ways in which the records of a chunk were read."""
@@ -165,9 +204,7 @@ class Session:
                 self.state.skipped += len(payload)
                 self.generations.current.copies(events)
                 continue
-            records = self.decoder.feed(payload)
-            if self.decoder.pending:
-                records += self.decoder.end()
+            records = decode_datagram(self.decoder, payload)
             kinds = list(map(_kind, records))
             if kinds.count(Kind.MALFORMED) < len(kinds):
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
@@ -232,7 +269,10 @@ class Session:
     def closed(self, reason: str, now: int) -> None:
         """End the session: its connection, peer or file is over."""
         raw = self._raw(self.state.received, b"", now)
-        self._succession.take([self.decoder.end()], now, raw)
+        chunk: Decoded = [self.decoder.end()]
+        if self.state.head is not None:
+            chunk = self._told_apart(chunk, b"")
+        self._succession.take(chunk, now, raw)
         report(self, now)
         self.generations.close(reason, self._file.as_read(), now)
 

@@ -19,7 +19,7 @@ class SessionFile:
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
         self._state = state
-        self._decoder = decoder
+        self.decoder = decoder
 
     def read(self, data: bytes, own: OwnRows, now: int) -> None:
         """Take the next bytes of the file."""
@@ -48,21 +48,21 @@ class SessionFile:
         file = self._state.file
         if not file or file.facts.rest:
             return
-        since, pending = own.wall(self._state.last), self._decoder.pending
+        since, pending = own.wall(self._state.last), self.decoder.pending
         if pending or self._lacks(own) == "":
             self._rest(file, Rest(why="stopped" if pending else "ended", since=since), own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
         """Take a part of a document beside the file. Return the records of a document that is whole."""
         file = self._state.file
-        if file is None or not reads_files(self._decoder):
+        if file is None or not reads_files(self.decoder):
             return []
         file.part += part
         if more:
             return []
         data, file.part = file.part, b""
         file.documents[name] = crc32(data)
-        return self._decoder.document(name, data)
+        return self.decoder.document(name, data)
 
     def lose(self, loss: FileLoss, own: OwnRows) -> None:
         """Take note of bytes that the session lacks."""
@@ -88,7 +88,7 @@ class SessionFile:
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
-        if rest and (pending := self._decoder.pending + rest.pending):
+        if rest and (pending := self.decoder.pending + rest.pending):
             about["pending"] = pending
         if (lacking := self._lacks(own)) is not None:
             about["lacks"] = lacking
@@ -98,12 +98,12 @@ class SessionFile:
         """Return what the stream's end still lacks; None where no end is known to come."""
         if own.said_goodbye:
             return ""
-        return self._decoder.lacking if states_end(self._decoder) else None
+        return self.decoder.lacking if states_end(self.decoder) else None
 
     @property
     def _end(self) -> dict[str, object]:
         """Return, as members of a row, the stream whose end is known to come."""
-        decoder = self._decoder
+        decoder = self.decoder
         if states_end(decoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}
         return {}

@@ -164,6 +164,10 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """The newest datagrams of a producer that numbers nothing; see `ledger.copies`."""
     quarantined: int = 0
     """Size of the session's quarantine file (bytes)."""
+    head: bytes | None = None
+    """The first bytes, while they do not show yet whether the content is foreign."""
+    foreign: str = ""
+    """One of `foreign.FOREIGN` if no decoder reads the content."""
     decoder: bytes | None = None
     """The decoder's encoded state; only in a checkpoint."""
     begun: int = 0

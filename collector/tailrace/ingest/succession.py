@@ -100,7 +100,7 @@ class Succession:
         """Take the records of a chunk, in order and in steps. A step takes less than a millisecond, or the time
         of all events of a chunk. `raw` has the bytes of records that may be refused."""
         if self._state.refusing:
-            self._refuse(_begin(chunk), sum(map(_size, chunk)), raw)
+            self._refuse(_begin(chunk), sum(map(size_of, chunk)), raw)
             return
         parts: list[Part] = []
         try:
@@ -112,7 +112,7 @@ class Succession:
             yield from self._events(parts, now)
         except _TooManySessionsError as refused:
             self._state.refusing = True
-            size = _begin(chunk) + sum(map(_size, chunk)) - refused.offset
+            size = _begin(chunk) + sum(map(size_of, chunk)) - refused.offset
             self._refuse(refused.offset, size, raw)
 
     def _mixed(
@@ -426,7 +426,7 @@ def _begin(chunk: Decoded) -> int:
     return 0
 
 
-def _size(item: Block | list[Record]) -> int:
+def size_of(item: Block | list[Record]) -> int:
     """Return how many bytes of the input an item of a chunk covers."""
     return item.length if isinstance(item, Block) else sum(record.size for record in item)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, groupby
 from operator import attrgetter
 
+from tailrace.decoding.foreign import FOREIGN
 from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.state import IncarnationState, SessionState
 from tailrace.ledger.references import References
@@ -14,7 +15,7 @@ _PARTS_MAX = 16
 """Unreadable parts of one chunk that get a row each: noise must not make many rows."""
 
 _IN_PIECES = frozenset({"nul_bytes", "too_long"})
-"""Flaws of an unreadable line or hole that may come in several pieces."""
+"""Flaws of an unreadable line or hole that may come in several pieces, beside those of foreign contents."""
 
 _flaw = attrgetter("flaw")
 
@@ -35,6 +36,7 @@ class Unreadable:
     def take(self, session: SessionState, pieces: list[Record]) -> None:
         """Keep adjacent pieces in the quarantine, and write a gap row for each series with one reason. If there
         are many series, write a row for each reason."""
+        goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
         rows = [[part] for part in parts]
@@ -43,8 +45,12 @@ class Unreadable:
             rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
         for row in rows:
             count = sum(begins[id(piece)] for part in row for piece in part)
-            # Where nothing else counts, pieces that are no event go on after one that was.
-            self._own.malformed(session, row, count, go_on=not count and not self._counted)
+            # Where nothing else counts, pieces that are no event go on after one that was. All of a foreign content is one gap.
+            is_foreign = _flaw(row[0][0]) in FOREIGN
+            more = (
+                goes_on and row[0][0] is pieces[0] if is_foreign else not (count or self._counted)
+            )
+            self._own.malformed(session, row, count, go_on=more)
             self._references.add_malformed(count)
             for piece in chain.from_iterable(row):
                 if piece.id is not None:
@@ -53,9 +59,12 @@ class Unreadable:
     def _is_missing(self, piece: Record) -> bool:
         """Return whether a piece stands for a missing event.
 
-        It does not where the producer counts, or where it continues the line of the piece before."""
+        It does not where the producer counts, where it continues the line of the piece before, or where it is foreign."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
+        if flaw in FOREIGN:
+            state.unended = (piece.offset + piece.size, flaw)
+            return False
         ended = (
             flaw not in _IN_PIECES
             or not isinstance(piece.detail, bytes)

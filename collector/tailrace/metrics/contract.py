@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
 from tailrace.figures import ANSWERS, AdminRefusal, Condition, Durations, State
 from tailrace.ingest.beginnings import TOO_MANY_SESSIONS
@@ -37,7 +38,7 @@ def _rules(_: str, format_: str) -> frozenset[str]:
 
 def _unreadable(type_: str, format_: str) -> frozenset[str]:
     of_type = {"bad_member"} if type_ == "tail" else {TOO_MANY_SESSIONS}
-    return FORMATS[format_].malformed | of_type
+    return FORMATS[format_].malformed | of_type | FOREIGN.keys()
 
 
 KIND = Label("kind", "kinds", lambda *_: _KINDS)

@@ -1,0 +1,146 @@
+"""Contents that no decoder reads, recognised by their first bytes, and what makes traces of them.
+
+An import leaves such a file out as a whole. In a followed file, a connection or a datagram, all bytes are unreadable for
+this one reason: pieces of them are no records, so nothing that is counted in them says how many events are missing."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from itertools import takewhile
+from struct import Struct
+
+from tailrace.decoding.contract import Decoder
+from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.formats.heph.packets import EVENT, EVENT_MIN, METADATA, METADATA_MIN
+from tailrace.model.record import Kind, Record, malformed
+
+HEAD = 4096
+"""The first bytes of a content tell what it is."""
+
+OLD_HEPH, WIDE = "old_heph", "utf_16_or_32"
+FOREIGN = {
+    WIDE: "text in UTF-16 or UTF-32; write it in UTF-8, for example with iconv",
+    "gzip": "compressed by gzip where it is read as it is, or compressed twice; decompress it with `gzip -d`",
+    "zstd": "compressed by zstd; decompress it with `zstd -d`",
+    "xz": "compressed by xz; decompress it with `xz -d`",
+    "bzip2": "compressed by bzip2; decompress it with `bzip2 -d`",
+    "lz4": "compressed by lz4; decompress it with `lz4 -d`",
+    "brotli": "named as compressed by Brotli (.br); decompress it with `brotli -d`, or give it another name if it is not compressed",
+    "zip": "a zip archive; unpack it",
+    "tar": "a tar archive; unpack it with `tar -x`",
+    "parquet": "a Parquet file",
+    "program": "a program",
+    "http": "an HTTP message; send the trace by itself",
+    "tls": "the beginning of a TLS connection; configure `tls` for the source, or connect without it",
+    OLD_HEPH: "Heph of early 2021, whose events have no substream; no release of Tailrace reads this layout",
+}
+"""The contents that no decoder reads, each with words for what it is and what to do."""
+
+FIRST_BYTES = (
+    (b"\0\0\xfe\xff", WIDE),
+    (b"\xff\xfe", WIDE),
+    (b"\xfe\xff", WIDE),
+    (b"\x1f\x8b\x08", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PK\x03\x04", "zip"),
+    (b"PAR1", "parquet"),
+    (b"\x7fELF", "program"),
+    *((method + b" /", "http") for method in (b"GET", b"HEAD", b"POST", b"PUT", b"OPTIONS")),
+    (b"PRI * HTTP/2", "http"),
+    (b"HTTP/1.", "http"),
+    *((b"\x16\x03" + bytes([minor]), "tls") for minor in range(5)),
+)
+TAR_AT, TAR = 257, b"ustar"
+
+_OLD_MIN = 34
+_WIDE_MIN = 16
+_prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
+
+
+def foreign(path: str, head: bytes) -> str:
+    """Return what a content is, given its first bytes, if no decoder reads it: one of `FOREIGN`; else an empty text. `path` is
+    that of its file, if it has one."""
+    for first, what in FIRST_BYTES:
+        if head.startswith(first):
+            return what
+    if head.startswith(TAR, TAR_AT) and _is_tar(head[: tarfile.BLOCKSIZE]):
+        return "tar"
+    if _is_old_heph(head):
+        return OLD_HEPH
+    # Brotli has no first bytes of its own.
+    if path.endswith(".br") and not any(f.files.recognises(path, head) for f in FORMATS.values()):
+        return "brotli"
+    return WIDE if _is_wide(head[:_WIDE_MIN]) else ""
+
+
+def readable_before(what: str, records: Sequence[Record]) -> list[Record]:
+    """Return the records before a foreign content: old Heph may have an epoch."""
+    return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
+
+
+def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
+    """Return the records of a datagram of which something could not be read: if it is foreign, it is one piece."""
+    if not (what := foreign("", datagram)):
+        return records
+    before = readable_before(what, records)
+    done = sum(record.size for record in before)
+    return [*before, malformed(records[0].offset + done, datagram[done:], what)]
+
+
+class ForeignDecoder:
+    """The decoder of what is foreign: all of it is unreadable, however much comes. It keeps no state but that of the
+    decoder that it replaces, which reads nothing more."""
+
+    def __init__(self, what: str, offset: int, replaced: Decoder) -> None:
+        self.state = replaced.state
+        self.pending = 0
+        self._what = what
+        self._offset = offset
+
+    def feed(self, data: bytes) -> list[Record]:
+        self._offset += len(data)
+        return [malformed(self._offset - len(data), data, self._what)] if data else []
+
+    def end(self) -> list[Record]:
+        return []
+
+    give_up = end
+
+
+def _is_tar(header: bytes) -> bool:
+    """Return whether a header has the right checksum: a trace may have any text or number where a header has its magic."""
+    try:
+        tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def _is_wide(first: bytes) -> bool:
+    """Return whether each character has one byte that is not zero, the first or the last of two or four. Zeros alone
+    may be a hole before a trace."""
+    return len(first) == _WIDE_MIN and any(
+        0 not in first[at::width] and first.count(0) == _WIDE_MIN - _WIDE_MIN // width
+        for width in (2, 4)
+        for at in (0, width - 1)
+    )
+
+
+def _is_old_heph(head: bytes) -> bool:
+    """Return whether the first event is only whole if its description stands where it stood without a substream."""
+    at = 0
+    while len(head) - at >= METADATA_MIN and _prefix(head, at)[0] == METADATA:
+        size = _prefix(head, at)[1]
+        if size < METADATA_MIN:
+            return False
+        at += size
+    if len(head) - at < EVENT_MIN or _prefix(head, at)[0] != EVENT:
+        return False
+    size = _prefix(head, at)[1]
+    new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
+    # Where a length is damaged, the last bytes of a time stand there, which are often 0.
+    return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
