@@ -40,6 +40,10 @@
 #define _XOPEN_SOURCE 700 /* POSIX.1-2008 with sigaltstack */
 #endif
 
+#if defined(__cplusplus) && __cplusplus < 201703L
+#error "tailrace.h: needs C++17 or newer, or C99 or newer. Compile with -std=c++17"
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -85,8 +89,8 @@ int tailrace_connect(const char *address, const tailrace_options *options);
 int tailrace_last_error(char *text, size_t size);
 
 /* Send what was emitted before this call, waiting at most so long. Return 0 if the kernel has all of it. Return
- * -1 if not, if the kernel has said since the last flush that nobody receives the datagrams, or if
- * TAILRACE_ADDRESS is set and the program never connected. */
+ * -1 if not, if the kernel has said since the last flush that nobody receives the datagrams, or if the program never
+ * connected. */
 int tailrace_flush(unsigned milliseconds);
 
 /* Send the rest and the end of every stream, waiting at most `linger_ms`, and switch off. exit() calls this, behind the
@@ -2402,13 +2406,8 @@ static int tlr_were_refused(void) {
     return refused;
 }
 
-/* Return whether TAILRACE_ADDRESS asks for a trace, and the program has not connected, or in vain. */
-static int tlr_never_connected(void) {
-    return !tlr.streams && tlr_variable("TAILRACE_ADDRESS");
-}
-
 int tailrace_flush(unsigned milliseconds) {
-    int saved = errno, left = tlr_never_connected() ? -1 : 0;
+    int saved = errno, left = tlr.streams ? 0 : -1;
     if (tlr_is_on() && !TLR_LOAD(tlr.forked) && tlr_enter(TLR_WAITS, TLR_FRAME)) {
         tlr_hold();
         tlr_hurry();

@@ -56,6 +56,22 @@ def test_where_posix_is_hidden_one_error_says_what_to_define(tmp_path, compiler)
         build(source, *standard, flag, "-O0", compiler=compiler)
 
 
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_below_cpp17_an_error_says_what_to_compile_with(tmp_path, compiler):
+    need(compiler)
+    source = tmp_path / "old.cpp"
+    source.write_text('#include "tailrace.h"\nint main() { return 0; }\n')
+    command = [compiler, f"-I{CLIENT}", "-c", source, "-o", tmp_path / "old.o"]
+    for standard in ("c++11", "gnu++14"):
+        done = subprocess.run(
+            [*command, f"-std={standard}"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode
+        first = next(line for line in done.stderr.splitlines() if "error: " in line)
+        assert "needs C++17 or newer" in first
+    subprocess.run([*command, "-std=c++17"], check=True)
+
+
 @pytest.mark.parametrize("level", ["-O0", pytest.param("-Os", marks=pytest.mark.slow), "-O3"])
 def test_no_level_of_optimisation_finds_more_to_warn_of(level):
     for compiler in ("gcc", "clang"):

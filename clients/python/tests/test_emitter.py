@@ -292,7 +292,7 @@ def test_an_emitter_without_an_address_does_nothing():
         emitter.use_stream(5)
     with emitter.substream(3):
         pass
-    assert emitter.flush()
-    assert emitter.close()
+    assert not emitter.flush()
+    assert not emitter.close()
     assert emitter.discarded == {}
     assert emitter.span("x") is emitter.span("y")

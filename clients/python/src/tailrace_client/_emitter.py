@@ -170,13 +170,13 @@ class Emitter:
     def flush(self, timeout: float = 1.0) -> bool:
         """Wait at most `timeout` seconds until the collector has said that all events so far are
         durable. Return whether it has. For a file, and with `acknowledge=False`, wait until the kernel
-        has the events."""
-        return self._sender.flush(timeout) if self._sender else True
+        has the events. An emitter without an address delivers nothing."""
+        return self._sender is not None and self._sender.flush(timeout)
 
     def close(self, timeout: float = 1.0) -> bool:
         """Flush, say goodbye and end within `timeout` seconds. Return whether all events were
         delivered, as `flush` does."""
-        delivered = self._sender.close(timeout) if self._sender else True
+        delivered = self._sender is not None and self._sender.close(timeout)
         if self._closed is None:
             self._closed = 0 if delivered else self.discarded.get("closed", 0)
         return delivered

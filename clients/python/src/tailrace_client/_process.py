@@ -20,9 +20,8 @@ from tailrace_client._sender import EXIT_SECONDS, after_fork
 current: Emitter | None = None
 """The emitter of this process; None while it is off. The decorator and the bridges read it, too."""
 
-_off_answer = True
-"""The result of `flush` and `close` while the process is off: False if the last emitter had not
-delivered everything, or TAILRACE_ADDRESS was invalid."""
+_off_answer = False
+"""The result of `flush` and `close` while the process is off: True only if the last emitter had delivered everything."""
 _warned = False
 """Whether the program was warned that this emitter's events are not delivered."""
 
@@ -70,7 +69,7 @@ def connect(
     """
     global current, _off_answer, _warned, _last, _again, _is_wanted  # noqa: PLW0603 - one emitter a process
     _switch_off(1.0)
-    _off_answer, _warned = True, False
+    _off_answer, _warned = False, False
     by_environment = address is None
     if by_environment:
         address = os.environ.get("TAILRACE_ADDRESS")
@@ -91,7 +90,6 @@ def connect(
             raise
         warnings.warn(f"TAILRACE_ADDRESS: {error}", RuntimeWarning, stacklevel=2)
         emitter = Emitter(None)
-        _off_answer = False
     missed = _missed()
     if emitter.recorder:
         emitter.recorder.discard("unconnected", missed)
@@ -126,7 +124,7 @@ def flush(timeout: float = 1.0) -> bool:
 
     An event is delivered once the collector has said that it is durable or, for a file and with
     `acknowledge=False`, once the kernel has it. If nobody was reached or nobody answers, return
-    False, and warn once (RuntimeWarning).
+    False, and warn once (RuntimeWarning). Also return False, without a warning, if the process never connected.
     """
     return _told(current, current.flush(timeout)) if current else _off_answer
 
