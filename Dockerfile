@@ -4,6 +4,15 @@
 # A tag can be moved: deploy/README.md has how to build on an image that cannot, by its digest.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
+USER root
+# For the kernels: a C compiler, and the headers of Python where the image has none. The final image has neither.
+RUN if ! { command -v cc && ls "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }; then \
+      if command -v apt-get; then \
+        headers=$(python -c 'import sys; print("python3-dev" * (sys.prefix == "/usr"))') \
+        && apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev $headers; \
+      else dnf install -y gcc python3-devel || microdnf install -y gcc python3-devel; \
+      fi \
+    fi
 WORKDIR /src
 COPY requirements/build.txt requirements/runtime.txt requirements/
 RUN python -m venv /opt/build \
@@ -12,11 +21,12 @@ RUN python -m venv /opt/build \
  && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --require-hashes -r requirements/runtime.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY collector collector
-RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \
+RUN TAILRACE_KERNELS=require /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \
  && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --no-deps /opt/wheels/*.whl \
- && rm -r /opt/tailrace/lib/python3.11/site-packages/pyarrow/include /opt/tailrace/lib/python3.11/site-packages/pyarrow/tests
+ && rm -r /opt/tailrace/lib/python3.*/site-packages/pyarrow/include /opt/tailrace/lib/python3.*/site-packages/pyarrow/tests
 
 FROM ${PYTHON_IMAGE}
+USER root
 RUN useradd --system --uid 10001 --home-dir /var/lib/tailrace --create-home tailrace
 COPY --from=build /opt/tailrace /opt/tailrace
 ENV PATH=/opt/tailrace/bin:$PATH TAILRACE_STORE_PATH=/var/lib/tailrace

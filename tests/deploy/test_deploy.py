@@ -202,6 +202,15 @@ def test_no_image_is_the_latest():
     assert begins == ["${PYTHON_IMAGE}", "${PYTHON_IMAGE}"]
 
 
+def test_the_dockerfile_is_for_any_python():
+    """No path below a version of Python, no Python but the image's, and no distribution's package without its alternative."""
+    rest = re.sub(r"^ARG .*$", "", DOCKERFILE, flags=re.MULTILINE)
+    assert not re.search(r"python3?\.?\d*\.\d", rest)
+    assert "TAILRACE_KERNELS=require" in rest
+    assert rest.count("USER root") == rest.count("FROM ")
+    assert {"apt-get", "dnf", "microdnf"} <= set(re.findall(r"[\w-]+", rest))
+
+
 def test_every_image_can_be_named_by_its_digest():
     """The variables of the compose file and the Dockerfile's argument, as deploy/README.md names them."""
     variables = {name for name, _ in VARIABLE.findall(COMPOSE)}

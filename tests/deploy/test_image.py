@@ -155,6 +155,11 @@ def test_it_holds_no_installer(buildah, run):
     assert buildah(*run, "id", "-u") == str(USER)
 
 
+def test_its_kernels_are_compiled_and_its_compiler_stayed_behind(buildah, run):
+    assert buildah(*run, "tailrace", "--version").endswith(", kernels: compiled")
+    assert buildah.try_(*run, "cc", "--version").returncode != 0
+
+
 def test_it_serves_and_takes_events_in(buildah, image, run, network, store, tmp_path):
     _, *check = configured(buildah, image)["Healthcheck"]["Test"]
 
