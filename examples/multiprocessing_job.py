@@ -1,11 +1,12 @@
-"""Trace a job of several processes, then read the trace back: `tailrace serve &`, and
+"""Trace a job of several processes, then read the trace back:
 
-    python examples/multiprocessing_job.py
+    tailrace run --store /tmp/job -- python examples/multiprocessing_job.py
 
 Every worker is a producer under its process's name. A worker says goodbye when it ends, so that the
 collector knows how much it emitted. The parent waits for all goodbyes. Then it asks the table which
-worker did what, and whether anything is missing. You may give an address (or set `TAILRACE_ADDRESS`)
-and a store: `multiprocessing_job.py tcp://127.0.0.1:7701 ~/.local/share/tailrace`. Needs `pip install tailrace`.
+worker did what. `tailrace run` names collector and table by TAILRACE_ADDRESS and TAILRACE_STORE_PATH,
+and certifies what is missing when the program has ended. Alone, the program uses the collector of
+`tailrace serve &`, which knows at any time what is missing.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import tailrace_client as trace
 
 WORKERS = 3
 PIECES = 24
-ADDRESS = "tcp://127.0.0.1:7701"
+ADDRESS = os.environ.get("TAILRACE_ADDRESS", "tcp://127.0.0.1:7701")
 
 
-def begin(address: str, job: str) -> None:
+def begin(job: str) -> None:
     """Connect a worker to the collector."""
-    trace.connect(address, process=job)
+    trace.connect(ADDRESS, process=job)
 
 
 @trace.traced
@@ -58,17 +59,21 @@ def ended(store: tailrace.Store, job: str) -> list[str]:
             return sessions
         time.sleep(0.1)
         store.refresh()
-    raise SystemExit("the table does not have all workers yet: is this the collector's store?")
+    sys.exit(f"the table does not have all workers: is it that of the collector at {ADDRESS}?")
 
 
-def main(address: str, store: str | None) -> None:
+def main() -> None:
     job = f"job {os.getpid()}"
     rng = random.Random(1)
     numbers = [rng.randrange(10**10, 10**11) for _ in range(PIECES)]
-    with ProcessPoolExecutor(WORKERS, initializer=begin, initargs=(address, job)) as pool:
+    with ProcessPoolExecutor(WORKERS, initializer=begin, initargs=(job,)) as pool:
         print(f"{sum(pool.map(piece, numbers))} prime factors")
 
-    with tailrace.open(store) as results:
+    try:
+        opened = tailrace.open()
+    except tailrace.StoreError as error:
+        sys.exit(f"no collector at {ADDRESS}: {error}. Start one with `tailrace serve &`")
+    with opened as results:
         workers = ended(results, job)
         pieces = results.spans(session=workers, name="piece")
         print(f"{pieces.count()} pieces of work; {pieces.completeness.text}")
@@ -83,11 +88,7 @@ def main(address: str, store: str | None) -> None:
                 [job],
             )
         )
-        pieces.require_complete()
 
 
 if __name__ == "__main__":
-    main(
-        sys.argv[1] if len(sys.argv) > 1 else os.environ.get("TAILRACE_ADDRESS", ADDRESS),
-        sys.argv[2] if len(sys.argv) > 2 else None,
-    )
+    main()

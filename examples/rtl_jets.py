@@ -1,4 +1,6 @@
-"""Trace a pipelined processor as hardware: `tailrace run -- python examples/rtl_jets.py`.
+"""Trace a pipelined processor as hardware:
+
+    tailrace run --store /tmp/pipeline -- python examples/rtl_jets.py
 
 The pipeline has five stages, in order. An instruction waits for a cycle if it needs what the one before
 it loads. Each instruction is a JETS record inside its core's record. Its events are the stages that it
@@ -6,15 +8,17 @@ enters, its annotation holds its operands, and times are clock cycles. Instructi
 program names their records (`record=`) instead of entering them with `with`, as it does for the core.
 The footer's totals tell the collector whether the whole trace came.
 
-The trace goes to the address that you give, or to the collector that `tailrace run` starts:
+The trace goes to the collector that `tailrace run` starts, or to the address that you give, such as
+`tcp://127.0.0.1:7702` (`tailrace serve`), or a file:
 
-    python examples/rtl_jets.py tcp://127.0.0.1:7702
-    python examples/rtl_jets.py file:///tmp/pipeline.jets && tailrace import /tmp/pipeline.jets
+    python examples/rtl_jets.py file:///tmp/pipeline.jets
+    tailrace import --store /tmp/imported /tmp/pipeline.jets
 
 Afterwards, ask how long instructions took:
 
-    tailrace query "SELECT name, count(*), avg(ticks) AS cycles, max(ticks) FROM spans
-                    WHERE category = 'Instruction' GROUP BY name"
+    tailrace query --store /tmp/pipeline "
+        SELECT name, count(*), avg(ticks) AS cycles, max(ticks) FROM spans
+        WHERE category = 'Instruction' GROUP BY name"
 """
 
 from __future__ import annotations
@@ -92,7 +96,14 @@ def program(rng: random.Random) -> list[Instruction]:
 
 
 def main() -> None:
-    sink = sys.argv[1] if len(sys.argv) > 1 else f"tcp://{os.environ['TAILRACE_JETS_TCP']}"
+    if len(sys.argv) > 1:
+        sink = sys.argv[1]
+    elif "TAILRACE_JETS_TCP" in os.environ:
+        sink = f"tcp://{os.environ['TAILRACE_JETS_TCP']}"
+    else:
+        sys.exit(
+            "no collector: run this with `tailrace run -- `, or give an address, such as tcp://127.0.0.1:7702"
+        )
     with JetsWriter(sink) as trace:
         trace.header(hardware_model="five stages, rv32", clock_frequency_mhz=500)
         with trace.record(0, "core 0", "Core"):

@@ -1,4 +1,6 @@
-"""Trace a discrete-event simulator in simulated time: `tailrace run -- python examples/simulator.py`.
+"""Trace a discrete-event simulator in simulated time:
+
+    tailrace run --store /tmp/simulator -- python examples/simulator.py
 
 A clerk serves each job that arrives, then one of two machines does; some jobs come back. Each station
 is a stream: its services are spans, its queue is a counter, and times are simulated nanoseconds.
@@ -6,8 +8,9 @@ Without a collector, tracing is off and costs almost nothing.
 
 Afterwards, ask for the longest waits:
 
-    tailrace query "SELECT stream, name, duration / 1e9 AS seconds, attributes ->> '$.waited' AS waited
-                    FROM spans WHERE name = 'service' ORDER BY waited::DOUBLE DESC LIMIT 10"
+    tailrace query --store /tmp/simulator "
+        SELECT stream, name, duration / 1e9 AS seconds, attributes ->> '$.waited' AS waited
+        FROM spans WHERE name = 'service' ORDER BY waited::DOUBLE DESC LIMIT 10"
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@
  * how far the solution is from its end. Without a collector, each call costs a load and a branch.
  *
  *     cc -O2 -I clients/c examples/solver.c -o /tmp/solver -pthread -lm
- *     tailrace run -- /tmp/solver
+ *     tailrace run --store /tmp/solved -- /tmp/solver
  *
  * Afterwards, ask how much of its time each thread waited:
  *
- *     tailrace query "SELECT stream, name, sum(duration) / 1e6 AS ms FROM spans GROUP BY ALL ORDER BY ALL"
+ *     tailrace query --store /tmp/solved "
+ *         SELECT stream, name, sum(duration) / 1e6 AS ms FROM spans GROUP BY ALL ORDER BY ALL"
  */
 #define _POSIX_C_SOURCE 200809L
 #define TAILRACE_IMPLEMENTATION

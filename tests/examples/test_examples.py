@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 import tailrace
+from tests.program import environment
 from tests.system.collector import until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-QUERY = re.compile(r'tailrace query "(.*?)"', re.DOTALL)
+QUERY = re.compile(r'tailrace query --store \S+ "(.*?)"', re.DOTALL)
+COMMANDS = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
+WITH_HEADS = ["multiprocessing_job.py", "rtl_jets.py", "simulator.py", "solver.c"]
+HAS_COMPILER = shutil.which("cc") is not None
 
 
 @pytest.fixture
@@ -29,6 +33,7 @@ def run(collector):
         environ = os.environ | {
             "TAILRACE_ADDRESS": url(collector, "tcp"),
             "TAILRACE_JETS_TCP": url(collector, "jets").removeprefix("tcp://"),
+            "TAILRACE_STORE_PATH": str(collector.store),
         }
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=120, check=False, env=environ
@@ -61,13 +66,31 @@ def url(collector, source):
     return f"tcp://{host}:{port}"
 
 
+def head(example):
+    """The text at the top of an example."""
+    text = example.read_text()
+    if example.suffix == ".c":
+        return text[: text.index("*/")].replace("\n *", "\n").replace("\n ", "\n")
+    return text.split('"""')[1]
+
+
+def bash(directory, script, **environ):
+    """Run a script as a person without a collector or a configuration would, in the clone."""
+    programs = Path(sys.executable).parent
+    own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(directory)}
+    return subprocess.run(
+        ["bash", "-eu", "-c", script], env=environment() | own | environ, cwd=ROOT,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
 def closed(store):
     return [row["closed"] for row in store.sessions()]
 
 
 def asked(example, store):
     """The rows of the queries in an example's text."""
-    statements = QUERY.findall(example.read_text().replace("\n *", "\n"))
+    statements = QUERY.findall(head(example))
     assert statements
     return [list(store.sql(statement)) for statement in statements]
 
@@ -79,6 +102,43 @@ def test_all_examples_are_here_and_in_the_readme():
         "multiprocessing_job.py", "rtl_jets.py", "simulator.py", "solver.c", "training_io.py",
     ]  # fmt: skip
     assert all(f"(examples/{name})" in table for name in examples)
+
+
+@pytest.mark.parametrize("name", WITH_HEADS)
+def test_the_commands_of_a_head_work_as_they_are(name, tmp_path):
+    if name.endswith(".c") and not HAS_COMPILER:
+        pytest.skip("needs a C compiler: apt install gcc")
+    script = "".join(COMMANDS.findall(head(EXAMPLES / name)))
+    script = re.sub(r"(?<=[ /])/tmp(?=/)", str(tmp_path), script)
+    assert "tailrace run --store" in script
+    done = bash(tmp_path, script)
+    assert done.returncode == 0, done.stderr
+    assert " stored, 0 missing\n" in done.stderr
+    for queried in QUERY.findall(script):
+        wanted = re.findall(r"(?<=AS )\w+", queried)
+        assert all(word in done.stdout for word in ["name", *wanted])
+
+
+ALONE = {
+    "simulator.py": (0, "", ""),
+    "rtl_jets.py": (1, "", r"no collector: run this with `tailrace run -- `, or give an address, .*\n"),
+    "multiprocessing_job.py": (
+        1, r"\d+ prime factors\n", r"no collector at tcp://\S+: .*there is no table.* `tailrace serve &`\n",
+    ),
+}  # fmt: skip
+
+
+ALONE_ENVIRONMENT = {"multiprocessing_job.py": {"TAILRACE_ADDRESS": "tcp://127.0.0.1:1"}}
+"""An address where nobody listens, in place of the default one, where somebody may."""
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_program_alone_works_or_says_what_it_needs(name, tmp_path):
+    done = bash(tmp_path, f"exec python examples/{name}", **ALONE_ENVIRONMENT.get(name, {}))
+    status, out, err = ALONE[name]
+    assert done.returncode == status
+    assert re.fullmatch(out, done.stdout), done.stdout
+    assert re.fullmatch(err, done.stderr), done.stderr
 
 
 def test_the_simulator(run, store):
@@ -145,12 +205,18 @@ def test_the_pipeline_in_a_file(tmp_path):
         assert results.spans().count() == 301
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler: apt install gcc")
+@pytest.mark.skipif(not HAS_COMPILER, reason="needs a C compiler: apt install gcc")
 def test_the_solver(run, store, tmp_path):
     (line,) = re.findall(r"cc .*", (EXAMPLES / "solver.c").read_text())
     command = shlex.split(line.replace("/tmp/solver", str(tmp_path / "solver")))  # noqa: S108 - replaced
     subprocess.run([*command, "-Wall", "-Wextra", "-Werror"], check=True, cwd=ROOT, timeout=60)
-    assert re.fullmatch(r"residual \S+ after 400 sweeps\n", run(tmp_path / "solver"))
+    printed = r"residual \S+ after 400 sweeps\n"
+    alone = subprocess.run(
+        [tmp_path / "solver"], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(printed, alone.stdout)
+    assert alone.stderr == ""
+    assert re.fullmatch(printed, run(tmp_path / "solver"))
     results = store()
     assert closed(results) == ["goodbye"]
     for stream in (1, 2):
@@ -163,8 +229,7 @@ def test_the_solver(run, store, tmp_path):
 
 
 def test_the_job_of_several_processes(run, store, collector):
-    job = EXAMPLES / "multiprocessing_job.py"
-    printed = run(sys.executable, job, url(collector, "tcp"), collector.store)
+    printed = run(sys.executable, EXAMPLES / "multiprocessing_job.py")
     lines = printed.splitlines()
     assert lines[1] == "24 pieces of work; nothing is known to be missing"
     assert lines[2].split() == ["worker", "pieces", "us"]

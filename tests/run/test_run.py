@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -67,6 +69,60 @@ def test_a_clean_program_gets_a_clean_certificate(clean):
     assert certificate["program"]["exit_status"] == 0
     stream = next(s for s in certificate["streams"] if s["stored"])
     assert (stream["source"], stream["format"], stream["stored"]) == ("heph_tcp", "heph", 500)
+
+
+ASKS = """
+import os, sys, tailrace_client as trace
+trace.event("x")
+trace.close(20)
+print(os.environ.get("TAILRACE_STORE_PATH"))
+"""
+
+
+@pytest.mark.parametrize("before", [{}, {"TAILRACE_STORE_PATH": "/elsewhere"}])
+@pytest.mark.parametrize(
+    "launched",
+    [
+        {},
+        {
+            "SLURM_PROCID": "0",
+            "SLURM_STEP_ID": "0",
+            "SLURM_NTASKS": "1",
+            "SLURM_LOCALID": "0",
+            "SLURM_JOB_ID": "7",
+        },
+    ],
+)
+def test_the_program_learns_where_its_events_are_and_so_does_the_person(tmp_path, launched, before):
+    done = tailrace(
+        tmp_path,
+        "run",
+        "--store",
+        "a store",
+        "--",
+        sys.executable,
+        "-c",
+        ASKS,
+        environ=before | launched,
+    )
+    assert done.returncode == 0, done.stderr
+    store = done.stdout.strip()
+    assert (Path(store) / "events/_delta_log").is_dir()
+    assert Path(store).is_relative_to(tmp_path / "a store")
+    (look,) = re.findall("look at it: (tailrace .*)", done.stderr)
+    with start(
+        [*COMMAND, *shlex.split(look)[1:]], stdout=subprocess.PIPE, text=True, cwd="/"
+    ) as page:
+        said = page.stdout.readline()
+        page.terminate()
+    assert "http://127.0.0.1:" in said
+
+
+def test_a_program_that_sends_its_events_elsewhere_keeps_its_store(tmp_path):
+    for given in ({"TAILRACE_STORE_PATH": "/elsewhere"}, {}):
+        environ = {"TAILRACE_ADDRESS": f"file://{tmp_path}/t"} | given
+        done, _ = run(tmp_path, ASKS, environ=environ)
+        assert done.stdout == f"{given.get('TAILRACE_STORE_PATH')}\n"
 
 
 def test_a_program_that_only_emits_is_traced(tmp_path):

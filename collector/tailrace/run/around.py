@@ -18,7 +18,7 @@ from tailrace.daemon.daemon import Daemon
 from tailrace.daemon.receiving import Receiving
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.run import program
-from tailrace.run.surroundings import RunToken, made, variables
+from tailrace.run.surroundings import RunToken, located, made, variables
 from tailrace.sources.refusal import Refusal
 from tailrace.store.local_versions import occupy_thread
 
@@ -105,7 +105,8 @@ class Tracing(Collecting):
         except OSError as error:
             self.failure = error
             return
-        given = variables(self._traces, os.environ, addresses, self._token.text)
+        store = located(daemon.config)
+        given = variables(self._traces, os.environ, addresses, self._token.text, store)
         try:
             self.status = await program.run(self._arguments, given)
         except ConfigError as error:

@@ -104,7 +104,8 @@ class Membership:
         traces = Path(self._welcome.traces)
         for directory in made(traces):
             directory.mkdir(parents=True, exist_ok=True)
-        return variables(traces, os.environ, self._welcome.addresses, self._welcome.token)
+        about = self._welcome
+        return variables(traces, os.environ, about.addresses, about.token, about.store)
 
     def leave(self, status: int) -> Released:
         """Say that the program has ended, and wait to be released. Raise OSError or TailraceError."""

@@ -37,6 +37,8 @@ class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
     """The token that the listeners demand."""
     traces: str
     """The directory of this rank's tracers."""
+    store: str
+    """Path or URL of the node's table."""
 
 
 class Bye(msgspec.Struct, kw_only=True):

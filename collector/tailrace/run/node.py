@@ -39,7 +39,14 @@ from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Taken, Welcome
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
 from tailrace.run.service import certify, collect, read_rest
 from tailrace.run.spec import NodeSpec
-from tailrace.run.surroundings import RunToken, of_node, of_rank, rank_directory, unguarded
+from tailrace.run.surroundings import (
+    RunToken,
+    located,
+    of_node,
+    of_rank,
+    rank_directory,
+    unguarded,
+)
 
 LINGER_SECONDS = 2.0
 """After the last rank has left, others may still come if nobody knows how many there are."""
@@ -186,8 +193,11 @@ class NodeCollecting(Collecting):
             await _say(waiting, Released(others=True))
         addresses = {name: source.address for name, source in daemon.sources.items()}
         traces = rank_directory(self._traces, hello.rank)
-        token = self._token.text
-        await _say(stream, Welcome(addresses=addresses, token=token, traces=str(traces)))
+        welcome = Welcome(
+            addresses=addresses, token=self._token.text, traces=str(traces),
+            store=located(daemon.config),
+        )  # fmt: skip
+        await _say(stream, welcome)
 
     def _left(self, hello: Hello, bye: Bye | None) -> None:
         status = None if bye is None else bye.exit_status

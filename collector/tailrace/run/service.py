@@ -31,7 +31,7 @@ from tailrace.run import evidence, program
 from tailrace.run.around import Collecting, Tracing
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, digest, total
 from tailrace.run.outcome import CUT_OFF, NOT_TRACED, RunDone, Warn
-from tailrace.run.surroundings import RunToken, sources, unguarded
+from tailrace.run.surroundings import RunToken, located, sources, unguarded
 
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
@@ -100,7 +100,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
         engine.close()
     certificate = Certificate(
         kind=KIND, version=VERSION, program=about, machine=_machine(), versions=_versions(),
-        store=spelled(str(Path(store).absolute())) if "://" not in store else store,
+        store=spelled(located(loaded.config)),
         max_loss=max_loss, totals=total(streams), streams=streams,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +28,9 @@ def lines(
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {missing_in_words(totals.missing, totals.unknown)}"
-    if not done.streams:
+    if done.streams:
+        yield f"  look at it: tailrace view --store {shlex.quote(done.store)}"
+    else:
         yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
     if refused:
         causes = ", ".join(f"{cause} {count}" for cause, count in sorted(refused.items()))

@@ -16,7 +16,8 @@ from typing import NamedTuple, Self
 
 from msgspec import structs
 
-from tailrace.config.schema import SourceConfig, TailConfig, TcpConfig, UdpConfig
+from tailrace.config.load import store_path
+from tailrace.config.schema import Config, SourceConfig, TailConfig, TcpConfig, UdpConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.sources.owner import names_users
@@ -162,11 +163,22 @@ def made(directory: Path) -> tuple[Path, ...]:
     return (directory / "dftracer", directory / "ovni")
 
 
+def located(config: Config) -> str:
+    """Return the absolute path or the URL of the table."""
+    store = store_path(config)
+    return store if "://" in store else str(Path(store).absolute())
+
+
 def variables(
-    directory: Path, environ: Mapping[str, str], addresses: Mapping[str, str], token: str
+    directory: Path,
+    environ: Mapping[str, str],
+    addresses: Mapping[str, str],
+    token: str,
+    store: str,
 ) -> dict[str, str]:
     """Return the variables to set for the program, without those that are set already. `addresses` are
-    host:port by source. A program with a token for another collector keeps it, since it needs none here."""
+    host:port by source. A program with a token for another collector keeps it, since it needs none here. A program
+    that sends its events here finds them in `store`, whichever store it was given before."""
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
         "TAILRACE_HEPH_UDP": addresses["heph_udp"],
@@ -179,7 +191,11 @@ def variables(
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"}):
         # A client need not wait whether this collector takes the token: many programs are gone by then.
         ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
-    return {name: value for name, value in ours.items() if name not in environ}
+    found = {name: value for name, value in ours.items() if name not in environ}
+    # Both variables of the store together would be an error of configuration.
+    if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_STORE_PATH_FILE"}):
+        found["TAILRACE_STORE_PATH"] = store
+    return found
 
 
 def _tail(format_: str, path: Path) -> TailConfig:

@@ -155,6 +155,7 @@ class Discovery:
             return True
         if not file.recognises(path):
             return False
-        self._catalog.move(file, path)
-        self._schedule.put(file, self._clock.monotonic())
+        self._catalog.remove(file)
+        file.moved(path)
+        self.enter(file)
         return True
