@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 import tailrace_client
 from clients.python.tests.collectors import Authority
 from clients.python.tests.reader import events
+
+if settings.get_current_profile_name() == "default":  # without tests/conftest.py
+    settings.register_profile("same", deadline=None, derandomize=True, database=None)
+    settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
