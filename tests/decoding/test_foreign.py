@@ -222,3 +222,29 @@ def test_a_short_beginning_of_a_trace_is_awaited(size):
         log.close(session)
         ingest, _ = run(log.entries)
         assert not set(ingest.tally("s").malformed_records) & set(KNOWN), format_
+
+
+# NULs
+
+
+@pytest.mark.parametrize("size", [4, 300, 4096, 300_000])
+@pytest.mark.parametrize("step", [100, 10**6])
+@pytest.mark.parametrize("format_", [*FORMATS])
+def test_nuls_behind_a_trace_are_a_gap_of_unknown_size(format_, step, size):
+    """A crash of a file system leaves them in blocks that were never written."""
+    lines, nuls = TRACES[format_], bytes(size)
+    if format_ == "jets":
+        lines = lines.partition(b"\n")[0] + b"\n"  # without the end of a record that nobody began
+    log = Log()
+    session = log.open_file(format_, record_max=2**16)
+    log.data(session, lines)
+    for at in range(0, size, step):
+        log.data(session, nuls[at : at + step])
+    log.close(session)
+    ingest, rows = run(log.entries)
+    found = [missing for _, _, missing in gaps_of(rows)]
+    assert (found[0], set(found[1:]) <= {0}) == (None, True)
+    assert ingest.account("s").missing == 0
+    assert ingest.tally("s").unknown_gaps == 1
+    assert ingest.tally("s").malformed == size
+    assert_conserved(ingest)

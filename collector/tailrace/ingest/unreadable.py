@@ -15,7 +15,10 @@ _PARTS_MAX = 16
 """Unreadable parts of one chunk that get a row each: noise must not make many rows."""
 
 _IN_PIECES = frozenset({"nul_bytes", "too_long"})
-"""Flaws of an unreadable line or hole that may come in several pieces, beside those of foreign contents."""
+"""Flaws of an unreadable line or hole that may come in several pieces, up to a newline."""
+
+_REGIONS = FOREIGN.keys() | {"bad_event", "bad_header"}
+"""Flaws of bytes that may come in several pieces and have no lines."""
 
 _flaw = attrgetter("flaw")
 
@@ -45,11 +48,9 @@ class Unreadable:
             rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
         for row in rows:
             count = sum(begins[id(piece)] for part in row for piece in part)
-            # Where nothing else counts, pieces that are no event go on after one that was. All of a foreign content is one gap.
-            is_foreign = _flaw(row[0][0]) in FOREIGN
-            more = (
-                goes_on and row[0][0] is pieces[0] if is_foreign else not (count or self._counted)
-            )
+            more = not (count or self._counted)
+            if all(_is_unknown(piece) for part in row for piece in part):
+                more = goes_on and row[0][0] is pieces[0]
             self._own.malformed(session, row, count, go_on=more)
             self._references.add_malformed(count)
             for piece in chain.from_iterable(row):
@@ -59,16 +60,22 @@ class Unreadable:
     def _is_missing(self, piece: Record) -> bool:
         """Return whether a piece stands for a missing event.
 
-        It does not where the producer counts, where it continues the line of the piece before, or where it is foreign."""
+        It does not where the producer counts, where it continues what the piece before began, or where nobody knows what
+        it stands for."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
-        if flaw in FOREIGN:
-            state.unended = (piece.offset + piece.size, flaw)
-            return False
-        ended = (
+        in_lines = not _is_unknown(piece) and flaw not in _REGIONS
+        ended = in_lines and (
             flaw not in _IN_PIECES
             or not isinstance(piece.detail, bytes)
             or piece.detail.endswith(b"\n")
         )
         state.unended = None if ended else (piece.offset + piece.size, flaw)
-        return not self._counted and not goes_on
+        return not (self._counted or goes_on or _is_unknown(piece))
+
+
+def _is_unknown(piece: Record) -> bool:
+    """Return whether nobody knows how many events a piece stands for: a foreign content, or NULs. A log rotation that empties a
+    file leaves NULs where there were lines, and a crash leaves them where lines should have come."""
+    data = piece.detail
+    return piece.flaw in FOREIGN or (isinstance(data, bytes) and not data.strip(b"\0"))

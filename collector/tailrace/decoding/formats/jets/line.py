@@ -27,6 +27,7 @@ from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malforme
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?")
 CLOCKS = {"clock_frequency_hz": 1, "clock_frequency_mhz": 10**6, "clock_frequency_ghz": 10**9}
+PERIODS = {"clock_period_ps": 10**12, "clock_period_ns": 10**9}
 TOTALS = {
     "total_records": Kind.BEGIN,
     "total_record_ends": Kind.END,
@@ -271,18 +272,20 @@ def number_of(id_: str) -> int:
 
 
 def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
-    """Return the frequency in Hz, None if it is not certain; and whether a frequency is no positive number, or two of them
-    differ. A number may stand in quotes."""
+    """Return the frequency in Hz, None if it is not certain; and whether a frequency or period is no positive number, or two of
+    them differ. A number may stand in quotes."""
     found: list[float] = []
     unsure = False
-    for key, factor in CLOCKS.items():
+    for key, factor in (CLOCKS | PERIODS).items():
         value = metadata.get(key)
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             value = float(value)
         if value is None:
             continue
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        ticks = float(value * factor) if numeric else 0.0  # type: ignore[operator] # a number
+        ticks = 0.0
+        if numeric and value:
+            ticks = factor / value if key in PERIODS else float(value * factor)  # type: ignore[operator] # a number
         if isfinite(ticks) and ticks > 0:
             found.append(ticks)
         else:
