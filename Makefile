@@ -18,7 +18,7 @@ PARALLEL := --numprocesses=6 --dist=loadfile --no-loadscope-reorder
 # The client's compiled part and the collector's kernels, built where there is a C compiler.
 NATIVE := $(wildcard setup.py clients/python/setup.py clients/python/src/tailrace_client/*.[ch]) $(shell find collector -name '*.p[xy][dx]')
 
-.PHONY: setup dev help demo test test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers engines dist requirements clean
+.PHONY: setup dev help demo test test-all test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers engines dist requirements clean
 
 setup: $(READY)  ## install the collector and the Python client into .venv
 
@@ -30,10 +30,13 @@ help:  ## print this list
 demo: $(READY)  ## send all formats to a collector, query the table, compare found losses with injected ones
 	$(BIN)/tailrace demo
 
-test: $(DEV)  ## run the test suite in six processes; ARGS go to pytest
+test: $(DEV)  ## run the core of the tests in six processes, within five minutes; ARGS go to pytest
+	$(BIN)/python -m pytest $(PARALLEL) $$($(BIN)/python -m tests.parts core) $(ARGS)
+
+test-all: $(DEV)  ## run all tests, which takes some 25 minutes; ARGS go to pytest
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-slow: $(DEV)  ## run it with the long forms of tests
+test-slow: $(DEV)  ## run all tests with their long forms
 	$(BIN)/python -m pytest --slow $(PARALLEL) $(ARGS)
 
 lint: $(DEV)  ## check formatting, style, import directions and types

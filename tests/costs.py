@@ -1,6 +1,6 @@
 """Where the time goes: what each test costs, with the processes that it starts, by folder and by file.
 
-    make test ARGS=--costs
+    make test-all ARGS=--costs
 
 CPU is what a busy machine changes least. Time is what a file takes alone, CPU and waiting together: the files
 that take longest belong into `order.py`. The collection of tests is not in these figures.

@@ -1,6 +1,6 @@
 """Which files of tests begin first: those that take longest, so that at the end no process works alone.
 
-`make test` gives files to its processes in the order in which they were collected.
+`make test` and `make test-all` give files to their processes in the order in which they were collected.
 """
 
 from __future__ import annotations

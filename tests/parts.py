@@ -1,5 +1,6 @@
-"""Parts of the suite: those that CI runs a second time, by the date, and those that `make coverage` measures.
+"""Parts of the suite: the core, those that CI runs a second time, by the date, and those that `make coverage` measures.
 
+    python -m tests.parts core              # what `make test` runs
     python -m tests.parts without-kernels   # of the files that may reach a kernel, the date's half
     python -m tests.parts long              # the date's files in their long form
     python -m tests.parts measured          # with kernels: readers, commands, and the Python around kernels
@@ -33,6 +34,23 @@ MEASURED = (
     "serving", "store", "view",
 )  # fmt: skip
 """Folders whose tests are measured with kernels: they tell most of the code that `twice` does not reach."""
+
+CORE = frozenset({
+    "analysis", "config", "contract", "decoding", "demo", "formats", "importing", "ingest", "ledger", "metrics", "model", "query",
+    "reading", "security", "serving", "sources", "spool", "store", "upgrade",
+})  # fmt: skip
+"""Folders of the core: unit tests and vectors of every package, and the demonstration, whose daemon takes all formats."""
+CORE_FILES = frozenset({
+    "tests/docs/test_citations.py", "tests/docs/test_class_names.py", "tests/docs/test_decisions.py", "tests/docs/test_prose.py",
+    "tests/docs/test_reference.py", "tests/system/test_lifecycle.py", "tests/view/browser/test_views.py",
+})  # fmt: skip
+"""Further files of the core: gates of the documents, a daemon from its start to its stop, the page in a browser."""
+NOT_CORE = frozenset({
+    "clients/python/tests/test_green_threads.py", "tests/formats/test_sixth_format.py", "tests/ingest/test_memory.py",
+    "tests/query/test_beside_a_writer.py", "tests/query/test_limits.py", "tests/reading/test_processes.py",
+    "tests/store/test_damage.py", "tests/store/test_object_store.py",
+})  # fmt: skip
+"""Files in the core's folders that cost much: other interpreters, memory, servers."""
 
 COUNTING = {
     "tests/cli/test_query.py": "test_an_empty_store_is_asked_with_few_modules",
@@ -75,6 +93,18 @@ def long(day: int | None = None) -> list[str]:
     return [*LONG[day % 2], *half_of(day, properties)]
 
 
+def is_core(path: str) -> bool:
+    """Return whether a file is one of the core."""
+    if path in NOT_CORE:
+        return False
+    folder = path.removeprefix("tests/").partition("/")[0]
+    return path.startswith("clients/python/tests/") or folder in CORE or path in CORE_FILES
+
+
+def core() -> list[str]:
+    return [*filter(is_core, files())]
+
+
 def measured() -> list[str]:
     left_out = [f"--deselect={path}::{test}" for path, test in COUNTING.items()]
     return [path for path in files() if is_measured(path)] + left_out
@@ -85,6 +115,7 @@ def twice() -> list[str]:
 
 
 PARTS: dict[str, Callable[[], list[str]]] = {
+    "core": core,
     "without-kernels": without_kernels,
     "long": long,
     "measured": measured,

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.parts import COUNTING, LONG, MEASURED, long, measured, twice, without_kernels
+from tests.parts import (
+    CORE,
+    CORE_FILES,
+    COUNTING,
+    LONG,
+    MEASURED,
+    NOT_CORE,
+    is_core,
+    long,
+    measured,
+    twice,
+    without_kernels,
+)
 from tests.without_kernels import ROOT, files, runs_twice
 
 DAY = 20_000
@@ -30,7 +42,13 @@ def test_what_measuring_would_change_is_not_measured():
 
 
 def test_what_is_named_exists():
-    assert [name for name in MEASURED if not (ROOT / "tests" / name).is_dir()] == []
+    assert [name for name in (*MEASURED, *CORE) if not (ROOT / "tests" / name).is_dir()] == []
     for path, test in COUNTING.items():
         assert f"def {test}(" in (ROOT / path).read_text()
     assert [path for each in LONG for path in each if not (ROOT / path).exists()] == []
+    assert [path for path in (*CORE_FILES, *NOT_CORE) if not (ROOT / path).exists()] == []
+
+
+def test_what_is_left_out_of_the_core_would_be_in_it():
+    assert [path for path in NOT_CORE if is_core(path)] == []
+    assert is_core("tests/ledger/test_counters.py")

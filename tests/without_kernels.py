@@ -1,6 +1,6 @@
 """Which tests run a second time without kernels: those that reach code that chooses between a kernel and Python.
 
-    TAILRACE_KERNELS=off make test ARGS="$(python -m tests.without_kernels)"
+    TAILRACE_KERNELS=off make test-all ARGS="$(python -m tests.without_kernels)"
 
 The longest path that is named here decides on a file. `test_without_kernels.py` demands that each folder is
 named, that whatever runs once reaches no such code or is named as `ALIKE`, and that each module that chooses has

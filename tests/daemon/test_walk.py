@@ -1,4 +1,4 @@
-"""ARCHITECTURE lists the stops of three walks. The real collector makes them, in this order."""
+"""docs/walks.md lists the stops of three walks. The real collector makes them, in this order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tailrace
 from tailrace.kernels import active
 from tests.daemon.walk import follow, follow_file, follow_gap
 
-PAGE = Path(__file__).parents[2] / "collector/ARCHITECTURE.md"
+PAGE = Path(__file__).parents[2] / "docs/walks.md"
 PACKAGE = Path(tailrace.__file__).parent
 WALKS = ("A datagram to its commit", "A followed file to the spool", "A gap to its row")
 OF_KERNELS = frozenset({"PumpedSocket.read", "_gather", "HephBlockDecoder.blocks"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -17,10 +18,11 @@ import tailrace
 from tailrace import cli
 from tailrace.cli.commands import ExitCode, load
 from tailrace.interpreter import HOME, THREADS, command
+from tailrace.store.upkeep import CROWDED
 from tests import program
+from tests.ingest.log import heph_event
 from tests.query.tables import make, row
-from tests.system.collector import until
-from tests.system.test_upkeep import MANY_COMMITS, _send_by_commits
+from tests.system.test_upkeep import MANY_COMMITS, await_upkeep, send_by_commits
 
 FOREIGN = """
 import os
@@ -94,15 +96,8 @@ def test_nor_by_the_upkeep_of_a_daemon_that_was_started_there(collectors, tmp_pa
     collector.command = lambda: [*command("tailrace"), *arguments]
     collector.start()
     with socket.create_connection(collector.address("tcp")) as sock:
-        _send_by_commits(collector, sock, 0, 70)
-
-    def ran():
-        collector.hurry()
-        metrics = collector.get("/metrics")[1]
-        assert 'upkeeps_total{outcome="failed"} 0.0' in metrics, collector.status()["conditions"]
-        return 'upkeeps_total{outcome="done"} 0.0' not in metrics
-
-    until(ran, "upkeep", seconds=180, pause=0.5)
+        more = itertools.count(send_by_commits(collector, sock, 0, CROWDED))
+        await_upkeep(collector, meanwhile=lambda: sock.sendall(heph_event(1, next(more))))
     assert not (place / "IMPORTED").exists()
 
 

@@ -1,4 +1,4 @@
-"""Which datagrams are copies, of a producer that numbers nothing (ARCHITECTURE.md, "Decisions")."""
+"""Which datagrams are copies, of a producer that numbers nothing (`docs/decisions`)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.system.collector import until
 MANY_COMMITS = '[store]\ncommit_interval = "10 ms"\n[spool]\nsync_interval = "5 ms"\n'
 
 
-def _send_by_commits(collector, sock, first, last):
+def send_by_commits(collector, sock, first, last):
     """Send events until there were `last` commits; return how many events there are then."""
     while collector.status()["commits"] < last:
         before = collector.status()["commits"]
@@ -23,13 +23,16 @@ def _send_by_commits(collector, sock, first, last):
     return first
 
 
-def _await_upkeep(collector, meanwhile=lambda: None):
-    none = 'tailrace_store_upkeeps_total{outcome="done"} 0.0'
+def await_upkeep(collector, meanwhile=lambda: None):
+    """Wait for the end of an upkeep. Only commits after its last look make a running daemon look at the table, so
+    `meanwhile` sends more, unless it looks because it was just started."""
 
     def done():
         meanwhile()
         collector.hurry()
-        return none not in collector.get("/metrics")[1]
+        metrics = collector.get("/metrics")[1]
+        assert 'upkeeps_total{outcome="failed"} 0.0' in metrics, collector.status()["conditions"]
+        return 'upkeeps_total{outcome="done"} 0.0' not in metrics
 
     # On a slow machine a merge of so many files takes long.
     until(done, "upkeep", seconds=180, pause=0.5)
@@ -42,14 +45,14 @@ def _data_files(collector):
 def test_many_small_commits_are_merged_while_they_come(collectors):
     collector = collectors(more=MANY_COMMITS).start()
     with socket.create_connection(collector.address("tcp")) as sock:
-        sent = _send_by_commits(collector, sock, 0, CROWDED)
+        sent = send_by_commits(collector, sock, 0, CROWDED)
 
         def send():
             nonlocal sent
             sock.sendall(heph_event(1, sent))
             sent += 1
 
-        _await_upkeep(collector, meanwhile=send)
+        await_upkeep(collector, meanwhile=send)
         send()
     until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == sent, "the last event")
     collector.settle()
@@ -67,13 +70,13 @@ def test_the_files_of_many_short_lives_are_merged_by_the_next(collectors):
     for life in range(3):
         collector.start()
         with socket.create_connection(collector.address("tcp")) as sock:
-            sent = _send_by_commits(collector, sock, sent, CROWDED // 3)
+            sent = send_by_commits(collector, sock, sent, CROWDED // 3)
         collector.settle()
         collector.kill() if life % 2 else collector.stop()
     crowd = _data_files(collector)
     assert crowd >= CROWDED
     collector.start()
-    _await_upkeep(collector)
+    await_upkeep(collector)
     assert _data_files(collector) < crowd - CROWDED // 2
     collector.stop()
     events = [row for row in collector.rows(["kind"]) if row["kind"] == "span"]

@@ -4,7 +4,7 @@
 
 writes tests/vectors/upgrade/schema.txt and state.txt anew. Do that last after a change
 of either: first its version rises, unless it has risen since the last release, and it has a step from
-the version before (ARCHITECTURE.md, "Versions on disk").
+the version before (docs/decisions/versions.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nobody changes what is on disk without a new version: see ARCHITECTURE.md, "Versions on disk"."""
+"""Nobody changes what is on disk without a new version: see docs/decisions/versions.md."""
 
 from __future__ import annotations
 

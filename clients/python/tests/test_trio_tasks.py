@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 import tailrace_client
 from clients.python.tests.test_asyncio_tasks import nested
@@ -117,7 +118,7 @@ def test_an_instrument_may_come_late_and_go_early(emitted):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sleeper, name="again")
 
-    trio.run(main)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
     found = [event.description for event in emitted() if event.substream]
     assert found == ["seen", "again"]
     assert all(task() is None for task in tasks)

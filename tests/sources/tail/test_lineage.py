@@ -62,6 +62,39 @@ async def test_a_copy_is_known_though_its_original_is_begun_again_between_two_lo
     assert intake.contents == [TEXT, b"another text"]
 
 
+async def test_a_copy_that_is_found_before_its_original_is_read_once(
+    autojump_clock, follow, files, intake, settle
+):
+    """A look finds what replaces a known file at once; a search finds a new name up to a second later."""
+    follow()
+    await settle()
+    files.write("a.gz", b"")
+    await trio.sleep(1.6)
+    (files / "a.gz").unlink()
+    files.write("a", TEXT)
+    files.write("a.gz", packed(TEXT[:100]))
+    while not intake.contents:  # noqa: ASYNC110 - the clock is virtual
+        await trio.sleep(0.05)
+    assert intake.contents == [TEXT[:100]]
+    await trio.sleep(3)
+    files.append("a.gz", packed(TEXT[100:]))
+    await trio.sleep(1)
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [TEXT]
+    assert intake.sessions[0].state.facts.path == str(files / "a.gz")
+
+
+async def test_a_compressed_file_that_only_begins_like_another_is_read(
+    autojump_clock, followed, files, intake, settle
+):
+    files.write("a.gz", packed(TEXT[:100]))
+    await followed(TEXT + b"one")
+    files.append("a.gz", gzip.compress(b"other"))
+    await settle()
+    assert sorted(intake.contents) == sorted([TEXT + b"one", TEXT[:100] + b"other"])
+
+
 async def test_what_the_copy_has_and_the_original_had_not_is_read_from_it(
     autojump_clock, followed, files, intake, settle
 ):

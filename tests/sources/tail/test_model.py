@@ -35,6 +35,10 @@ class Incarnation:
         self.sure = 0
         """Bytes that must have been read."""
         self.deleted = False
+        self.looked: str | None = None
+        """The name under which the source looked at the file last."""
+        self.packed = False
+        """Whether the file is a copy at whose first name the source has not looked yet."""
 
     def grow(self, size: int) -> bytes:
         """More bytes; no two incarnations have bytes in common after the first two."""
@@ -61,8 +65,12 @@ class World:
     def path(self, name: str) -> Path:
         return self.directory / name
 
-    def new(self) -> Incarnation:
+    def new(self, before: Incarnation | None = None) -> Incarnation:
+        """A new incarnation, in the same file as the one before."""
         self.all.append(Incarnation(len(self.all)))
+        if before is not None:
+            before.deleted = True
+            self.all[-1].looked, self.all[-1].packed = before.looked, before.packed
         return self.all[-1]
 
     def packed(self, name: str, data: bytes) -> bytes:
@@ -92,8 +100,7 @@ class World:
     def truncate(self, name: str, size: int) -> None:
         """O_TRUNC and from the beginning; what was not read by now may never be."""
         if name in self.files:
-            self.files[name].deleted = True
-            self.files[name] = self.new()
+            self.files[name] = self.new(self.files[name])
             self.put(name, "wb", self.files[name].grow(size))
 
     def truncate_late(self, name: str, size: int) -> None:
@@ -108,28 +115,31 @@ class World:
         name = str(Path(path).relative_to(self.directory))
         if name in self.late:
             self.truncate(name, self.late.pop(name))
+        if name in self.files:
+            self.files[name].looked, self.files[name].packed = name, False
         return found
 
     def rewrite(self, name: str, size: int) -> None:
         """Over the old bytes, without truncation, at least as many."""
         if name in self.files and not name.endswith(".gz"):
             before = self.files[name]
-            before.deleted = True
-            self.files[name] = self.new()
+            self.files[name] = self.new(before)
             self.put(name, "r+b", self.files[name].grow(len(before.content) + size))
 
     def rename(self, name: str, size: int) -> None:
         names = [n for n in NAMES if n.endswith(".gz") == name.endswith(".gz") and n != name]
         to = names[size % len(names)]
-        if name in self.files:
+        if name in self.files and not self.files[name].packed:
             self.path(name).replace(self.path(to))
             if to in self.files:
                 self.files[to].deleted = True
             self.files[to] = self.files.pop(name)
 
     def gzip(self, name: str, size: int) -> None:
+        """Nobody can tell of which file this is a copy if its name has changed, too, since the source looked."""
         to = name + ".gz"
-        if name in self.files and to in NAMES:
+        if name in self.files and to in NAMES and self.files[name].looked in {None, name}:
+            self.files[name].packed = self.files[name].looked is not None
             self.delete(to)
             content = self.files[name].content
             cut = size % (len(content) + 1)
@@ -161,6 +171,8 @@ class World:
         if self.tail is not None:
             await self.tail.stop()
             self.tail = None
+            for name, incarnation in self.files.items():  # it forgets which files are copies
+                incarnation.packed |= name.endswith(".gz") and incarnation.looked is not None
 
     def check(self) -> None:
         found: dict[int, bytes] = {}
@@ -235,5 +247,15 @@ async def play(script) -> None:
 @settings(max_examples=300, deadline=None, phases=PHASES)
 @given(st.lists(steps, max_size=25))
 @example([("create", "a", 400), ("rest", "", 0.5), ("truncate_late", "a", 4)])
+@example([("create", "b", 0), ("rest", "", 0.01), ("rename", "b", 0), ("gzip", "a", 0)])
+@example(
+    [
+        ("create", "b", 9),
+        ("rest", "", 30.0),
+        ("gzip", "b", 0),
+        ("rest", "", 0.5),
+        ("rename", "b.gz", 0),
+    ]
+)
 def test_every_incarnation_is_read_once(script) -> None:
     trio.run(play, script, clock=MockClock(autojump_threshold=0))

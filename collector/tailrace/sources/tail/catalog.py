@@ -80,7 +80,16 @@ class Catalog:
 
     def add(self, file: Followed) -> None:
         """Add a file. A file that has moved keeps its age."""
-        key = self._key(file.location.path)
+        self._add(file, self._key(file.location.path))
+
+    def move(self, file: Followed, path: str) -> None:
+        """Note that the file is at this path now. One that waits for its original stays a relative of it."""
+        key = self.remove(file)
+        file.moved(path)
+        waits = file.phase == "waits" and file.reason == "original"
+        self._add(file, key if waits else self._key(path))
+
+    def _add(self, file: Followed, key: str) -> None:
         self._all[file] = key
         file.known = file.known or next(self._count)
         file.rank = file.rank or file.known
@@ -95,7 +104,8 @@ class Catalog:
     def add_alias(self, path: str, file: Followed) -> None:
         self._aliases[path] = file
 
-    def remove(self, file: Followed) -> None:
+    def remove(self, file: Followed) -> str:
+        """Remove a file; return the key under which it was entered."""
         key = self._all.pop(file)
         self._by_key[key].remove(file)
         if not self._by_key[key]:
@@ -107,6 +117,7 @@ class Catalog:
             del self._by_node[at.node]
         for path in [path for path, owner in self._aliases.items() if owner is file]:
             del self._aliases[path]
+        return key
 
     def aliases(self, file: Followed) -> list[str]:
         return [path for path, owner in self._aliases.items() if owner is file]

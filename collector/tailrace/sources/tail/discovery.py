@@ -155,7 +155,6 @@ class Discovery:
             return True
         if not file.recognises(path):
             return False
-        self._catalog.remove(file)
-        file.moved(path)
-        self.enter(file)
+        self._catalog.move(file, path)
+        self._schedule.put(file, self._clock.monotonic())
         return True

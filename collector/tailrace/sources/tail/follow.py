@@ -22,7 +22,7 @@ from tailrace.sources.tail.content import BEGIN, Compressed
 from tailrace.sources.tail.handoff import Desk, Handoff
 from tailrace.sources.tail.identity import Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, Torn
-from tailrace.sources.tail.location import Location, Signature, signature
+from tailrace.sources.tail.location import AnotherFileError, Location, Signature, signature
 from tailrace.sources.tail.raw import ContentView, SparseRange
 from tailrace.sources.tail.read_part import ReadPart
 from tailrace.sources.tail.resting import Resting
@@ -141,7 +141,10 @@ class Followed:
             # Examine it once more when it has come to rest: its times may be too coarse to show a
             # change at the moment of the last look.
             self._signature, self._confirmed, self._head = None, False, None
-            self._examine(found.st_size)
+            try:
+                self._examine(found.st_size)
+            except AnotherFileError:
+                return True  # no descriptor was spare to notice it before
             self._signature, self._confirmed = now_as, not changed
             if changed:
                 self.location.changed_at = now

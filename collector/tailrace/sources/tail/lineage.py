@@ -84,6 +84,18 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
     ]
 
 
+def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
+    """Return the compressed file whose content, as far as it was read, is the beginning of this file: a copy that is
+    being written, and that a look found before its original. None if there is none. Raise OSError."""
+    head = file.head()
+    for other in catalog.relatives(file):
+        known = other.handoff.content
+        short = other.compressed is not None and 0 < known.offset == len(known.head) < len(head)
+        if short and other.location.gone is None and _is_alike(other, head):
+            return other
+    return None
+
+
 def _is_alike(file: Followed, head: bytes) -> bool:
     return file.phase == "follows" and relation(file.handoff.content.head, head) != "other"
 

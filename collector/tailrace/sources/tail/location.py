@@ -70,12 +70,12 @@ class Location:
 
     @property
     def stands(self) -> bool:
-        """Return whether the path leads to the file, as far as its inode tells."""
+        """Return whether the path leads to the file, and not to a later one with its inode."""
         try:
-            found = self._system.stat(self.path)
+            found, birth = self._descriptors.roots.look(self.path)
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == self.node
+        return (found.st_dev, found.st_ino) == self.node and not self._is_later(birth)
 
     @property
     def is_missing(self) -> bool:

@@ -252,15 +252,21 @@ class Watch:
         if self._has_later_relatives(file, now):
             self._schedule.put(file, self._clock.monotonic())  # it may be a copy of these
             return
-        if lineage.is_copy(self._catalog, file, now):
+        copies = lineage.yielding(self._catalog, file)
+        begun = lineage.begun_copy(self._catalog, file)
+        if begun is not None:
+            file.take_over(begun)
+            copies.append(begun)
+        elif lineage.is_copy(self._catalog, file, now):
             file.wait_for("original")
             return
-        for other in lineage.yielding(self._catalog, file):
+        for other in copies:
             other.step_back()
             self._turns.give_back(other)
             self._schedule.put(other, now)
         self._turns.take(file)
-        file.follow(lineage.ended_like(self._catalog, file))
+        if begun is None:
+            file.follow(lineage.ended_like(self._catalog, file))
 
     def _is_of_others(self, file: Followed) -> bool:
         """Return whether another source claims a file, or unfollowed sessions read the file or one that it may be a
@@ -287,7 +293,7 @@ class Watch:
         at = file.location
         if at.gone is None or file.handoff.number is None or self._once:
             return False
-        if self._discovery.searched_at < at.gone_at or not self._discovery.covers(at.path):
+        if self._discovery.searched_at <= at.gone_at or not self._discovery.covers(at.path):
             return False
         return self._catalog.at(at.path) is file and at.stands
 
@@ -308,7 +314,7 @@ class Watch:
         at = file.location
         if at.gone is None or now - at.changed_at < self._linger:
             return False
-        if self._discovery.searched_at < at.gone_at:
+        if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if self._turns.waits(file) and at.is_open and file.behind:
             return False  # there are bytes to read
