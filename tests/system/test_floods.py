@@ -1,9 +1,11 @@
-"""Test floods of short records that each begin a session and take as long as a hundred events. An honest program beside the
-flood loses nothing, the daemon still answers, and refused bytes are in the quarantine."""
+"""Test floods of short records that each begin a session and take as long as a hundred events, and other input that costs more
+than its size. An honest program beside it loses nothing, the daemon still answers within its memory, and refused bytes are
+in the quarantine."""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import socket
 import threading
@@ -13,9 +15,11 @@ import pytest
 
 from tests.ingest.log import heph_epoch, heph_event, heph_option, heph_session
 from tests.system.collector import until
+from tests.system.test_memory import peak
 
 SOURCES = "".join(
     f'[sources.{name}]\ntype = "{name.split("_")[1]}"\nformat = "{name.split("_")[0]}"\nlisten = "127.0.0.1:0"\n'
+    + ('pending_max = "2 MiB"\n' if name.endswith("tcp") else "")
     for name in ("heph_tcp", "heph_udp", "jets_tcp", "jets_udp")
 ) + '[sources.honest]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:0"\n'  # fmt: skip
 RATE = 5000
@@ -75,6 +79,8 @@ def beside_an_honest_program(collector):
     assert honest["kernel_drops"] == 0
     assert answers
     assert {status for status, _ in answers} == {200}
+    assert peak(collector) <= collector.status()["memory"]["bound_bytes"]
+    collector.check_balance()
 
 
 def packets(make, size):
@@ -150,3 +156,64 @@ def test_what_is_no_session_and_costs_as_much_is_stored(collector_of, make):
             "all that was sent",
         )
     assert figures_of(collector, "heph_tcp")["malformed_bytes"] == 0
+
+
+def trace_line(arguments):
+    return (
+        b'{"id":1,"name":"read","cat":"POSIX","pid":1,"tid":1,"ts":1,"dur":1,"ph":"X","args":{%s}}\n'
+        % arguments
+    )
+
+
+def nested(depth):
+    return trace_line(b'"a":{' * depth + b"}" * depth)
+
+
+FILES = {
+    "members without content": gzip.compress(b"") * 50_000,
+    "members of one short line": gzip.compress(b"x\n") * 5000,
+    "headers of members": (b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * 100) * 10_000,
+    "a member with a name without end": b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * 10**7 + b"\0",
+    "a compressed compressed file": gzip.compress(gzip.compress(bytes(10**8))),
+    "lines that never end": gzip.compress((b"x" * 10**7 + b"\n") * 3),
+    "nested objects": gzip.compress(nested(400) * 4000 + nested(10**5) * 20),
+    "many arguments": gzip.compress(
+        trace_line(b",".join(b'"k%d":1' % n for n in range(50_000))) * 5
+    ),
+    "numbers of any length": gzip.compress(trace_line(b'"x":' + b"9" * 400_000) * 20),
+    "faults between events": gzip.compress((trace_line(b"") + b"x\n") * 20_000),
+}
+"""Contents of a compressed DFTracer file."""
+
+
+@pytest.mark.parametrize("content", FILES.values(), ids=FILES)
+def test_a_followed_file_that_costs_more_than_its_size(collector_of, tmp_path, content):
+    """The source reads it to its end."""
+    files = tmp_path / "files"
+    files.mkdir()
+    source = f'[sources.files]\ntype = "tail"\nformat = "dftracer"\npaths = ["{files}"]\npending_max = "4 MiB"\n'
+    collector = collector_of(sources=SOURCES + source)
+    last = b'\n{"id":9,"name":"last","cat":"POSIX","pid":9,"tid":9,"ts":9,"dur":9,"ph":"X","args":{}}\n'
+    with beside_an_honest_program(collector):
+        (files / "a.pfw.gz").write_bytes(content + gzip.compress(last))
+        until(lambda: collector.rows(["name"], name="last"), "the last event", pause=0.5)
+
+
+def empty_datagrams(collector):
+    for number in range(5000):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind((f"127.4.{number // 250}.{1 + number % 250}", 0))
+            sock.sendto(b"x" * (number % 2), collector.address("heph_udp"))
+
+
+def short_connections(collector):
+    for number in range(2000):
+        with socket.create_connection(collector.address("heph_tcp")) as sock:
+            sock.sendall(heph_event(1, 0) * (number % 2))
+
+
+@pytest.mark.parametrize("attack", [empty_datagrams, short_connections])
+def test_very_many_who_ask_for_little(collector_of, attack):
+    collector = collector_of(sources=SOURCES)
+    with beside_an_honest_program(collector):
+        attack(collector)
