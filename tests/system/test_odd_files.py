@@ -162,3 +162,18 @@ def test_a_file_that_was_read_and_not_committed_when_an_import_was_killed_is_not
     do(store, trace)
     assert ask(store, "SELECT count(*) FROM events WHERE kind IN ('begin', 'span')") == [(150_000,)]
     assert ask(store, "SELECT closed FROM sessions") == [("end of file",)]
+
+
+@pytest.mark.parametrize("size", [10, 4095, 4096, 5000, 10**6 + 7])
+@pytest.mark.parametrize("format_", [[], ["--format", "jets"]])
+def test_a_trace_behind_a_hole_is_imported(size, format_, tmp_path):
+    """Programs go on at their place in a log that a rotation has emptied."""
+    runs, store = tmp_path / "runs", tmp_path / "store"
+    runs.mkdir()
+    with (runs / "a.jets").open("wb") as file:
+        file.seek(size)
+        file.write(jets(6))
+    said = do(store, *format_, runs)
+    assert "6 events of 1 file" in said
+    assert ask(store, "SELECT count(*) FROM spans") == [(6,)]
+    assert ask(store, "SELECT sum(count) FROM gaps WHERE count IS NOT NULL") == [(None,)]

@@ -5,6 +5,7 @@ Content means what a session of the file would get: inflated, without holes.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -42,8 +43,10 @@ BEGINNING_RAW = 64 * 1024
 
 def beginning(fd: int) -> bytes:
     """Return the first bytes of an open file's content, up to `BEGINNING`; nothing of a compressed file whose content has not
-    begun or is damaged. Raise OSError."""
+    begun or is damaged. Pass over a hole, which a log rotation leaves before a trace. Raise OSError."""
     head = os.pread(fd, BEGINNING, 0)
+    if head.startswith(b"\0"):
+        return _behind_hole(fd) or head
     if not head.startswith(MAGIC):
         return head
     raw = io.BytesIO(os.pread(fd, BEGINNING_RAW, 0))
@@ -52,6 +55,20 @@ def beginning(fd: int) -> bytes:
             return content.read1(BEGINNING)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return b""
+
+
+def _behind_hole(fd: int) -> bytes:
+    """Return the first bytes behind the NULs with which a file begins, if its first block of data has any."""
+    try:
+        data = os.lseek(fd, 0, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno not in {
+            errno.ENXIO,
+            errno.EINVAL,
+        }:  # no data, or a file system without holes
+            raise
+        data = 0
+    return os.pread(fd, 2 * BEGINNING, data).lstrip(b"\0")[:BEGINNING]
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
