@@ -189,7 +189,7 @@ def test_who_is_told_where_to_send_and_never_connects_delivers_nothing(clients):
 @THREAD
 def test_a_goodbye_that_is_lost_with_its_connection_is_said_again(clients, options):
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
+        listener.settimeout(60)
         client = clients()
         client.ask(f"connect tcp://127.0.0.1:{listener.getsockname()[1]} linger=20000 {options}")
         client.tell("many 10", "exit 0")
@@ -202,10 +202,10 @@ def test_a_goodbye_that_is_lost_with_its_connection_is_said_again(clients, optio
         connection, _ = listener.accept()
         again = b""
         with connection:
-            connection.settimeout(20)
+            connection.settimeout(60)
             while piece := connection.recv(65536):
                 again += piece
-        assert client.process.wait(20) == 0
+        assert client.process.wait(60) == 0
     assert hear(again).said("tailrace.goodbye") == hear(data).said("tailrace.goodbye")
     assert hear(again).sessions == hear(data).sessions
 

@@ -39,7 +39,7 @@ def check(environ):
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=120,
         )
 
     return run
@@ -202,7 +202,7 @@ def test_a_reader_that_went_away_ends_it_quietly(environ):
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
-            timeout=30,
+            timeout=120,
         )
     finally:
         os.close(full)
@@ -219,11 +219,11 @@ def test_an_interrupt_ends_it_quietly(environ, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        writer = opened_for_writing(fifo, deadline=time.monotonic() + 30)
+        writer = opened_for_writing(fifo, deadline=time.monotonic() + 120)
         process.send_signal(signal.SIGINT)
         # A signal that comes just before the read does not end it; the end of the file does.
         os.close(writer)
-        output = process.communicate(timeout=30)
+        output = process.communicate(timeout=120)
     assert (process.returncode, output) == (130, (b"", b""))
 
 

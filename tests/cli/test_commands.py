@@ -52,7 +52,7 @@ def test_help_names_every_command_and_imports_nothing_heavy():
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     for name, short_help in COMMANDS.items():
         assert f"  {name}" in done.stdout
@@ -150,7 +150,7 @@ def test_what_is_still_buffered_for_a_reader_that_went_away_ends_it_quietly():
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
-            timeout=30,
+            timeout=120,
         )
     finally:
         os.close(full)

@@ -71,7 +71,7 @@ def test_ctrl_c_ends_it_without_a_word(tmp_path):
     try:
         assert follower.stdout.readline()
         follower.send_signal(signal.SIGINT)
-        out, err = follower.communicate(timeout=20)
+        out, err = follower.communicate(timeout=120)
     finally:
         follower.kill()
     assert (follower.returncode, out, err) == (130, b"", b"")
@@ -83,7 +83,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word(tmp_path):
     try:
         assert follower.stdout.readline()
         follower.stdout.close()
-        assert follower.wait(timeout=30) == 141
+        assert follower.wait(timeout=120) == 141
         assert follower.stderr.read() == b""
     finally:
         follower.kill()

@@ -159,7 +159,7 @@ class Prometheus:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
 
     def ask(self, expression):
         """The values of an expression now; empty while there are none."""
@@ -177,7 +177,7 @@ class Prometheus:
     def get(self, page, **query):
         url = f"http://{self.address}/api/v1/{page}?{urllib.parse.urlencode(query)}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 return json.load(answer)["data"]
         except ConnectionError:
             return None

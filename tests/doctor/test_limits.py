@@ -33,7 +33,7 @@ NEEDED = OWN + 201
 def found_with(soft, hard):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(soft), str(hard)],
-        env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=30,
+        env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     (finding,) = json.loads(done.stdout)
     assert finding["figures"] == {"needed": NEEDED, "hard": hard}

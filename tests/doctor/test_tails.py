@@ -86,7 +86,7 @@ def check_as_a_user(*patterns):
     done = subprocess.run(
         [*UNPRIVILEGED, sys.executable, "-c", SCRIPT, *map(str, patterns)],
         env=ENVIRONMENT | {"PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}:."},
-        capture_output=True, text=True, check=False, timeout=30,
+        capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

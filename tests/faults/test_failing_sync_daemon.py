@@ -47,7 +47,7 @@ def test_a_failed_sync_ends_the_daemon_and_loses_nothing_acknowledged(collectors
     assert code == 503
     assert answer["status"] == "failed"
     assert "Input/output error" in answer["failure"]
-    assert collector.process.wait(timeout=30) == 1
+    assert collector.process.wait(timeout=120) == 1
     assert "Traceback" not in collector.log()
     disk.works()
     collector.start()

@@ -51,7 +51,7 @@ def stored(collector):
     }
 
 
-def ends(collector, seconds=30):
+def ends(collector, seconds=120):
     collector.process.wait(timeout=seconds)
     assert collector.process.returncode == 1
     return collector.log()

@@ -124,7 +124,7 @@ class Collector:
         request = urllib.request.Request(
             f"http://{self.ports['admin']}/metrics", headers={"Accept": accept}
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - http
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - http
             return answer.read().decode()
 
     def status(self):

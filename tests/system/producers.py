@@ -33,7 +33,7 @@ class Producer(threading.Thread):
 
     def end(self):
         self._over.set()
-        self.join(timeout=30)
+        self.join(timeout=120)
         assert not self.is_alive()
 
     def run(self):

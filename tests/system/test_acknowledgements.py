@@ -272,7 +272,7 @@ def test_what_came_in_before_a_stop_is_acknowledged(own):
         own.process.send_signal(signal.SIGTERM)
         for client in clients.values():
             client.hear_until(lambda c=client: c.told == {1: 100}, "the last answer")
-        own.process.wait(timeout=30)
+        own.process.wait(timeout=120)
     assert sorted(stored(own)[1]) == sorted(3 * [*range(100)])
 
 

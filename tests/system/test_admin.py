@@ -38,7 +38,7 @@ class Guarded(Collector):
         kind = http.client.HTTPConnection if context is None else http.client.HTTPSConnection
         host, _, port = self.ports["admin"].rpartition(":")
         more = {} if context is None else {"context": context}
-        connection = kind(host, int(port), timeout=10, source_address=source, **more)
+        connection = kind(host, int(port), timeout=60, source_address=source, **more)
         with contextlib.closing(connection):
             sent = dict(headers) | ({"Authorization": f"Bearer {token}"} if token else {})
             connection.request(method, path, headers=sent)
@@ -235,7 +235,7 @@ def test_only_certificates_of_the_authority_are_let_in(guarded, authority, token
 def serial(collector, context):
     host, _, port = collector.ports["admin"].rpartition(":")
     with (
-        socket.create_connection((host, int(port)), timeout=10) as plain,
+        socket.create_connection((host, int(port)), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname=host) as secured,
     ):
         return secured.getpeercert()["serialNumber"]
@@ -294,7 +294,7 @@ def test_a_file_that_cannot_be_used_is_a_clear_error(tmp_path, authority):
 
 def connected(collector):
     host, _, port = collector.ports["admin"].rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def unread(collector, requests):

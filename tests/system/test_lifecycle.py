@@ -162,7 +162,7 @@ def test_a_udp_peer_goes_on_across_a_restart_without_a_gap(collectors):
 def test_a_second_daemon_on_the_same_store_refuses_and_names_the_first(collector):
     second = program.run(
         [*program.COMMAND, "serve", "--config", collector.config, "--store", collector.store],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert second.returncode == 1
     assert f"{collector.process.pid}" in second.stderr
@@ -176,7 +176,7 @@ def test_a_second_signal_stops_at_once_and_loses_nothing_that_was_synced(collect
     until(lambda: collector.status()["sources"]["tcp"]["seen_events"] == 1000, "the events")
     collector.process.send_signal(signal.SIGTERM)
     collector.process.send_signal(signal.SIGINT)
-    collector.process.wait(timeout=30)
+    collector.process.wait(timeout=120)
     collector.start()
     collector.settle()
     collector.stop()
@@ -205,7 +205,7 @@ def test_the_port_file_names_every_address(collector):
 def serve(*arguments):
     return program.run(
         [*program.COMMAND, "serve", *arguments],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 

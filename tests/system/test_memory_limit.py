@@ -143,7 +143,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_a_sentence(make, limit):
         collector.kill()
     limit.set(before + 8 * MIB)
     collector.start(wait=False)
-    until(lambda: not collector.running, f"it to refuse:\n{collector.log()}", seconds=8)
+    until(lambda: not collector.running, f"it to refuse:\n{collector.log()}")
     assert collector.process.returncode == 1
     (message,) = [line for line in collector.log().splitlines() if "do not fit" in line]
     assert "MemoryMax=" in message

@@ -97,7 +97,7 @@ class Viewer:
         if self._process.poll() is None:
             self._process.send_signal(number)
         try:
-            printed, _ = self._process.communicate(timeout=30)
+            printed, _ = self._process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise
