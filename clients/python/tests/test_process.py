@@ -607,6 +607,7 @@ BEGIN = (
     "@t.traced\ndef call(n): return n\n"
     "@t.traced\ndef steps(): yield 1\n"
     "@t.traced\nasync def wait(): pass\n"
+    "class Fails:\n    def __str__(self): raise ValueError\n"
 )
 
 
@@ -642,6 +643,20 @@ def stated(collector):
             "s.__exit__(None, None, None); t.connect(sys.argv[1])",
             [({}, 1), ({"unconnected": 1}, 0)],
         ),
+        (
+            "t.connect(sys.argv[1]); t.event('in'); s = [t.span('x').__enter__(), t.span('x', y=Fails()).__enter__()]\n"
+            "t.connect(sys.argv[1]); t.event('in'); t.flush(10); [each.__exit__(None, None, None) for each in s]",
+            [({}, 1), ({}, 1), ({"closed": 2}, 0)],
+        ),
+        (
+            "t.connect(sys.argv[1]); t.event('in')\n@t.traced\ndef again(): t.connect(sys.argv[1])\nagain()\n"
+            "t.event('in'); t.connect(sys.argv[1]); t.event('in')",
+            [({}, 1), ({}, 1), ({"unconnected": 1}, 1)],
+        ),
+        (
+            "t.connect(sys.argv[1]); t.event('in'); e = t.Emitter(sys.argv[1]); e.event('in'); e.close(10); e.event('x')",
+            [({}, 1), ({}, 1), ({"closed": 1}, 0)],
+        ),
         ("t.event('x'); t.connect(); t.event('x'); t.connect(sys.argv[1]); t.event('in')", [({}, 1)]),
         (
             "t.event('x')\nif not os.fork(): t.connect(sys.argv[1]); t.event('in'); sys.exit()\n"
@@ -649,11 +664,41 @@ def stated(collector):
             [({}, 1), ({"unconnected": 1}, 1)],
         ),
     ],
-    ids=["before", "before nothing", "between", "after", "after its own close", "a span", "unwanted", "fork"],
+    ids=["before", "before nothing", "between", "after", "after its own close", "a span", "spans of an earlier session",
+         "a call of an earlier session", "an emitter of its own", "unwanted", "fork"],
 )  # fmt: skip
 def test_events_outside_of_a_session_are_stated(answering, program, expected, pure):
     run(BEGIN + program, answering.address, TAILRACE_PURE=pure)
     assert stated(answering) == expected
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_a_thread_that_emits_while_sessions_end_and_begin_loses_nothing_silently(answering, pure):
+    program = """
+import sys, threading, time, tailrace_client as t
+sys.setswitchinterval(0.000001)
+done, emitted = threading.Event(), []
+def emit():
+    while not done.is_set():
+        with t.span("x"):
+            emitted.append(None)
+            time.sleep(0)
+        time.sleep(0.0001)
+thread = threading.Thread(target=emit)
+thread.start()
+for _ in range(20):
+    t.connect(sys.argv[1])
+    t.event("in")
+    t.close(10)
+done.set()
+thread.join()
+t.connect(sys.argv[1])
+print(20 + len(emitted))
+"""
+    emitted = int(run(program, answering.address, TAILRACE_PURE=pure))
+    found = stated(answering)
+    assert len(found) == 21
+    assert sum(stored + sum(discarded.values()) for discarded, stored in found) == emitted
 
 
 def test_the_count_of_earlier_events_is_reported_before_the_end(answering, process, monkeypatch):

@@ -69,8 +69,6 @@ class Emitter:
         self._sender: Sender | None = None
         self.recorder: Recorder | None = None
         """The recorder; None while the emitter is off."""
-        self._closed: int | None = None
-        """Once the session has ended, how many events with the reason `closed` are accounted for."""
         if not address:
             return
         transport = parse(address, credentials)
@@ -176,15 +174,4 @@ class Emitter:
     def close(self, timeout: float = 1.0) -> bool:
         """Flush, say goodbye and end within `timeout` seconds. Return whether all events were
         delivered, as `flush` does."""
-        delivered = self._sender is not None and self._sender.close(timeout)
-        if self._closed is None:
-            self._closed = 0 if delivered else self.discarded.get("closed", 0)
-        return delivered
-
-    def late(self) -> int:
-        """Return how many events came after the session's end and were not returned by an earlier call."""
-        before = self._closed
-        if before is None:
-            return 0
-        self._closed = self.discarded.get("closed", 0)
-        return self._closed - before
+        return self._sender is not None and self._sender.close(timeout)

@@ -84,7 +84,7 @@ static PyMethodDef module_methods[] = {
     {"switch", module_switch, METH_O,
      "switch(recorder, /)\n--\n\nLet the functions of this module record to `recorder` from now on. With None they only count."},
     {"miss", module_miss, METH_NOARGS,
-     "miss()\n--\n\nCount an event that comes while nothing is recorded. Return how many came before it."},
+     "miss()\n--\n\nCount an event that no session states so far. Return how many came before it."},
     {"span", FAST(module_span), METH_FASTCALL | METH_KEYWORDS,
      "span(name, /, **attributes)\n--\n\nReturn a span of the calling thread: `with span(\"step\", cell=3):`. See `Span`."},
     {"event", FAST(module_event), METH_FASTCALL | METH_KEYWORDS,

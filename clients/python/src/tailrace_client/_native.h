@@ -48,7 +48,7 @@ typedef struct {
     PyObject *lane_name, *counter_name, *error_name, *message_name, *name_name; /* texts used as names */
     PyObject *off;     /* the one span of a module that is off */
     PyObject *current; /* the recorder of the module's functions; NULL: they only count */
-    uint64_t missed;   /* events that came while there was no recorder */
+    uint64_t missed;   /* events that came while there was no recorder, or to a closed one */
 } State;
 
 /* Packets of consecutive events of a stream. */

@@ -160,7 +160,7 @@ number_event(Recorder *self, Lane *lane, const uint64_t fields[3], Bytes *body)
         if (stream == NULL)
             goto done;
         size = body ? HEADER_SIZE + body->size : 0;
-        reason = body ? refusal(self, size) : ENCODING;
+        reason = body || book->closed ? refusal(self, size) : ENCODING;
         if (reason == NONE && stream->hole_count) {
             if (put_report(self->state, book, stream, &report, &told) < 0)
                 goto done;
@@ -177,6 +177,7 @@ number_event(Recorder *self, Lane *lane, const uint64_t fields[3], Bytes *body)
     }
     kept = at != NULL;
     if (!kept) {
+        self->state->missed += reason == CLOSED; /* no goodbye follows */
         lose(book, stream, number, reason);
     }
     else {

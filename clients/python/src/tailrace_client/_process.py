@@ -25,8 +25,6 @@ _off_answer = False
 _warned = False
 """Whether the program was warned that this emitter's events are not delivered."""
 
-_last: Emitter | None = None
-"""The last emitter that was on."""
 _again: Callable[[], Emitter] | None = None
 """Makes another one like it; None before `connect`, and in a forked child."""
 _counted = 0
@@ -67,7 +65,7 @@ def connect(
     The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events
     that are not delivered yet. A process that a signal or `os._exit` ends says no goodbye.
     """
-    global current, _off_answer, _warned, _last, _again, _is_wanted  # noqa: PLW0603 - one emitter a process
+    global current, _off_answer, _warned, _again, _is_wanted  # noqa: PLW0603 - one emitter a process
     _switch_off(1.0)
     _off_answer, _warned = False, False
     by_environment = address is None
@@ -93,7 +91,7 @@ def connect(
     missed = _missed()
     if emitter.recorder:
         emitter.recorder.discard("unconnected", missed)
-        current = _last = emitter
+        current = emitter
         _again = make
         switch(emitter.recorder)
     _is_wanted = emitter.enabled
@@ -157,12 +155,11 @@ def _told(emitter: Emitter, delivered: bool) -> bool:
 
 
 def _missed() -> int:
-    """Return how many events to be counted have come while everything was off, since the last call."""
+    """Return how many events to be counted have come outside of all sessions since the last call."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
     _counted += came + 1  # the call itself counts
-    late = _last.late() if _last else 0
-    return came + late if _is_wanted else 0
+    return came if _is_wanted else 0
 
 
 def _state_missed() -> None:

@@ -34,6 +34,7 @@ from tailrace_client._memory import Memory
 from tailrace_client._shapes import MisfitError, Packer, no_packer, packer
 from tailrace_client._span import Span
 from tailrace_client._substream import SUBSTREAM
+from tailrace_client._switch import miss
 
 STREAM_MAX = 2**32 - 1
 
@@ -219,7 +220,7 @@ class Recorder:
         return {reason: sum(count[reason] for count in counts) for reason in REASONS}
 
     def close(self) -> None:
-        """Discard all events from now on."""
+        """Discard all events from now on, and count them for the next session to state (`miss`), too."""
         self._closed = True
         self._shapes, self._latest = {}, {}
 
@@ -244,6 +245,8 @@ class Recorder:
             else:
                 lane.owed += 1
             lane.discarded["nested"] += 1
+            if self._closed:
+                miss()
             return
         encoded = self._encode(name, start, end, attributes)  # may run code of the program
         lane.inside = True
@@ -284,8 +287,10 @@ class Recorder:
             raise
 
     def _finish(self, lane: Lane, stream: Stream, counter: int, encoded: _Encoded | None) -> None:
-        if encoded is None:
+        if encoded is None and not self._closed:
             lane.lose(stream, counter, "encoding")
+        elif encoded is None:
+            self._store(lane, stream, counter, b"")
         else:
             packet = _wire.event(stream.number, counter & STREAM_MAX, *encoded)
             self._store(lane, stream, counter, packet)
@@ -303,6 +308,8 @@ class Recorder:
             whole = self._report(stream.number, holes[:told]) + packet
             reason = self._refusal(lane, len(whole))
         if reason:
+            if reason == "closed":
+                miss()  # no goodbye follows
             lane.lose(stream, counter, reason)
             return
         lane.room -= len(whole)

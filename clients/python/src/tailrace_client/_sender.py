@@ -190,6 +190,9 @@ class Sender:
             return self._delivered
         deadline = time.monotonic() + seconds
         done = self._say_all(deadline)
+        self._link.recorder.close()
+        if done and self._link.fresh:  # another thread has emitted meanwhile
+            done = self._say_all(deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
         self._end_thread(deadline)

@@ -7,14 +7,17 @@ that do nothing.
 from __future__ import annotations
 
 from itertools import count
+from typing import TYPE_CHECKING
 
-from tailrace_client._recorder import Recorder
 from tailrace_client._span import OFF, Span
+
+if TYPE_CHECKING:
+    from tailrace_client._recorder import Recorder
 
 _recorder: Recorder | None = None
 
 miss = count().__next__
-"""Count an event that comes while nothing is recorded. Return how many came before it. This is one call in C, and so right
+"""Count an event that no session states so far. Return how many came before it. This is one call in C, and so right
 in threads and signal handlers."""
 
 
