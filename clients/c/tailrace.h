@@ -85,7 +85,8 @@ typedef struct tailrace_options {
 int tailrace_connect(const char *address, const tailrace_options *options);
 
 /* Return why the collector could not be reached or was lost: an errno, with words for people in `text`, at
- * most `size` bytes. Return 0, without words, while nothing is known to be wrong. Not for signal handlers. */
+ * most `size` bytes. Return 0, without words, while nothing is known to be wrong; EBUSY if this stays unknown, since another
+ * thread is sending for a second, or left a call that was sending by siglongjmp. Not for signal handlers. */
 int tailrace_last_error(char *text, size_t size);
 
 /* Send what was emitted before this call, waiting at most so long. Return 0 if the kernel has all of it. Return
@@ -391,6 +392,7 @@ typedef struct tlr_local *tlr_lock_word;
 typedef struct tlr_stream {
     unsigned char *ring;
     tlr_lock_word lock;
+    tlr_lock_word left; /* a holder of the lock for which others have waited in vain */
     uint32_t head;
     uint32_t tail_seen; /* the emitting side's copy of `tail` */
     uint32_t next;      /* number of the next event */
@@ -489,6 +491,7 @@ typedef struct tlr_core {
     tlr_lock_word table; /* for `known`, `shared`, `taken` and `number` of all streams, and tlr_key */
     uint32_t generation;
     int forked; /* this process is a forked child that has not emitted yet */
+    int inherited; /* the address is the parent's, and has served no session here */
     int started;
     int sender_runs;
     int stopping;
@@ -567,6 +570,24 @@ static int tlr_lock_until(tlr_lock_word *lock, uint64_t deadline) {
         if (tlr_monotonic() >= deadline) return 0;
         tlr_yield(turn++);
     }
+    return 1;
+}
+
+static int tlr_lock_soon(tlr_lock_word *lock) { return tlr_lock_until(lock, tlr_monotonic() + TLR_LOCK_MS * tlr_ms); }
+
+/* Return whether the stream's lock was taken. The first call waits a second for a thread that does not come back; the others
+ * do not wait for it any more. */
+static int tlr_lock_stream(tlr_stream *stream) {
+    uint64_t deadline = 0;
+    unsigned turn = 0;
+    while (!tlr_try(&stream->lock)) {
+        tlr_lock_word holder = TLR_LOAD(stream->lock);
+        if (holder && holder == TLR_LOAD(stream->left)) return 0;
+        if (!deadline) deadline = tlr_monotonic() + tlr_second;
+        if (tlr_monotonic() >= deadline) TLR_STORE(stream->left, holder);
+        tlr_yield(turn++);
+    }
+    TLR_STORE(stream->left, NULL);
     return 1;
 }
 
@@ -873,7 +894,10 @@ static void tlr_make_hello(void) {
     static const char hexadecimal[] = "0123456789abcdef";
     unsigned char id[16], *session, *at = tlr.sender.hello;
     char host[65] = ""; /* Linux has none longer */
-    size_t index;
+    size_t index, length = strlen(tlr.path);
+    if (tlr.inherited && tlr.transport == TLR_FILE && length + 22 < sizeof tlr.path) /* two processes in one file would be one */
+        *tlr_put_decimal(tlr_put_string((unsigned char *)tlr.path + length, "."), (uint64_t)getpid()) = 0;
+    tlr.inherited = 0;
     if (!tlr.clock) {
         uint64_t since = tlr_monotonic() - tlr_loaded, wall = tlr_read(CLOCK_REALTIME);
         session = tlr_option(at, "epoch");
@@ -1721,8 +1745,7 @@ static tlr_stream *tlr_find(const tlr_local *thread) {
 }
 
 static void tlr_let_go(tlr_local *thread) {
-    if (thread->stream && thread->generation == TLR_LOAD(tlr.generation)) {
-        tlr_lock(&tlr.table);
+    if (thread->stream && thread->generation == TLR_LOAD(tlr.generation) && tlr_lock_soon(&tlr.table)) {
         thread->stream->taken = 0;
         tlr_unlock(&tlr.table);
     }
@@ -1758,13 +1781,15 @@ static tlr_stream *tlr_take_stream(tlr_local *thread) {
         thread->generation = TLR_LOAD(tlr.generation);
         __atomic_signal_fence(__ATOMIC_SEQ_CST);
     } while (TLR_LOAD(tlr.forked)); /* a signal handler has forked meanwhile */
-    tlr_lock(&tlr.table);
-    thread->stream = tlr_is_on() ? tlr_find(thread) : NULL;
-    if (thread->stream) {
-        thread->stream->taken = 1;
-        pthread_setspecific(tlr_key, thread); /* close deletes the key, with this lock held */
+    thread->stream = NULL;
+    if (tlr_lock_soon(&tlr.table)) {
+        if (tlr_is_on()) thread->stream = tlr_find(thread);
+        if (thread->stream) {
+            thread->stream->taken = 1;
+            pthread_setspecific(tlr_key, thread); /* close deletes the key, with this lock held */
+        }
+        tlr_unlock(&tlr.table);
     }
-    tlr_unlock(&tlr.table);
     errno = saved;
     return thread->stream;
 }
@@ -1793,15 +1818,14 @@ static void tlr_emit_alone(tlr_local *thread, const tlr_event *event) {
     uint32_t waiting;
     int promptly, idle, saved;
     if (!stream || thread->generation != TLR_LOAD(tlr.generation)) stream = tlr_take_stream(thread);
-    if (!stream) {
+    if (!stream || !tlr_lock_stream(stream)) {
         if (tlr_is_on())
-            tlr_count(TLR_FULL);
+            tlr_count(stream ? TLR_LEFT : TLR_FULL);
         else
             tailrace_miss_();
         thread->event = TLR_DONE;
         return;
     }
-    tlr_lock(&stream->lock);
     if (!tlr_goes_on(thread)) {
         tlr_end_event(stream);
         tailrace_miss_();
@@ -1832,11 +1856,11 @@ static void tlr_emit_alone(tlr_local *thread, const tlr_event *event) {
 /* Settle events of a handler that came at the end of an event call, since that may be the thread's last. */
 static void tlr_settle_late(tlr_local *thread) {
     tlr_stream *stream = thread->stream;
-    if (stream) tlr_lock(&stream->lock);
+    if (stream && !tlr_lock_stream(stream)) stream = NULL;
     if (stream && tlr_goes_on(thread))
         tlr_settle(thread, stream);
     else
-        TLR_STORE(thread->nested, 0); /* the session is over or has no stream: the events are only counted */
+        TLR_STORE(thread->nested, 0); /* the session is over, or nobody can use the stream: the events are only counted */
     if (stream) tlr_end_event(stream);
 }
 
@@ -2138,6 +2162,7 @@ static void tlr_reset(void) {
     for (index = 0; index < tlr.stream_count; index++) {
         tlr_stream *stream = &tlr.streams[index];
         tlr_lock(&stream->lock);
+        TLR_STORE(stream->left, NULL);
         stream->head = stream->tail_seen = stream->next = stream->reported = stream->begun = 0;
         stream->coming_head = (uint32_t)-1;
         stream->coming_reason = TLR_REASONS;
@@ -2171,6 +2196,7 @@ static void tlr_in_child(void) {
     tlr_unlock(&tlr.table);
     tlr_unlock(&tlr.sender.lock);
     TLR_STORE(tlr_missed, 0); /* the parent reports them */
+    tlr.inherited = 1;
     for (index = 0; index < 2; index++) {
         if (tlr_can_wake((int)index)) close(tlr.wake[index]);
         tlr.wake[index] = 0;
@@ -2201,11 +2227,6 @@ static int tlr_start_thread(void) {
 
 /* Begin a session; the caller holds tlr_life. */
 static int tlr_start(void) {
-    if (tlr.forked && tlr.transport == TLR_FILE) { /* a reader would take two processes in one file for one */
-        size_t length = strlen(tlr.path);
-        if (length + 22 < sizeof tlr.path)
-            *tlr_put_decimal(tlr_put_string((unsigned char *)tlr.path + length, "."), (uint64_t)getpid()) = 0;
-    }
     tlr_make_hello();
     tlr.started = 1;
     tlr.sender.report_at = tailrace_discarded() ? 0 : tlr_monotonic() + 30 * tlr_second;
@@ -2286,7 +2307,8 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     if (tlr_is_on()) return EALREADY;
     tlr_load();
     if (tlr.started) tlr_end(tlr_monotonic()); /* the program left tailrace_close by siglongjmp */
-    if (tlr_await_events()) return EBUSY;
+    if (tlr_await_events() || !tlr_lock_soon(&tlr.sender.lock)) return EBUSY;
+    tlr_unlock(&tlr.sender.lock);
     error = tlr_parse(address);
     if (!error) error = tlr_take_token(address, options);
     if (!error) error = tlr_allocate(options->memory_bytes ? options->memory_bytes : (size_t)64 << 20, options->threads ? options->threads : (size_t)TLR_THREADS);
@@ -2296,6 +2318,7 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     tlr.flush_ns = (options->flush_ms ? options->flush_ms : 5) * tlr_ms;
     tlr.linger_ns = (options->linger_ms ? options->linger_ms : 500) * tlr_ms;
     tlr.no_thread = options->no_thread;
+    tlr.inherited = 0;
     tlr_name_process(options->process);
     ring_max = tlr.ring_size / 2 - TLR_REPORT_MAX;
     tlr.packet_max = tlr.transport == TLR_UDP && ring_max > TLR_DATAGRAM_MAX ? (size_t)TLR_DATAGRAM_MAX : ring_max;
@@ -2326,14 +2349,15 @@ int tailrace_connect(const char *address, const tailrace_options *options) {
         errno = EALREADY;
         return -1;
     }
-    tlr_lock(&tlr_life);
-    error = tlr_connect(address, options ? options : &defaults);
-    if (error == EPROTONOSUPPORT) {
-        tlr_lock(&tlr.sender.lock);
+    error = EBUSY;
+    if (tlr_lock_until(&tlr_life, tlr_monotonic() + tlr.linger_ns + tlr_second)) {
+        error = tlr_connect(address, options ? options : &defaults);
+        tlr_unlock(&tlr_life);
+    }
+    if (error == EPROTONOSUPPORT && tlr_lock_soon(&tlr.sender.lock)) {
         tlr_note("this client has no TLS: send to a unix socket, or to a TLS proxy on this host, such as stunnel", error);
         tlr_unlock(&tlr.sender.lock);
     }
-    tlr_unlock(&tlr_life);
     tlr_thread.busy = TLR_OUTSIDE;
     errno = error ? error : saved;
     return error ? -1 : 0;
@@ -2348,17 +2372,18 @@ static char *tlr_append(char *at, char *end, const char *text) {
 
 int tailrace_last_error(char *text, size_t size) {
     tlr_sender *out = &tlr.sender;
-    const char *wrong, *question;
-    int error, saved = errno;
+    const char *wrong = "another thread is sending, or left a call that was sending by siglongjmp", *question = "";
+    int error = EBUSY, saved = errno;
     if (size) *text = 0;
     if (!tlr_enter(TLR_WAITS, TLR_FRAME)) return 0;
     tlr_hold();
-    tlr_lock(&out->lock);
-    if (out->state == TLR_UP && tlr_monotonic() - out->opened_at > tlr_second) out->wrong = NULL;
-    wrong = out->wrong;
-    question = out->question;
-    error = out->error;
-    tlr_unlock(&out->lock);
+    if (tlr_lock_until(&out->lock, tlr_monotonic() + tlr_second)) {
+        if (out->state == TLR_UP && tlr_monotonic() - out->opened_at > tlr_second) out->wrong = NULL;
+        wrong = out->wrong;
+        question = out->question;
+        error = out->error;
+        tlr_unlock(&out->lock);
+    }
     if (wrong && size) {
         char *end = text + size - 1;
         text = tlr_append(text, end, wrong);
@@ -2373,7 +2398,7 @@ int tailrace_last_error(char *text, size_t size) {
 
 /* Try to connect at once, without the rest of the pause, since the program waits. */
 static void tlr_hurry(void) {
-    if (!tlr_lock_until(&tlr.sender.lock, tlr_monotonic() + TLR_LOCK_MS * tlr_ms)) return;
+    if (!tlr_lock_soon(&tlr.sender.lock)) return;
     if (tlr.sender.state == TLR_DOWN) tlr.sender.retry_at = 0;
     tlr_unlock(&tlr.sender.lock);
 }
@@ -2398,7 +2423,7 @@ static int tlr_drain(uint64_t deadline, int open) {
 static int tlr_were_refused(void) {
     tlr_sender *out = &tlr.sender;
     int refused;
-    if (!tlr_lock_until(&out->lock, tlr_monotonic() + TLR_LOCK_MS * tlr_ms)) return 1;
+    if (!tlr_lock_soon(&out->lock)) return 1;
     if (tlr.transport == TLR_UDP && out->state == TLR_UP && tlr_is_gone()) tlr_fail(tlr_monotonic());
     refused = out->refused;
     out->refused = 0;
@@ -2533,8 +2558,15 @@ static void tlr_note_end(int read) {
         tlr_note(NULL, 0);
 }
 
+/* Return whether the event of a stream's holder is neither in the ring nor counted. */
+static int tlr_is_lost(const tlr_stream *stream) {
+    uint32_t reason = stream->coming_reason;
+    if (stream->next != stream->begun || stream->head == stream->coming_head) return 0;
+    return reason == TLR_REASONS || stream->discarded[reason] != stream->coming_count;
+}
+
 /* Let threads that are emitting finish their events. Return how many streams stay locked because a thread left its call by
- * siglongjmp and has made no other call since: its event is lost. */
+ * siglongjmp and has made no other call since. */
 static int tlr_await_events(void) {
     uint64_t deadline = tlr_monotonic() + TLR_LOCK_MS * tlr_ms;
     size_t index;
@@ -2544,7 +2576,7 @@ static int tlr_await_events(void) {
             tlr_unlock(&tlr.streams[index].lock);
         } else {
             left++;
-            tlr_count(TLR_LEFT);
+            if (tlr_is_lost(&tlr.streams[index])) tlr_count(TLR_LEFT);
         }
     }
     return left;

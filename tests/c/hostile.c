@@ -10,6 +10,8 @@
  *     hostile leave ADDRESS MS       leaves a close by siglongjmp, connects again, emits 10 events and closes
  *     hostile fork ADDRESS 0         forks while another thread has the locks of a session that has ended; the child
  *                                    connects, emits 10 events and closes
+ *     hostile held ADDRESS 1000      emits so many events while another thread has the locks and does not come back; asks for the
+ *                                    error, closes, and connects again. Prints what these calls return
  *     hostile between ADDRESS 0      another thread forks at odd moments: as the session's resources are made and released, and
  *                                    as a child begins its session. Each child, as the program itself, emits 10 events
  *     hostile handler ADDRESS COUNT  a signal handler forks amid event calls, so often; each child goes on as the program
@@ -229,6 +231,24 @@ static int fork_between_sessions(const char *address, const tailrace_options *op
     _exit(0);
 }
 
+/* Go on as if another thread had left its calls by siglongjmp. */
+static int go_on_without(const char *address, const tailrace_options *options) {
+    pthread_t holder;
+    int turn, error;
+    uint64_t discarded;
+    tailrace_event("first");
+    pthread_barrier_init(&over, NULL, 2);
+    pthread_create(&holder, NULL, hold_locks, NULL);
+    pthread_barrier_wait(&over);
+    for (turn = 0; turn < jumps; turn++) tailrace_event("held");
+    discarded = tailrace_discarded();
+    error = tailrace_last_error(NULL, 0);
+    tailrace_close();
+    if (!tailrace_connect(address, options)) return 6;
+    printf("%d %d %d\n", (int)discarded, error == EBUSY, errno == EBUSY);
+    return 0;
+}
+
 static const char *address_of_all;
 static tailrace_options options_of_all;
 static enum { NOWHERE, IN_CREATE, IN_BEGIN, IN_FREE } fork_at;
@@ -351,6 +371,7 @@ int main(int count, char **words) {
     if (!strcmp(what, "real")) real_time(jumps);
     if (!strcmp(what, "handler") || escapes) fork_in_handlers();
     if (bad) return bad;
+    if (!strcmp(what, "held")) return go_on_without(words[2], &options);
     if (!strcmp(what, "fork")) _exit(fork_between_sessions(words[2], &options) ? 5 : 0);
     if (!strcmp(what, "exit") || !strcmp(what, "flush") || !strcmp(what, "leave")) tailrace_event("first");
     if (!strcmp(what, "exit") || !strcmp(what, "flush")) after(1000 * jumps, leave, 0);

@@ -526,6 +526,18 @@ def test_a_child_writes_to_a_file_of_its_own(program, tmp_path):
     assert other.name == f"t.heph.{child.said('tailrace.session')[0]['pid']}"
 
 
+@pytest.mark.parametrize("before", [[], ["close"]])
+def test_a_child_states_what_came_after_its_close_in_a_file_of_its_own(program, tmp_path, before):
+    path = tmp_path / "t.heph"
+    play(program, f"connect file://{path}", "many 10", *before, "fork close;many 3")
+    (other,) = tmp_path.glob("t.heph.*")
+    assert len(hear(path.read_bytes()).sessions) == 1
+    assert hear(path.read_bytes()).final == {"1": 10}
+    child = hear(other.read_bytes())
+    assert child.said("tailrace.goodbye")[0]["discarded"] == {"closed": 3}
+    assert other.name == f"t.heph.{child.said('tailrace.session')[0]['pid']}"
+
+
 def test_a_file_is_gone_on_with_by_the_next_run(program, tmp_path):
     path = tmp_path / "a b"
     for _ in range(2):
