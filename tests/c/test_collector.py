@@ -3,6 +3,7 @@ named in it as missing."""
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import socket
@@ -148,6 +149,20 @@ def test_a_killed_program_had_sent_what_it_emitted_a_moment_before(start, daemon
     for client in clients:
         assert client.program.process.wait() == -signal.SIGKILL
         assert client.account(510, ended=False)["missing_events"] == 0
+
+
+def test_programs_that_end_before_the_collector_takes_them_in_say_so_and_lose_nothing(daemon):
+    before = daemon.status()["sources"]["tcp"]["seen_events"]
+    daemon.process.send_signal(signal.SIGSTOP)
+    programs = [Program(build(HERE / "play.c")) for _ in range(60)]
+    for program in programs:
+        program.tell(f"connect {daemon.urls['tcp']}", "many 10", "close", "wrong")
+    said = [program.end()[1] for program in programs]
+    daemon.process.send_signal(signal.SIGCONT)
+    assert {int(error.split()[0]) for error in said} == {errno.ETIMEDOUT}
+    until(
+        lambda: daemon.status()["sources"]["tcp"]["seen_events"] == before + 600, "all the events"
+    )
 
 
 def test_what_a_stalled_collector_did_not_take_is_the_senders(start, daemon):

@@ -265,3 +265,23 @@ def test_serve_rest_ends_without_a_followed_file_and_settles_all_sessions(collec
     assert gaps(collector, "jets") == []
     sql = "SELECT source FROM sessions WHERE closed IS NULL AND source <> 'tailrace'"
     assert collector.cli("query", "--json", sql).stdout == ""
+
+
+@pytest.mark.parametrize("name", ["tcp", "unix"])
+def test_clients_that_come_and_go_while_the_collector_stands_still_are_all_taken_in(
+    collector, name
+):
+    """As in a storm of programs that end before the collector has accepted their connections."""
+    before = collector.status()["sources"][name]["seen_events"]
+    kind = socket.AF_UNIX if name == "unix" else socket.AF_INET
+    at = collector.ports["sources"][name].removeprefix("unix://")
+    halt(collector)
+    for _ in range(1000):
+        with socket.socket(kind) as sock:
+            sock.settimeout(5)
+            sock.connect(at if name == "unix" else collector.address(name))
+            sock.sendall(EPOCH + some(name, 0, 3) + END[name](3))
+    collector.process.send_signal(signal.SIGCONT)
+    until(lambda: collector.status()["sources"][name]["seen_events"] == before + 3000, "all events")
+    assert not collector.status()["sources"][name]["refused"]
+    assert complete(collector, name)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from tailrace.service_manager.descriptors import NOWHERE, Slot
 from tailrace.sources.address import bound, has
 
-BACKLOG = 512
+BACKLOG = 4096
 _SO_RCVBUFFORCE = 33
 _SO_RXQ_OVFL = 40
 
