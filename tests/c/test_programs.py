@@ -124,7 +124,8 @@ def test_a_program_behaves_as_ever_and_what_it_loses_is_named(tmp_path, seed):
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     status = as_ever.returncode if as_ever.returncode >= 0 else 128 - as_ever.returncode
-    assert (traced.returncode, known(traced.stdout)) == (status, known(as_ever.stdout))
+    said = as_ever.stdout.replace("flush -1", "flush 0")  # without an address, nothing is delivered
+    assert (traced.returncode, known(traced.stdout)) == (status, known(said))
     totals = json.loads((tmp_path / "store/certificate.json").read_text())["totals"]
     emitted = script.emitted + handled(traced.stdout)
     named = totals["stored"] + sum(totals["missing"].values())
