@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.job.presence import RankState, presence
+from tailrace.run.certificate import total
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLog, read
 
 
@@ -52,6 +53,14 @@ def test_a_rank_that_came_twice_counts_as_it_came_last():
         assert states(*logs)[0] == (RankState.ENDED, None)
     (node,) = presence([[*first, *again]]).nodes
     assert (node.ranks, node.began, node.ended) == (1, 2, 1)
+
+
+def test_what_a_nodes_collectors_had_no_room_for_is_summed():
+    ends = [NodeEnded(time=6, no_room={"too many connections": count}) for count in (2, 3)]
+    (node,) = presence([[began(), ends[0], began(), ends[1]]]).nodes
+    assert node.no_room == 5
+    assert total([], [node]).unknown
+    assert not total([]).unknown
 
 
 def test_a_line_that_was_cut_off_is_none(tmp_path):

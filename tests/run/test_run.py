@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests import program
-from tests.ingest.log import heph_event
+from tests.ingest.log import heph_event, heph_goodbye
 from tests.program import COMMAND, start
 from tests.system.collector import until
 
@@ -271,7 +271,7 @@ def test_a_program_that_was_not_traced_is_within_no_budget(tmp_path, program, st
 LOSSY = f"""
 import os, socket, sys, time
 sys.path[:0] = {sys.path!r}
-from tests.ingest.log import heph_event
+from tests.ingest.log import heph_event, heph_goodbye
 host, _, port = os.environ["TAILRACE_HEPH_UDP"].rpartition(":")
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for count in range(20):
@@ -449,3 +449,33 @@ class TestSignature:
         (tmp_path / "forged.json").write_text(json.dumps(certificate))
         forged = tailrace(tmp_path, "verify", "forged.json")
         assert (forged.returncode, "signature does not match" in forged.stdout) == (1, True)
+
+
+CROWD = """
+import os, socket
+host, _, port = os.environ["TAILRACE_HEPH_TCP"].rpartition(":")
+token = os.environ["TAILRACE_TOKEN"].encode()
+socks = []
+for stream in range(280):
+    sock = socket.create_connection((host, int(port)))
+    sock.settimeout(20)
+    try:
+        sock.sendall(b"tailrace-token " + token + b"\\n" + EVENT)
+        if stream >= 256:
+            sock.recv(1)
+    except OSError:
+        pass
+    socks.append(sock)
+"""
+
+
+def test_connections_that_find_no_room_make_the_loss_unknown(tmp_path):
+    crowd = CROWD.replace("EVENT", repr(heph_event(1, 0) + heph_goodbye({"1": 1})))
+    done, certificate = run(tmp_path, crowd, "--json", "--max-loss", 1000)
+    said = json.loads(done.stderr)
+    assert (said["totals"]["stored"], said["totals"]["unknown"]) == (256, True)
+    assert said["no_room"] == certificate["no_room"]
+    assert said["no_room"] == {"too many connections from one address": 280 - 256}
+    assert done.returncode == 4
+    verified = tailrace(tmp_path, "verify", "store/certificate.json", "--store", "store")
+    assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -119,7 +119,8 @@ def command(
     refused. A program that has a token already gets neither, and its events wait for 100 ms.
 
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
-    tracing, connections and datagrams of other users that were `refused`, by cause, the path of the
+    tracing, connections and datagrams of other users that were `refused`, by cause, and those for which the
+    collector had `no_room`, so that an unknown number of events may be missing, the path of the
     `certificate`, and from it `sha256`, `store`, `totals` and the `streams` that lack anything; null
     without a certificate."""
     never_wait(STDERR)

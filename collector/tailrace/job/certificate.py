@@ -32,7 +32,7 @@ SELECT session, max(last_time) FROM streams GROUP BY session
 """
 
 
-class NodeEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One node of a job. A collector that did not end in order was killed."""
 
     job: str | None
@@ -41,6 +41,8 @@ class NodeEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ranks: int
     collectors: int
     collectors_ended: int
+    no_room: int = 0
+    """Refused connections and datagrams for which its collector had no room."""
 
 
 class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -97,11 +99,11 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
         nodes=[
             NodeEvidence(
                 job=node.job, node=node.node, host=node.host, ranks=node.ranks,
-                collectors=node.began, collectors_ended=node.ended,
+                collectors=node.began, collectors_ended=node.ended, no_room=node.no_room,
             )
             for node in there.nodes
         ],
-        ranks=ranks(there, streams, engine), totals=total(streams), streams=streams,
+        ranks=ranks(there, streams, engine), totals=total(streams, [node for node in there.nodes if node.no_room]), streams=streams,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()
     return certificate

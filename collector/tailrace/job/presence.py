@@ -43,7 +43,8 @@ class RankPresence(NamedTuple):
 
 
 class NodePresence(NamedTuple):
-    """A node of a job, whose collector began `began` times and ended in order `ended` times."""
+    """A node of a job, whose collector began `began` times and ended in order `ended` times. It had no room for `no_room`
+    connections and datagrams."""
 
     job: str | None
     node: str
@@ -51,6 +52,7 @@ class NodePresence(NamedTuple):
     ranks: int
     began: int
     ended: int
+    no_room: int = 0
 
 
 class Presence(NamedTuple):
@@ -77,7 +79,8 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
                     nodes[line.job, line.node] = _begun(nodes.get((line.job, line.node)), line)
                 case NodeEnded() if began:
                     key = (began.job, began.node)
-                    nodes[key] = nodes[key]._replace(ended=nodes[key].ended + 1)
+                    no_room = nodes[key].no_room + sum(line.no_room.values())
+                    nodes[key] = nodes[key]._replace(ended=nodes[key].ended + 1, no_room=no_room)
                 case RankCame() if began:
                     if line.size is not None:
                         sizes[line.job] = max(line.size, sizes.get(line.job, 0))

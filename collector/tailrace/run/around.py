@@ -28,6 +28,10 @@ LOOK_SECONDS = 0.05
 
 OF_OTHERS = (Refusal.USER, Refusal.USER_UNKNOWN, Refusal.NO_TOKEN, Refusal.WRONG_TOKEN)
 
+FOR_ROOM = (
+    Refusal.DESCRIPTORS, Refusal.CONNECTIONS, Refusal.CONNECTIONS_OF_ADDRESS, Refusal.CONNECTIONS_OF_USER, Refusal.NEW_PEERS
+)  # fmt: skip
+
 
 class Collecting(ABC):
     """A collector that lives as long as something beside it. `failure` says what went wrong with it."""
@@ -36,6 +40,8 @@ class Collecting(ABC):
         self.failure: Exception | None = None
         self.refused: dict[str, int] = {}
         """Connections and datagrams of other users, by cause."""
+        self.no_room: dict[str, int] = {}
+        """Connections and datagrams for which there was no room, by cause."""
         self._stop = trio.Event()
         self._ready = trio.Event()
 
@@ -54,7 +60,8 @@ class Collecting(ABC):
                 if self.failure is None:
                     await self._run(daemon)
                 self._stop.set()
-            self.refused = _of_others(daemon)
+            self.refused = _refused(daemon, OF_OTHERS)
+            self.no_room = _refused(daemon, FOR_ROOM)
             beside.cancel_scope.cancel()
 
     async def _collect(self, daemon: Daemon) -> None:
@@ -116,11 +123,11 @@ class Tracing(Collecting):
             await self._settle(daemon)
 
 
-def _of_others(daemon: Daemon) -> dict[str, int]:
+def _refused(daemon: Daemon, causes: Sequence[Refusal]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for source in daemon.sources.values():
         refused = source.figures().refused
-        found.update({cause: refused[cause] for cause in OF_OTHERS if cause in refused})
+        found.update({cause: refused[cause] for cause in causes if cause in refused})
     return dict(found)
 
 

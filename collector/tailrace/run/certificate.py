@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -80,6 +81,8 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     """The budget: events that may be missing. An unknown number exceeds it."""
     totals: Totals
     streams: list[StreamEvidence]
+    no_room: dict[str, int] = {}
+    """Refused connections and datagrams for which the collector had no room, by cause. Nobody knows what they carried."""
     sha256: str = ""
     signature: Signature | None = None
 
@@ -97,7 +100,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
         return not self.streams and self.program.exit_status == 0
 
 
-def total(streams: list[StreamEvidence]) -> Totals:
+def total(streams: list[StreamEvidence], no_room: Collection[object] = ()) -> Totals:
     missing: dict[str, int] = {}
     for stream in streams:
         for reason, count in stream.missing.items():
@@ -106,7 +109,7 @@ def total(streams: list[StreamEvidence]) -> Totals:
         expected=sum(stream.expected for stream in streams),
         stored=sum(stream.stored for stream in streams),
         missing=missing,
-        unknown=any(stream.unknown for stream in streams),
+        unknown=bool(no_room) or any(stream.unknown for stream in streams),
     )
 
 

@@ -295,7 +295,7 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
                     arguments=around.arguments, exit_status=around.worst, started=began,
                     ended=clock.wall_ns(),
                 )  # fmt: skip
-                certificate = certify(loaded, about, spec.max_loss)
+                certificate = certify(loaded, about, spec.max_loss, around.no_room)
                 released.failures += _unsigned(certificate, spec.sign)
                 path = certificates.write(certificate, Path(spec.certificate))
                 released.certificate = str(path.absolute())
@@ -304,7 +304,7 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
         if failure is not None:
             logger.warning("no certificate: %s", failure)
             released.failures.append(str(failure) or repr(failure))
-        around.note(NodeEnded(time=clock.wall_ns()))
+        around.note(NodeEnded(time=clock.wall_ns(), no_room=around.no_room))
     meeting.remove()
     if around.last is not None:
         with suppress(OSError):

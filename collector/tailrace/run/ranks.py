@@ -48,9 +48,10 @@ class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
 
 
 class NodeEnded(msgspec.Struct, kw_only=True, tag="ended"):
-    """The collector ended in order, after the last rank."""
+    """The collector ended in order, after the last rank. `no_room` counts what it refused for want of room, by cause."""
 
     time: int
+    no_room: dict[str, int] = {}
 
 
 RankLine = NodeBegan | RankCame | RankLeft | NodeEnded

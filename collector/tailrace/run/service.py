@@ -81,15 +81,15 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
         tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
         try:
             read_rest(loaded, structs.replace(config, sources=dict(tails)), clock)
-            certificate = certify(loaded, about, wanted.max_loss)
+            certificate = certify(loaded, about, wanted.max_loss, around.no_room)
             return RunDone(around.status, certificate, refused=around.refused)
         except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
             warn(CUT_OFF, error)
             return RunDone(around.status)
 
 
-def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
-    """Return a certificate of all sessions since the program was started."""
+def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, int]) -> Certificate:
+    """Return a certificate of all sessions since the program was started, and of what the collector had no room for."""
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options)
     try:
@@ -101,7 +101,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int) -> Certificate:
     certificate = Certificate(
         kind=KIND, version=VERSION, program=about, machine=_machine(), versions=_versions(),
         store=spelled(located(loaded.config)),
-        max_loss=max_loss, totals=total(streams), streams=streams,
+        max_loss=max_loss, totals=total(streams, no_room), streams=streams, no_room=no_room,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()
     return certificate

@@ -32,9 +32,10 @@ def lines(
         yield f"  look at it: tailrace view --store {shlex.quote(done.store)}"
     else:
         yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
+    if done.no_room:
+        yield f"  refused for want of room: connections and datagrams ({_by_cause(done.no_room)})"
     if refused:
-        causes = ", ".join(f"{cause} {count}" for cause, count in sorted(refused.items()))
-        yield f"  refused, and not in the certificate: connections and datagrams of other or unknown users ({causes})"
+        yield f"  refused, and not in the certificate: connections and datagrams of other or unknown users ({_by_cause(refused)})"
     if Refusal.USER_UNKNOWN in refused or Refusal.NO_TOKEN in refused:
         yield "  if the program sent them: let it keep the socket open while the collector reads, or send TAILRACE_TOKEN first, as a client does"
     for stream in lacking(done.streams):
@@ -62,6 +63,7 @@ def document(
         "traced": None if others else bool(certificate and certificate.streams),
         "failures": failures,
         "refused": refused,
+        "no_room": certificate.no_room if certificate else None,
         "certificate": str(path) if path else None,
         "sha256": certificate.sha256 if certificate else None,
         "store": certificate.store if certificate else None,
@@ -78,6 +80,10 @@ def lacking(streams: Iterable[StreamEvidence]) -> Iterator[StreamEvidence]:
 
 def missing_in_words(missing: dict[str, int], unknown: bool) -> str:
     """Return how much is missing, and why."""
-    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(missing.items()) if count)
+    reasons = _by_cause(missing)
     text = f"{sum(missing.values())} missing" + (f" ({reasons})" if reasons else "")
     return text + (" and an unknown number more" if unknown else "")
+
+
+def _by_cause(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{cause} {count}" for cause, count in sorted(counts.items()) if count)
