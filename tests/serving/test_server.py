@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from tailrace.figures import AdminFigures
 from tailrace.serving.http import Request
@@ -39,7 +40,11 @@ def server(made, autojump_clock):
         families=list, accepts=None,
     )  # fmt: skip
     return Server(
-        pages.answer, AdminFigures(), connections_max=1, allows=lambda _: True, context=lambda: None
+        pages.answer,
+        AdminFigures(),
+        connections_max=40,
+        allows=lambda _: True,
+        context=lambda: None,
     )
 
 
@@ -57,3 +62,21 @@ async def test_an_answer_that_cannot_be_made_is_500_and_logged(autojump_clock, s
     answers = [(await server.answer(Request("GET", "/status", {}))).status for _ in range(3)]
     assert answers == [200, 500, 200]
     assert "no answer to a request for /status" in caplog.text
+
+
+async def test_health_does_not_wait_for_other_answers_and_too_many_of_these_are_refused(
+    autojump_clock, server, made
+):
+    statuses = []
+
+    async def ask():
+        statuses.append((await server.answer(Request("GET", "/status", {}))).status)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        before = len(made)
+        assert (await server.answer(Request("GET", "/healthz", {}))).status == 200
+        assert len(made) == before
+    assert sorted(statuses) == [200] * 35 + [500] + [503] * 14

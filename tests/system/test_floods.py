@@ -61,7 +61,10 @@ def beside_an_honest_program(collector):
 
     def ask():
         while not over.is_set():
-            answers.append(collector.get("/healthz"))
+            try:
+                answers.append(collector.get("/healthz"))
+            except OSError as error:
+                answers.append((repr(error), ""))
             time.sleep(0.1)
 
     threads = [threading.Thread(target=each) for each in (send, ask)]
@@ -212,7 +215,40 @@ def short_connections(collector):
             sock.sendall(heph_event(1, 0) * (number % 2))
 
 
-@pytest.mark.parametrize("attack", [empty_datagrams, short_connections])
+def scrapers(collector):
+    """Ask for more than the collector answers, over more connections than it has."""
+
+    def ask():
+        for _ in range(5):
+            with contextlib.suppress(OSError):
+                collector.get("/metrics")
+
+    threads = [threading.Thread(target=ask) for _ in range(150)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: collector.get("/status")[0] == 200, "an answer that is not refused")
+    assert collector.status()["admin_requests"]["503"]
+
+
+def clients_that_never_read(collector):
+    host, _, port = collector.ports["admin"].rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(150):
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            sock.connect((host, int(port)))
+            with contextlib.suppress(OSError):
+                sock.settimeout(0)
+                sock.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 400)
+            time.sleep(0.02)
+    until(lambda: collector.get("/status")[0] == 200, "an answer that is not refused")
+
+
+@pytest.mark.parametrize(
+    "attack", [empty_datagrams, short_connections, scrapers, clients_that_never_read]
+)
 def test_very_many_who_ask_for_little(collector_of, attack):
     collector = collector_of(sources=SOURCES)
     with beside_an_honest_program(collector):

@@ -120,7 +120,7 @@ class AdminConfig(Section, frozen=True):
     open_to_all: bool = False
     """Listen on an address that is not loopback even without TLS and without `allow`."""
     connections_max: int = 64
-    """Connections at a time. Beyond that, the connection that has waited longest without a request is closed and counted."""
+    """Connections at a time. Beyond that, the oldest connection that waits for its client is closed and counted."""
 
 
 class HeartbeatConfig(Section, frozen=True):

@@ -69,7 +69,8 @@ def plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
 
 
 class Conversation:
-    """The requests and answers of one connection. `waiting` says that no request is being answered."""
+    """The requests and answers of one connection. `waiting` says that it waits for its client, which is to ask or
+    to read."""
 
     def __init__(self, stream: trio.abc.Stream, answer: Answer) -> None:
         self.waiting = True
@@ -105,8 +106,9 @@ class Conversation:
         with within(REQUEST_SECONDS, AdminRefusal.SLOW):
             request = await self._request()
         self.waiting = False
-        await self._send(request, await self._respond(request))
+        response = await self._respond(request)
         self.waiting = True
+        await self._send(request, response)
 
     async def _request(self) -> h11.Request:
         try:

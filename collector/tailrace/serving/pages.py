@@ -52,6 +52,10 @@ class Probe(msgspec.Struct):
     ready: bool
 
 
+HEALTH = {"/healthz", "/readyz"}
+"""Pages about health, which cost little and which everybody may see."""
+
+
 class Pages:
     """The pages, made from functions that read the daemon, and the check of who may see them."""
 
@@ -76,7 +80,7 @@ class Pages:
 
     async def _page(self, request: Request) -> Response:
         may_see = self._accepts is None or has_token(request, self._accepts)
-        if request.path in {"/healthz", "/readyz"} and request.method in {"GET", "HEAD"}:
+        if request.path in HEALTH and request.method in {"GET", "HEAD"}:
             return self._health(request.path, details=may_see)
         if not may_see:
             return plain(401, "a token is required", ("WWW-Authenticate", "Bearer"))

@@ -1,9 +1,11 @@
 """The admin endpoint's connections: who may connect, how many at a time, and how much they may cost.
 
 No client can keep the daemon from its work. Connections are accepted one at a time with a pause after
-each. Each answer is followed by a pause longer than the time it took to make. When there are too many
-connections, the one that has waited longest for a request is closed, so that a flood of silent
-connections does not lock out a scraper, which asks at once.
+each. Each answer is followed by a pause longer than the time it took to make.
+
+No client can keep others from an answer to /healthz and /readyz, which do not wait for other answers. When seven of eight
+connections wait for these, further requests are refused. When there are too many connections, the oldest that waits for
+its client is closed, so that whoever asks at once is not locked out by silent connections or by clients that do not read.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import trio
 
 from tailrace.figures import AdminFigures, AdminRefusal
 from tailrace.serving.http import Answer, Conversation, EndedError, Request, Response, plain, within
+from tailrace.serving.pages import HEALTH
 
 ACCEPT_SECONDS = 0.005
 """The pause after a connection. A TLS handshake takes up to 2 ms."""
 
 REST = 3
 """The pause after an answer, as a multiple of the time it took to make, so that answers take at most a
-quarter of the daemon's time."""
+quarter of the daemon's time, and those about health and refusals as much."""
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -52,9 +55,7 @@ class Server:
         self._context = context
         self._open: dict[trio.CancelScope, Conversation] = {}
         """Ordered from the oldest to the newest."""
-        self._turn = trio.Lock()
-        self._rested = 0.0
-        """The time at which the next answer may be made."""
+        self._short, self._long = _Turn(), _Turn()
 
     async def serve(
         self,
@@ -87,10 +88,8 @@ class Server:
             self._figures.refuse(AdminRefusal.ADDRESS)
             sock.close()
             return False
-        if len(self._open) >= self._connections_max and not self._make_room():
-            self._figures.refuse(AdminRefusal.CROWDED)
-            sock.close()
-            return False
+        if len(self._open) >= self._connections_max:
+            self._make_room()
         socket, context = trio.SocketStream(sock), self._context()
         stream = socket if context is None else _secured(socket, context)
         scope = trio.CancelScope()
@@ -98,15 +97,13 @@ class Server:
         nursery.start_soon(self._converse, stream, scope, conversation)
         return True
 
-    def _make_room(self) -> bool:
-        """Close the connection that has waited longest for its own request. Return whether there was one."""
-        for scope, conversation in self._open.items():
-            if conversation.waiting:
-                del self._open[scope]
-                scope.cancel()
-                self._figures.refuse(AdminRefusal.CROWDED)
-                return True
-        return False
+    def _make_room(self) -> None:
+        """Close the oldest connection that waits for its client, or else the oldest."""
+        waiting = (scope for scope, each in self._open.items() if each.waiting)
+        scope = next(waiting, None) or next(iter(self._open))
+        del self._open[scope]
+        scope.cancel()
+        self._figures.refuse(AdminRefusal.CROWDED)
 
     async def _converse(
         self,
@@ -130,18 +127,34 @@ class Server:
 
     async def answer(self, request: Request) -> Response:
         """Answer a request when its turn has come and the pause after the previous answer is over."""
-        async with self._turn:
-            await trio.sleep_until(self._rested)
+        about_health = request.path in HEALTH
+        most = max(1, self._connections_max * 7 // 8)
+        crowded = self._long.lock.statistics().tasks_waiting >= most
+        turn = self._short if about_health or crowded else self._long
+        async with turn.lock:
+            await trio.sleep_until(turn.rested)
             began = trio.current_time()
             try:
-                response = await self._pages(request)
+                if crowded and not about_health:
+                    response = plain(503, "too many requests wait for an answer: ask again later")
+                else:
+                    response = await self._pages(request)
             except Exception:
                 logger.exception("no answer to a request for %s", request.path)
                 response = plain(500, "failed; the log says why")
             now = trio.current_time()
-            self._rested = now + REST * (now - began)
+            turn.rested = now + REST * (now - began)
         self._figures.answered(response.status)
         return response
+
+
+class _Turn:
+    """The order of answers of one kind."""
+
+    def __init__(self) -> None:
+        self.lock = trio.Lock()
+        self.rested = 0.0
+        """The time at which the next answer may be made."""
 
 
 def _secured(
