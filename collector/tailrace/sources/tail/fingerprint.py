@@ -11,6 +11,7 @@ import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from tailrace.ingest.file_state import checksum
@@ -42,19 +43,18 @@ BEGINNING_RAW = 64 * 1024
 
 
 def beginning(fd: int) -> bytes:
-    """Return the first bytes of an open file's content, up to `BEGINNING`; nothing of a compressed file whose content has not
-    begun or is damaged. Pass over a hole, which a log rotation leaves before a trace. Raise OSError."""
+    """Return the first bytes of an open file's content, up to `BEGINNING`; of a compressed file, those before damage. Pass
+    over a hole, which a log rotation leaves before a trace. Raise OSError."""
     head = os.pread(fd, BEGINNING, 0)
     if head.startswith(b"\0"):
         return _behind_hole(fd) or head
     if not head.startswith(MAGIC):
         return head
-    raw = io.BytesIO(os.pread(fd, BEGINNING_RAW, 0))
-    try:
-        with gzip.GzipFile(fileobj=raw) as content:
-            return content.read1(BEGINNING)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return b""
+    raw, found = io.BytesIO(os.pread(fd, BEGINNING_RAW, 0)), b""
+    with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.GzipFile(fileobj=raw) as content:
+        while len(found) < BEGINNING and (more := content.read1(BEGINNING - len(found))):
+            found += more  # of one member at a time
+    return found
 
 
 def _behind_hole(fd: int) -> bytes:
