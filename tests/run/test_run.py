@@ -226,7 +226,7 @@ def test_as_json_what_is_said_is_one_object(tmp_path):
     done, certificate = run(tmp_path, LOSSY, "--json")
     said = json.loads(done.stderr)
     assert said == {
-        "arguments": [sys.executable, "-c", LOSSY], "exit_status": 0, "traced": True, "failures": [], "refused": {},
+        "arguments": [sys.executable, "-c", LOSSY], "exit_status": 0, "traced": True, "failures": [], "refused": {}, "no_room": {},
         "certificate": "store/certificate.json", "sha256": certificate["sha256"],
         "store": str(tmp_path / "store"), "totals": certificate["totals"],
         "streams": [s for s in certificate["streams"] if s["missing"]],
