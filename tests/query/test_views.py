@@ -310,6 +310,13 @@ def test_what_came_after_all_is_taken_off_its_gap(views):
     assert tuple(healed.values()) == ("1", 20, 22, 3, 3, 0)
 
 
+def test_a_healed_gap_of_unknown_size_leaves_no_stream_behind(views):
+    rows = [row(), gap(0, reason="late_join", stream="")]
+    assert len(views.of(rows, "FROM streams")) == 2
+    rows.append(heal(0, reason="late_join", stream="", offset=1))
+    assert [r["completeness"] for r in views.of(rows, "FROM streams")] == [1.0]
+
+
 def test_a_heal_beyond_its_gap_counts_as_far_as_the_gap_goes(views):
     rows = [gap(5, 10), heal(4, 13, offset=1), heal(9, 100, offset=2)]
     (left,) = views.of(rows, "SELECT healed, remaining FROM gaps")

@@ -26,7 +26,7 @@ import msgspec
 
 from tailrace.model.block import Block
 from tailrace.model.holding import Holding
-from tailrace.model.record import Record
+from tailrace.model.record import Record, RunPiece
 
 
 class Decoder(Protocol):
@@ -145,6 +145,12 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
     @property
     def processes(self) -> Collection[int]:
         """The numbers of the processes that may have further records."""
+        ...
+
+    @property
+    def pieces(self) -> Mapping[int, RunPiece | None]:
+        """By process, the part that the input has of its last run, where more of the run may exist. None: its ids prove
+        nothing, so no other input can be known to have the rest."""
         ...
 
 
@@ -270,7 +276,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     `writer`: the process that writes a stream, where its path names one.
     `recognises`: whether a file is of this format, by its first bytes (uncompressed, up to 4 KiB). The name of a stream may
         lower what is asked of them, but no name is asked for.
-    `pieces`: whether a file has a name that a tool gives to pieces of other traces. An import that has all their lines leaves
+    `pieces`: whether a file has a name that a tool gives to pieces of other traces, None where no tool cuts traces. An import that has all their lines leaves
         such a file out.
     `document_max`: the longest document that is read, in bytes.
     """
@@ -281,7 +287,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     copy: Callable[[str], str] = without_gz
     writer: Callable[[str], Writer | None] = _unnamed
     recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
-    pieces: Callable[[str], bool] = lambda path: False  # noqa: ARG005
+    pieces: Callable[[str], bool] | None = None
     document_max: int = 4 * 2**20
 
     @property

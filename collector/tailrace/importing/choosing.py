@@ -120,7 +120,8 @@ def _content_keys(file: str) -> Iterator[object]:
 
 def _pieces(format_: str, files: list[str]) -> dict[str, str]:
     """Return the files that a tool has cut out of others, each with the file that has the first of its lines."""
-    pieces = [file for file in files if FORMATS[format_].files.pieces(file)]
+    named = FORMATS[format_].files.pieces
+    pieces = [file for file in files if named and named(file)]
     originals = [file for file in files if file not in set(pieces)] if pieces else []
     if not originals:
         return {}

@@ -199,6 +199,10 @@ class Generations:
         for process in sorted(self._aside.keys() - set(processes)):
             self._aside.pop(process).finish("evicted", {}, now)
 
+    def of(self, process: int) -> Incarnation:
+        """Return the incarnation of a process."""
+        return self._aside.get(process, self.current)
+
     # A new incarnation, or none
 
     def restart(self, why: str, now: int, *, clocked: bool = False) -> None:

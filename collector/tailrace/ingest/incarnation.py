@@ -24,15 +24,19 @@ from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.gap_rows import GapRows
 from tailrace.ledger.handover import hand_over
+from tailrace.ledger.pieces import SplitRuns
 from tailrace.ledger.references import References
 from tailrace.ledger.statements import Statements
 from tailrace.model.block import Integers
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
-from tailrace.model.record import Kind, Missing, Record, SessionFacts
+from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 
+
+_ANY_TIME = -(2**63), 2**63 - 1
+"""The times of a piece whose records have none."""
 
 Attach = Callable[[IncarnationState], "Incarnation"]
 """Returns the incarnation of a state, in one session."""
@@ -54,6 +58,7 @@ class Incarnation:
         datagrams: bool = False,
         host: str = "",
         departures: Departures | None = None,
+        pieces: SplitRuns | None = None,
         emit: Emit,
         quarantine: Quarantine,
         wall: Callable[[int], int],
@@ -61,7 +66,7 @@ class Incarnation:
     ) -> None:
         """Take up a state. `bits` is the width of the producer's counters, None if it has none. With
         `datagrams`, events may come after those of the next incarnation. `departures` has earlier sessions,
-        among them those of the same `host`. `wall` converts a time of the log to wall time.
+        among them those of the same `host`; `pieces` has the runs of which several inputs have a part. `wall` converts a time of the log to wall time.
         `at_last` calls a function when rows are taken next."""
         self.state = state
         self._datagrams = datagrams and bits is not None
@@ -71,6 +76,7 @@ class Incarnation:
         self._tally = tally
         self._rows = RecordRows(state, tally, emit)
         self.lead = Lead(state)
+        self._pieces = pieces
         self._references = References(limits, "", state.references)
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
@@ -198,14 +204,22 @@ class Incarnation:
         """Note how far the producer's clock is."""
         if self._datagrams and part.rows:
             self.lead.hear(part.latest_end, now)
-        state = self.state
-        self._paces.take(self._source, state.name, part.latest_tick, state.ticks_per_second, now)
+        state, latest = self.state, part.latest_tick
+        self._paces.take(self._source, state.name, latest, state.ticks_per_second, now)
+        if self._pieces and latest is not None:
+            self._note_span(part.earliest_start or latest, latest)
+
+    def _note_span(self, start: int, end: int) -> None:
+        first, last = self.state.times or (start, end)
+        self.state.times = min(first, start), max(last, end)
 
     def note(self, record: Record, now: int) -> None:
         """Take a record about the session: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else None
         if facts:
             self._hear_clock(facts, now)
+        if self._pieces and record.start is not None:
+            self._note_span(record.start, record.start if record.end is None else record.end)
         self._rows.count({record.kind: 1}, now)
         # Offsets do not advance in documents, so the row's time decides which document is the last.
         self._rows.write_one(record, None if record.size else self.own.wall(now))
@@ -262,19 +276,26 @@ class Incarnation:
         """Take a decoder's statement that events are missing, or have come after all."""
         about = record.detail
         if isinstance(about, Missing):
-            self._references.claim(
-                Finding(
-                    record.kind,
-                    record.stream,
-                    record.counter,
-                    about.count,
-                    record.name or Reason.NETWORK,
-                    of=about.of,
-                    detail=about.detail,
-                    offset=record.offset,
-                )
+            said = Finding(
+                record.kind,
+                record.stream,
+                record.counter,
+                about.count,
+                record.name or Reason.NETWORK,
+                of=about.of,
+                detail=about.detail,
+                offset=record.offset,
             )
+            self._references.claim(said)
             self.report(now)
+            if about.piece:
+                self.piece(about.piece, now, said.reason)
+
+    def piece(self, piece: RunPiece, now: int, said: str = "") -> None:
+        """Take the part that an input has of the run, and the reason of a gap that its decoder `said`, if any."""
+        if self._pieces:
+            times = self.state.times or _ANY_TIME
+            self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said, now))
 
     def copies(self, records: int) -> None:
         """Count the records of a datagram that had come before."""
@@ -398,6 +419,8 @@ class Incarnation:
     def release(self) -> None:
         """Move the events to the source's sums: nothing more comes, and all windows are closed."""
         self._paces.over(self.state.name)
+        if self._pieces:
+            self._pieces.over(self.state.name)
         self._tally.events.add(self.account)
         if self._siblings:
             self._siblings.go()

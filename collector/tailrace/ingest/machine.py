@@ -258,9 +258,12 @@ class Ingest:
             self.heartbeats.end("collector restart", now)
             return
         if kind == EntryKind.STOP:
-            for number in sorted(self._sessions):
-                self._sessions[number].stopped(now)
+            files = [n for n in sorted(self._sessions) if self._sessions[n].state.file]
+            for number in files:
+                self._sessions[number].settle(now)
                 self._hold(self._sessions[number], now)
+            for number in files:
+                self._sessions[number].stopped(now)
         for number in sorted(self._waiting):
             generations = self._sessions[number].generations
             generations.expire(now) if kind == EntryKind.TICK else generations.settle(now)
@@ -358,6 +361,7 @@ class Ingest:
             shared.announced(source),
             shared.beginnings(source),
             shared.attach(state.info),
+            shared.pieces(source),
         )
 
     # Entries that the disk lost

@@ -8,7 +8,8 @@ from typing import Any
 
 from tailrace.ingest.payloads import FileLoss
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
-from tailrace.ledger.findings import Finding
+from tailrace.ledger.findings import Account, Finding
+from tailrace.ledger.pieces import Found
 from tailrace.model.columns import Emitted, Row
 from tailrace.model.gap import Reason
 from tailrace.model.quarantine import frame
@@ -75,6 +76,14 @@ class OwnRows:
             finding.kind, finding.reason, about, finding.events or None, stream=finding.stream,
             seq=finding.seq, id_=finding.id, offset=finding.offset, session=session,
         )  # fmt: skip
+
+    def of_pieces(self, found: Found) -> None:
+        """Write the rows of findings about the pieces of a run, whose sessions may be over."""
+        for session, finding in found:
+            self.finding(finding, session)
+            more = finding.events if finding.kind == Kind.GAP else -finding.events
+            self._tally.events.add(Account(expected=more, missing=more))
+            self._tally.unknown_gaps -= not finding.events
 
     def cut(self) -> None:
         """Write a gap of unknown size: the connection did not end with the producer's last byte."""

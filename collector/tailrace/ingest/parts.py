@@ -32,6 +32,10 @@ _LATEST_OF = 16
 """Records at the end of a part that are asked for the latest tick: fewer records take less time."""
 
 
+_EARLIEST_OF = 1024
+"""Records at the beginning of a part that are asked for the earliest start: threads write their calls when these end."""
+
+
 class Listed:
     """Rows as lists, in the order of `Record`'s fields."""
 
@@ -67,6 +71,12 @@ class Listed:
         starts, ends = self.columns[START], self.columns[END]
         ticks = chain(starts[-_LATEST_OF:], ends[-_LATEST_OF:])
         return max((tick for tick in ticks if tick is not None), default=None)
+
+    @property
+    def earliest_start(self) -> int | None:
+        """Return the earliest start of the first rows, None if they have none."""
+        starts = self.columns[START][:_EARLIEST_OF]
+        return min((tick for tick in starts if tick is not None), default=None)
 
     def count(self, counters: Counters, now: int) -> list[int | None]:
         """Count the events. Return their sequence numbers, up to the first event of another incarnation."""
@@ -127,6 +137,14 @@ class Packed:
         start = _latest(self.block.start, self.rows, begin)
         end = _latest(self.block.end, self.rows, begin)
         return end if start is None or (end is not None and end > start) else start
+
+    @property
+    def earliest_start(self) -> int | None:
+        """Return the earliest start of the first rows, None if they have none."""
+        if not isinstance(self.block.start, Integers):
+            return None
+        starts = self.block.start.list(min(self.rows, _EARLIEST_OF))
+        return min((tick for tick in starts if tick is not None), default=None)
 
     def count(self, counters: Counters, now: int) -> Integers | list[int | None]:
         """Count the events (see `count_block`)."""

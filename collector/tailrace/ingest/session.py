@@ -29,6 +29,7 @@ from tailrace.ingest.succession import InputBytes, Succession, size_of
 from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.copies import Copies
+from tailrace.ledger.pieces import SplitRuns
 from tailrace.model.block import Block
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
@@ -53,6 +54,7 @@ class Session:
         announcements: Announcements,
         beginnings: Beginnings,
         attach: Attach,
+        pieces: SplitRuns,
     ) -> None:
         self.state = state
         self.name, self.source = state.info.session, state.info.source
@@ -76,6 +78,9 @@ class Session:
             Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
         )
         self._file = SessionFile(state, decoder)
+        self._pieces = pieces if state.file and separates(decoder) else None
+        if self._pieces:
+            self._pieces.resting[self.name] = self._rest_again
         unordered, of_file = datagrams and numbered, self._file.of_incarnation
         self.generations = Generations(
             state, tally, announcements, attach, unordered=unordered, of_file=of_file
@@ -238,16 +243,30 @@ class Session:
 
         Before a report that the file rests, decode its last record, even if the record's terminator is missing."""
         if facts is None or facts.rest:
-            self._settle(now)
+            self.settle(now)
         self._file.change(facts, self._own, now)
 
-    def _settle(self, now: int) -> None:
-        """Decode the waiting bytes if they are a whole record."""
-        if not settles(self.decoder) or not self.decoder.pending:
-            return
-        self._succession.take([self.decoder.settle()], now)
-        if not self.decoder.pending:
-            self.state.record_since = self.state.begun = 0
+    def settle(self, now: int) -> None:
+        """Decode the waiting bytes if they are a whole record, and note which part of a run the file has."""
+        if settles(self.decoder) and self.decoder.pending:
+            self._succession.take([self.decoder.settle()], now)
+            if not self.decoder.pending:
+                self.state.record_since = self.state.begun = 0
+        self._note_pieces(now)
+
+    def _note_pieces(self, now: int) -> None:
+        if self._pieces and separates(self.decoder):
+            pieces = self.decoder.pieces.items()
+            mine = [(self.generations.of(process), piece) for process, piece in pieces]
+            for incarnation, piece in mine:
+                if piece:
+                    incarnation.piece(piece, now)
+            goes_on = self._pieces.goes_on
+            self._file.goes_on = all(piece and goes_on(each.state.name) for each, piece in mine)
+
+    def _rest_again(self, now: int) -> None:
+        self._note_pieces(now)
+        self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
         """Take a part of a document beside the session's file."""
@@ -262,8 +281,6 @@ class Session:
 
     def stopped(self, now: int) -> None:
         """Take note that the daemon stops."""
-        if self.state.file:
-            self._settle(now)
         self._file.stopped(self._own, now)
 
     def closed(self, reason: str, now: int) -> None:
@@ -274,6 +291,9 @@ class Session:
             chunk = self._told_apart(chunk, b"")
         self._succession.take(chunk, now, raw)
         report(self, now)
+        self._note_pieces(now)
+        if self._pieces:
+            del self._pieces.resting[self.name]
         self.generations.close(reason, self._file.as_read(), now)
 
     @property

@@ -18,6 +18,8 @@ class SessionFile:
     incarnation."""
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
+        self.goes_on = False
+        """Whether other files have the ends that this one lacks."""
         self._state = state
         self.decoder = decoder
 
@@ -41,6 +43,12 @@ class SessionFile:
         before, file.facts = file.facts.rest, facts
         if facts.rest != before:
             self._rest(file, facts.rest, own, now)
+
+    def rest_again(self, own: OwnRows, now: int) -> None:
+        """Write anew what the file lacks, if it rests: other files turned out to have a part of it."""
+        file = self._state.file
+        if file and file.facts.rest:
+            self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int) -> None:
         """Write a row at the daemon's stop if the file's stream has stated its end, or if the file ends within a
@@ -98,7 +106,8 @@ class SessionFile:
         """Return what the stream's end still lacks; None where no end is known to come."""
         if own.said_goodbye:
             return ""
-        return self.decoder.lacking if states_end(self.decoder) else None
+        lacking = self.decoder.lacking if states_end(self.decoder) else None
+        return "" if lacking and self.goes_on else lacking
 
     @property
     def _end(self) -> dict[str, object]:

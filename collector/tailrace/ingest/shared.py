@@ -15,6 +15,7 @@ from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import IngestState, Tally
 from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.commons import Commons, CommonsState
+from tailrace.ledger.pieces import SplitRuns, SplitRunsState
 
 
 class Shared:
@@ -31,6 +32,7 @@ class Shared:
         self._commons: dict[str, Commons] = {}
         self._announcements: dict[str, Announcements] = {}
         self._departures: dict[str, Departures] = {}
+        self._pieces: dict[str, SplitRuns] = {}
         for source in state.announced:
             self.announced(source)
 
@@ -66,11 +68,23 @@ class Shared:
             self._departures[source] = Departures(self._state.departures.setdefault(source, []))
         return self._departures[source]
 
+    def pieces(self, source: str) -> SplitRuns:
+        """Return the runs of a source of which several files have pieces."""
+        if source not in self._pieces:
+            self._pieces[source] = SplitRuns(
+                self._state.pieces.setdefault(source, SplitRunsState())
+            )
+        return self._pieces[source]
+
     def attach(self, info: OpenInfo) -> Attach:
         """Return the function that makes a session's incarnations."""
         bits = FORMATS[info.format].counter_bits
         departures = None if info.file else self.departed(info.source)
-        return self.attach_with(info, bits=bits, paces=self.paces, departures=departures)
+        cut = info.file and FORMATS[info.format].files.pieces
+        pieces = self.pieces(info.source) if cut else None
+        return self.attach_with(
+            info, bits=bits, paces=self.paces, departures=departures, pieces=pieces
+        )
 
     def attach_with(
         self,
@@ -79,13 +93,14 @@ class Shared:
         bits: int | None,
         paces: Paces,
         departures: Departures | None = None,
+        pieces: SplitRuns | None = None,
     ) -> Attach:
         tally = self.tally(info.source)
         return partial(
             Incarnation,
             limits=info.ledger, tally=tally, commons=self.common(info.source),
             source=info.source, paces=paces, bits=bits, datagrams=info.transport == "udp",
-            host=host_of(info.peer), departures=departures,
+            host=host_of(info.peer), departures=departures, pieces=pieces,
             emit=partial(self._yielded.emit, info, tally), quarantine=self._yielded.keep,
             wall=self._wall, at_last=self._yielded.at_last,
         )  # fmt: skip

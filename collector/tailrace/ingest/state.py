@@ -14,6 +14,7 @@ from tailrace.ingest.spans import ForgottenSpans, OpenSpan
 from tailrace.ledger.commons import CommonsState
 from tailrace.ledger.findings import Account
 from tailrace.ledger.gap_rows import StreamRows
+from tailrace.ledger.pieces import SplitRunsState
 from tailrace.ledger.references import ReferencesState
 from tailrace.ledger.stream import CountersState, Marks
 
@@ -101,6 +102,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     """Earlier sessions whose streams continue here."""
     elsewhere: dict[str, str] = {}
     """By stream that begins above zero, the earlier session that may have the numbers below."""
+    times: tuple[int, int] | None = None
+    """The ticks of the first event and of the latest one, of a producer whose run several files may have."""
     unended: tuple[int, str] | None = None
     """End and flaw of the last unreadable piece, if its line may continue there."""
 
@@ -221,6 +224,8 @@ class IngestState(msgspec.Struct):
     damage: DamageState = msgspec.field(default_factory=DamageState)
     beginnings: dict[str, dict[str, int]] = {}
     """By source and host, when the host may begin a whole second's sessions at once (ns); see `beginnings`."""
+    pieces: dict[str, SplitRunsState] = {}
+    """By source, the runs of which several files have pieces."""
 
 
 def encode(value: object) -> bytes:

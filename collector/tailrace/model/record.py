@@ -103,13 +103,30 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     process: int | None = None
 
 
+class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The part of a producer's run that one input has, where the run's events have the ids 1, 2, 3, …: other inputs may have the rest.
+
+    `pid` and `host` name the producer, "" for an unknown host. `ranges` are the ids that came, in order; none where ids prove
+    nothing. `last` is the id of the run's last event, 0 where the run's end did not come. `counts`: whether the input shows that
+    its ids count events. `unnumbered` is the number of malformed records that may have any id."""
+
+    pid: str
+    host: str
+    ranges: tuple[tuple[int, int], ...]
+    last: int = 0
+    counts: bool = False
+    unnumbered: int = 0
+
+
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The facts of a gap record beyond its columns: how many events are missing (0: unknown), the kind of the
-    missing records, and the format's own word for how that is known."""
+    missing records, and the format's own word for how that is known. `piece` is the run's part before the record, where
+    other inputs may have what is missing."""
 
     count: int
     of: str | None = None
     detail: str | None = None
+    piece: RunPiece | None = None
 
 
 class Record(NamedTuple):
@@ -157,9 +174,10 @@ def missing(
     first: int | None = None,
     of: str | None = None,
     detail: str | None = None,
+    piece: RunPiece | None = None,
 ) -> Record:
     """Return a gap record: the bytes before `offset` prove that events are missing, from number `first` on."""
-    about = Missing(count=count, of=of, detail=detail)
+    about = Missing(count=count, of=of, detail=detail, piece=piece)
     return Record(
         offset, 0, Kind.GAP, stream,
         None, first, reason, None, None, None, None, None, None, None, about,

@@ -254,11 +254,12 @@ FROM part.courses WHERE state IN ('unfinished?', 'unfollowed');
 """
 
 SUMS = """
--- The missing events of each stream.
+-- The missing events of each stream. A healed gap of unknown size leaves nothing.
 CREATE VIEW part.missing_events AS
 SELECT source, format, session, stream,
   least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT AS missing, bool_or(remaining IS NULL) AS unknown
 FROM all_gaps
+WHERE remaining IS NULL OR "count" IS NOT NULL
 GROUP BY source, format, session, stream;
 
 -- Sources with a damaged file, which may have held rows of any session.

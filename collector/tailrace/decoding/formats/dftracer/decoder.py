@@ -56,7 +56,7 @@ from tailrace.decoding.formats.dftracer.salvage import (
 from tailrace.decoding.formats.dftracer.usual import read_usual
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
 from tailrace.model.holding import Holding
-from tailrace.model.record import Record, SessionFacts, malformed
+from tailrace.model.record import Record, RunPiece, SessionFacts, malformed
 
 JOINS_MAX = 4
 """How often the decoder tries whether a split record is whole."""
@@ -112,6 +112,10 @@ class DFTracerDecoder:
     @property
     def processes(self) -> list[int]:
         return self._processes.numbers
+
+    @property
+    def pieces(self) -> dict[int, RunPiece | None]:
+        return self._processes.pieces
 
     @property
     def stream(self) -> str:

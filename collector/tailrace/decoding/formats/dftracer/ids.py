@@ -43,6 +43,13 @@ class Ids:
         return list(zip(self._firsts, self._lasts, strict=True))
 
     @property
+    def came(self) -> tuple[tuple[int, int], ...]:
+        """First and last number of each range of numbers that came."""
+        begins = [1, *(last + 1 for last in self._lasts)]
+        ends = [*(first - 1 for first in self._firsts), self._following - 1]
+        return tuple((a, b) for a, b in zip(begins, ends, strict=True) if a <= b)
+
+    @property
     def ranges(self) -> int:
         return len(self._firsts)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from tailrace.decoding.formats.dftracer.run import TracedRun, TracedRunState
 from tailrace.model.holding import Evicted
+from tailrace.model.record import RunPiece
 
 PROCESSES_MAX = 1024
 """How many processes of a file are told apart."""
@@ -48,8 +49,11 @@ class TracedProcess:
     """One process of a file."""
 
     def __init__(self, state: ProcessState) -> None:
-        self.pid, self.host = state.pid, state.host
         self.run = TracedRun(state.run)
+        self.name(state.pid, state.host)
+
+    def name(self, pid: str, host: str) -> None:
+        self.pid, self.host = self.run.pid, self.run.host = pid, host
 
     @property
     def state(self) -> ProcessState:
@@ -118,6 +122,12 @@ class Processes:
     def run(self, number: int) -> TracedRun:
         return self._all[number].run
 
+    @property
+    def pieces(self) -> dict[int, RunPiece | None]:
+        """By number, the part that the file has of each process's last run, if more of it may exist."""
+        found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
+        return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
+
     def await_settling(self) -> None:
         """Note that the current process's run may have something to settle."""
         self._due.add(self.number)
@@ -174,7 +184,7 @@ class Processes:
             self._all[number] = TracedProcess(ProcessState())
             self._following += 1
         process = self._all[number]
-        process.pid, process.host = pid, host
+        process.name(pid, host)
         if number == self._rest:
             process.run.distrust()
         return number
@@ -183,7 +193,7 @@ class Processes:
         """Note the PID and the host of a process whose first records stated none."""
         process = self._all[number]
         self._of.pop((process.pid, process.host), None)
-        process.pid, process.host = pid, host
+        process.name(pid, host)
         self._note(number, process)
 
     def _note(self, number: int, process: TracedProcess) -> None:

@@ -29,7 +29,7 @@ from tailrace.decoding.formats.dftracer.ids import Ids, IdsState
 from tailrace.decoding.formats.dftracer.line import RecordReading
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted
-from tailrace.model.record import Kind, Record, SessionFacts, missing
+from tailrace.model.record import Kind, Record, RunPiece, SessionFacts, missing
 
 GAPS_MAX = 256
 """How many holes become gaps of their own; the last gap stands for all further holes."""
@@ -78,6 +78,8 @@ class TracedRun:
         self._state = state
         self._given_up = 0
         self.ids = Ids(state.ids)
+        self.pid = self.host = ""
+        """The process that the run is of."""
 
     @property
     def state(self) -> TracedRunState:
@@ -187,7 +189,7 @@ class TracedRun:
             return []
         self._state.stage = "settled"
         if self._state.headless:
-            return [_late(offset)] if self._state.counts else []
+            return [self._late(offset)] if self._state.counts else []
         if not self._state.counts or not self.ids.believed:
             return []
         ranges = self._state.claimed = self._unexplained()
@@ -222,9 +224,9 @@ class TracedRun:
     def over(self, offset: int) -> list[Record]:
         """Return the gaps of the run at the end of its part of the file."""
         if self.lacking:
-            late = [_late(offset)] if self._is_middle and not self.ids.begun else []
+            late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
-            return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END)]
+            return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END, piece=self.piece)]
         return self.settle(offset)
 
     @property
@@ -233,6 +235,21 @@ class TracedRun:
         if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""
+
+    @property
+    def piece(self) -> RunPiece | None:
+        """The part of the run that the file has. None of a run that is judged alone: the file has its first and last event, or no
+        ids, or those of a release that counts nothing by them."""
+        state = self._state
+        if state.counts is False or not state.numbered or (state.last and self.ids.begun):
+            return None
+        return RunPiece(
+            pid=self.pid, host=self.host, ranges=self.ids.came, last=state.last,
+            counts=bool(state.counts), unnumbered=state.unnumbered,
+        )  # fmt: skip
+
+    def _late(self, offset: int) -> Record:
+        return missing(offset, Reason.LATE_JOIN, 0, of=Kind.SPAN, detail=NO_START, piece=self.piece)
 
     @property
     def _is_middle(self) -> bool:
@@ -261,10 +278,6 @@ class TracedRun:
             if first + used <= last:
                 ranges.append((first + used, last))
         return ranges
-
-
-def _late(offset: int) -> Record:
-    return missing(offset, Reason.LATE_JOIN, 0, of=Kind.SPAN, detail=NO_START)
 
 
 def _gap(offset: int, first: int, count: int, detail: str) -> Record:

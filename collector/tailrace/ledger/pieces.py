@@ -1,0 +1,283 @@
+"""Joins the pieces of a producer's run that several files have, such as those into which a tool split a trace.
+
+A decoder judges its input alone: a run without its first event was joined late, and one without its last event was cut
+off. Here the pieces of one run are put together by their ids. Those gaps heal where another piece goes on, so only the run's
+very first beginning and very last end may be missing. Once both are known, each id that no piece has is missing, until a
+piece comes that has it. A file with both judges itself.
+
+A piece belongs to a run of the same PID and host that has none of its ids, and whose events are not later than those of
+higher ids, since PIDs are reused. If several runs suit, one counts whose ids the piece goes on with; if even that leaves a
+choice, the piece stays alone, and its gaps stay. A piece without a host may be of any host.
+
+Runs that lack nothing are forgotten once their files are closed. Beyond `PLACES_MAX`, the oldest runs are forgotten, with their
+gaps as they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+from operator import attrgetter
+
+import msgspec
+
+from tailrace.ledger.findings import Finding
+from tailrace.model.gap import Reason
+from tailrace.model.record import Kind, RunPiece
+
+PLACES_MAX = 2**15
+"""Pieces and ranges of ids that a source remembers, of some 200 bytes each."""
+
+LOOKED_AT = 32
+"""Runs of one PID that are looked at for a piece, the newest."""
+
+_LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
+_CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
+_first = attrgetter("first")
+
+
+class IdRange(msgspec.Struct, array_like=True):
+    """Ids that came. `since` is the latest time at which one of their pieces begins, `until` the earliest at which one ends."""
+
+    first: int
+    last: int
+    since: int = 0
+    until: int = 0
+
+
+class HeldPiece(msgspec.Struct, array_like=True):
+    """A session's piece, the times of its first and its last event, and whether more may come."""
+
+    piece: RunPiece
+    since: int
+    until: int
+    open: bool = True
+
+
+class SplitRun(msgspec.Struct, omit_defaults=True):
+    """The pieces by session. `ranges` are the ids that they have, `claims` those that gaps of the session `ends`, which
+    has the end, call missing. `late` and `cut` are the sessions whose gaps of unknown size have not healed."""
+
+    pid: str
+    host: str
+    pieces: dict[str, HeldPiece] = {}
+    ranges: list[IdRange] = []
+    claims: list[IdRange] = []
+    late: list[str] = []
+    cut: list[str] = []
+    ends: str = ""
+    last: int = 0
+    open: int = 0
+    """How many sessions are open."""
+    judged: bool = False
+    """Whether holes have been claimed."""
+
+    @property
+    def begins(self) -> bool:
+        return bool(self.ranges) and self.ranges[0].first == 1
+
+
+class SplitRunsState(msgspec.Struct, omit_defaults=True):
+    """The runs by number, the oldest first, and the number of the next one."""
+
+    runs: dict[int, SplitRun] = {}
+    following: int = 0
+
+
+Found = list[tuple[str, Finding]]
+"""Sessions and findings about them."""
+
+
+class SplitRuns:
+    """The runs of a source that lack something, or did while their files were open."""
+
+    def __init__(self, state: SplitRunsState) -> None:
+        self.state = state
+        self.resting: dict[str, Callable[[int], None]] = {}
+        """By open session of a file, the function that writes anew what its resting file lacks."""
+        self._run_of: dict[str, int] = {}
+        self._runs_of: dict[str, dict[int, None]] = {}
+        """By PID."""
+        self._places = 0
+        for number, run in state.runs.items():
+            self._runs_of.setdefault(run.pid, {})[number] = None
+            self._run_of |= dict.fromkeys(run.pieces, number)
+            self._places += sum(map(_places, run.pieces.values()))
+
+    def goes_on(self, session: str) -> bool:
+        """Return whether another piece has the end of a session's run."""
+        run = self.state.runs.get(self._run_of.get(session, -1))
+        return run is not None and bool(run.ends)
+
+    def take(
+        self, session: str, piece: RunPiece, times: tuple[int, int], said: str, now: int
+    ) -> Found:
+        """Take a session's piece as it is now, and the reason of a gap that its decoder `said`, "" for none. Return what
+        that proves."""
+        number = self._run_of.get(session)
+        if number is None:
+            number = self._find(piece, *times)
+        if number is None:
+            number = self.state.following
+            self.state.following += 1
+            self.state.runs[number] = SplitRun(piece.pid, piece.host)
+            self._runs_of.setdefault(piece.pid, {})[number] = None
+        run, self._run_of[session] = self.state.runs[number], number
+        found = self._add(run, session, HeldPiece(piece, *times))
+        if said:
+            (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
+        if piece.last and not run.ends:
+            run.ends, run.last = session, piece.last
+            for name in [
+                name for name, held in run.pieces.items() if held.open and name != session
+            ]:
+                self.resting.get(name.partition(".")[0], int)(now)
+        found += self._judge(run)
+        while self._places > PLACES_MAX and len(self.state.runs) > 1:
+            self._forget(next(iter(self.state.runs)))
+        return found
+
+    def over(self, session: str) -> None:
+        """Note that nothing more of a session comes."""
+        number = self._run_of.get(session)
+        if number is None or not self.state.runs[number].pieces[session].open:
+            return
+        run = self.state.runs[number]
+        run.pieces[session].open = False
+        run.open -= 1
+        if not run.open and run.begins and run.ends and len(run.ranges) == 1:
+            self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        run = self.state.runs.pop(number)
+        self._places -= sum(map(_places, run.pieces.values()))
+        for session in run.pieces:
+            del self._run_of[session]
+        del self._runs_of[run.pid][number]
+        if not self._runs_of[run.pid]:
+            del self._runs_of[run.pid]
+
+    def _find(self, piece: RunPiece, since: int, until: int) -> int | None:
+        """Return the run that a new piece is of, None if that is not certain."""
+        known = islice(reversed(self._runs_of.get(piece.pid, {})), LOOKED_AT)
+        fits = {n: _fits(self.state.runs[n], piece, since, until) for n in known}
+        suiting = [n for n, fit in fits.items() if fit == max(fits.values())]
+        return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
+
+    def _add(self, run: SplitRun, session: str, held: HeldPiece) -> Found:
+        """Add a piece, or what a piece has grown by. Return the heals of what it has."""
+        before = run.pieces.get(session)
+        run.pieces[session], run.host = held, run.host or held.piece.host
+        self._places += _places(held) - (_places(before) if before else 0)
+        run.open += before is None
+        if before and before.piece.ranges == held.piece.ranges:
+            return []
+        added = [held]
+        if before:
+            run.ranges, added = [], list(run.pieces.values())
+        for each in added:
+            for first, last in each.piece.ranges:
+                _put(run.ranges, IdRange(first, last, each.since, each.until))
+        came = [each for ids in held.piece.ranges for each in _fill(run.claims, *ids)]
+        return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
+
+    def _judge(self, run: SplitRun) -> Found:
+        """Return what a run's pieces prove now."""
+        found: Found = []
+        for heal, names, known, outermost in (
+            (_LATE, run.late, run.begins, min),
+            (_CUT, run.cut, bool(run.ends), max),
+        ):
+            kept = (
+                [outermost(names, key=lambda name: run.pieces[name].piece.ranges)]
+                if names and not known
+                else []
+            )
+            found += [(name, heal) for name in names if name not in kept]
+            names[:] = kept
+        if run.begins and run.ends and not run.judged:
+            run.judged = True
+            if self._counts(run):
+                run.claims = list(_holes(run))
+                found += [(run.ends, _missing(Kind.GAP, claim)) for claim in run.claims]
+        return found
+
+    def _counts(self, run: SplitRun) -> bool:
+        """Return whether ids count the events of a run's process: no piece shows that they prove nothing."""
+        others = (self.state.runs[number] for number in self._runs_of[run.pid])
+        doubted = any(not other.ranges and _same(other.host, run.host) for other in others)
+        return not doubted and any(held.piece.counts for held in run.pieces.values())
+
+
+def _places(held: HeldPiece) -> int:
+    return 1 + len(held.piece.ranges)
+
+
+def _same(host: str, other: str) -> bool:
+    return host == other or not host or not other
+
+
+def _fits(run: SplitRun, piece: RunPiece, since: int, until: int) -> int:
+    """Return 0 if a piece cannot be of a run, 2 if an id of it is next to one of the run, else 1."""
+    if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
+        return 0
+    if run.last and (piece.last or piece.ranges[-1][1] > run.last):
+        return 0
+    if piece.last and run.ranges[-1].last > piece.last:
+        return 0
+    fit = 1
+    for first, last in piece.ranges:
+        at = bisect_right(run.ranges, first, key=_first)
+        for below in run.ranges[max(at - 1, 0) : at]:
+            if below.last >= first or below.since > until:
+                return 0
+            fit = max(fit, 1 + (below.last + 1 == first))
+        for above in run.ranges[at : at + 1]:
+            if above.first <= last or since > above.until:
+                return 0
+            fit = max(fit, 1 + (last + 1 == above.first))
+    return fit
+
+
+def _put(ranges: list[IdRange], new: IdRange) -> None:
+    """Add a range, joined with those that it touches."""
+    begin = stop = bisect_right(ranges, new.first, key=_first)
+    if begin and ranges[begin - 1].last + 1 >= new.first:
+        begin -= 1
+    while stop < len(ranges) and ranges[stop].first <= new.last + 1:
+        stop += 1
+    for each in ranges[begin:stop]:
+        new.first, new.last = min(new.first, each.first), max(new.last, each.last)
+        new.since, new.until = max(new.since, each.since), min(new.until, each.until)
+    ranges[begin:stop] = [new]
+
+
+def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
+    """Remove ids from those that are claimed. Return the ones that were."""
+    begin = max(bisect_right(claims, first, key=_first) - 1, 0)
+    stop = bisect_right(claims, last, key=_first)
+    found, left = [], []
+    for claim in claims[begin:stop]:
+        low, high = max(first, claim.first), min(last, claim.last)
+        parts = (claim.first, min(claim.last, first - 1)), (max(claim.first, last + 1), claim.last)
+        left += [IdRange(a, b) for a, b in parts if a <= b]
+        found += [IdRange(low, high)] if low <= high else []
+    claims[begin:stop] = left
+    return found
+
+
+def _holes(run: SplitRun) -> Iterator[IdRange]:
+    """Yield the ids that no piece has, without as many as malformed records may have had."""
+    explained = sum(held.piece.unnumbered for held in run.pieces.values())
+    for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):
+        first, last = before.last + 1, behind.first - 1
+        used = min(explained, max(last - first + 1, 0))
+        explained -= used
+        if first + used <= last:
+            yield IdRange(first + used, last)
+
+
+def _missing(kind: Kind, ids: IdRange) -> Finding:
+    count = ids.last - ids.first + 1
+    return Finding(kind, "", ids.first, count, Reason.NETWORK, of=Kind.SPAN, detail="ids")

@@ -1,0 +1,269 @@
+"""Pieces of DFTracer's runs in files of their own, imported or followed, in any order: the rows of the whole, nothing
+missing where another piece goes on, and exactly what no piece has."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from msgspec.structs import replace
+
+from tailrace.ingest.machine import Ingest
+from tailrace.ingest.payloads import FileFacts, Rest
+from tailrace.ledger import pieces
+from tests.decoding import dftracer_lines
+from tests.ingest.log import Log, run
+from tests.ingest.test_dftracer_files import events, trace
+
+COUNTING = ("v220_preload_threads", "v220_py_plain", "v220_fork_parent", "v210_py_brackets")
+"""Whole traces of releases whose ids count events."""
+TIMES = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def number(line):
+    found = re.match(rb'\{"id":(\d+)', line)
+    return int(found[1]) if found else None
+
+
+def cut(draw, lines, most=6):
+    places = draw(st.lists(st.integers(1, len(lines) - 1), max_size=most - 1, unique=True))
+    return [lines[a:b] for a, b in pairwise([0, *sorted(places), len(lines)])]
+
+
+def dealt(draw, lines):
+    """Lines dealt out to two files in batches, the last ones to the file that has not the first ones."""
+    size = draw(st.sampled_from([1, 7, 40]))
+    hands = [[], []]
+    for at in range(0, len(lines) - 10, size):
+        hands[at // size % 2] += lines[at : min(at + size, len(lines) - 10)]
+    return [hands[0], hands[1] + lines[-10:]]
+
+
+def imported(files):
+    log = Log()
+    for place, lines in enumerate(files):
+        file = log.open_file("dftracer", f"/runs/{place}.pfw")
+        log.data(file, b"".join(lines))
+        log.close(file, "end of file")
+    return log.entries
+
+
+def followed(files, *, closed=False):
+    """Files that grow and rest, are all open at the same time, and stop with the daemon."""
+    log, numbers = Log(), []
+    for place, lines in enumerate(files):
+        file = log.open_file("dftracer", f"/runs/{place}.pfw")
+        numbers.append(file)
+        data = b"".join(lines)
+        log.data(file, data[: len(data) // 2])
+        log.tick(1)
+        log.data(file, data[len(data) // 2 :])
+        if place % 3:
+            rest = Rest(why="silent", since=log.now)
+            facts = FileFacts(path=f"/runs/{place}.pfw", device=1, inode=2, birth=3)
+            log.file(file, replace(facts, rest=rest))
+    log.stop()
+    if closed:
+        for file in numbers:
+            log.close(file, "deleted")
+    return log.entries
+
+
+def lacking(rows):
+    """The missing numbers that no heal took back, and how many sessions lack an unknown number, by the word for it."""
+    ids, unknown, rests = Counter(), Counter(), {}
+    for row in rows:
+        about = json.loads(row["attributes"] or "{}")
+        root = row["session"].partition(".")[0]
+        if row["kind"] in ("gap", "heal"):
+            sign = 1 if row["kind"] == "gap" else -1
+            if row["seq"] is None:
+                unknown[row["session"], about["detail"]] += sign
+            else:
+                for id_ in range(row["seq"], row["seq"] + row["missing"]):
+                    ids[row["session"], id_] += sign
+        elif row["kind"] == "session" and row["name"] == "rest":
+            rests[root] = about.get("lacks")
+        elif row["kind"] == "session" and row["name"] == "close":
+            rests.pop(root, None)
+    assert {*ids.values(), *unknown.values()} <= {0, 1}
+    words = [detail for (_, detail), left in unknown.items() if left]
+    words += filter(None, rests.values())
+    return sorted(id_ for (_, id_), left in ids.items() if left), Counter(words)
+
+
+WAYS = {
+    "imported": imported,
+    "followed": followed,
+    "followed and deleted": lambda files: followed(files, closed=True),
+}
+any_way = st.sampled_from(sorted(WAYS))
+
+
+def checked(entries, data=None):
+    """The rows of entries, with a checkpoint somewhere. The sums that the collector states are those of the rows."""
+    place = data.draw(st.integers(0, len(entries))) if data else 0
+    ingest, rows = run(entries[:place])
+    ingest, more = run(entries[place:], Ingest.restore(ingest.snapshot()))
+    ids, _ = lacking(rows + more)
+    assert ingest.account("s").missing == len(ids) == ingest.tally("s").said_missing
+    assert ingest.account("s").imbalance == 0
+    return ingest, rows + more
+
+
+@TIMES
+@given(st.data(), any_way, st.lists(st.sampled_from(COUNTING), min_size=1, max_size=3))
+def test_pieces_of_runs_in_any_order_lack_nothing(data, way, names):
+    traces = [trace(name, pid) for pid, name in enumerate(names, 100)]
+    split = data.draw(st.sampled_from([cut, dealt]))
+    files = data.draw(st.permutations([f for lines in traces for f in split(data.draw, lines)]))
+    ingest, rows = checked(WAYS[way](files), data)
+    whole = [run(imported([lines]))[1] for lines in traces]
+    assert events(rows) == sum(map(events, whole), Counter())
+    assert lacking(rows) == ([], {})
+    assert ingest.tally("s").unknown_gaps == 0
+    if way != "followed":
+        assert not ingest.state.pieces["s"].runs
+
+
+@TIMES
+@given(st.data(), any_way, st.sampled_from(COUNTING[:3]))  # each of whose lines shows its release
+def test_a_piece_that_is_not_there_is_missed_exactly(data, way, name):
+    lines = trace(name)
+    files = cut(data.draw, lines)
+    gone = set(filter(None, map(number, files.pop(data.draw(st.integers(0, len(files) - 1))))))
+    had = set(filter(None, map(number, lines))) - gone
+    if not gone or not had:
+        return
+    _, rows = checked(WAYS[way](data.draw(st.permutations(files))), data)
+    ids, unknown = lacking(rows)
+    first, last = 1 in had, max(had) > max(gone)
+    assert ids == (sorted(gone) if first and last else [])
+    if first and last:
+        assert not unknown
+    elif way != "followed":  # which calls no beginning late before its file is closed
+        assert unknown == Counter([*(["no_start"] * (not first)), *(["no_end"] * (not last))])
+    else:
+        assert unknown or not last
+
+
+def traced(ids, *, pid=5, host="h", at=0, last=0, first=1):
+    """Lines of a run with these ids, which begins at a time."""
+    args = f'"hhash":"{host}"' if host else None
+    found = []
+    for id_ in ids:
+        word = {first: "start", last: "end"}.get(id_)
+        more = {"name": word, "cat": "dftracer"} if word else {}
+        line = dftracer_lines.event(id_, pid=pid, ts=at + 10 * id_, args=args, **more)
+        found.append(f"{line}\n".encode())
+    return found
+
+
+def lost(*files, way="imported"):
+    ids, unknown = lacking(checked(WAYS[way](files))[1])
+    return ids, dict(unknown)
+
+
+RUNS = [
+    *(traced(range(a, a + 20), last=60) for a in (1, 21, 41)),
+    *(traced(range(a, a + 20), last=60, at=10_000) for a in (1, 21, 41)),
+]
+"""Two runs of one process, one after the other, as after exec, in three pieces each."""
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4, 5), (0, 2, 3, 5, 1, 4), (5, 3, 4, 2, 0, 1)])
+def test_runs_of_one_process_are_told_apart_by_time(order):
+    assert lost(*(RUNS[n] for n in order)) == ([], {})
+
+
+@pytest.mark.parametrize("order", [(0, 5), (5, 0), (3, 2), (2, 3), (1, 3, 5), (0, 3, 4)])
+def test_no_run_is_whole_by_the_pieces_of_another(order):
+    ids, unknown = lost(*(RUNS[n] for n in order))
+    assert ids or unknown
+
+
+def test_a_later_run_does_not_begin_an_earlier_one():
+    assert lost(RUNS[1], RUNS[2], RUNS[3]) == ([], {"no_start": 1, "no_end": 1})
+
+
+def test_hosts_are_told_apart():
+    head, tail = traced(range(1, 6), host="a"), traced(range(6, 9), host="b", last=8)
+    assert lost(head, tail) == ([], {"no_start": 1, "no_end": 1})
+
+
+def test_a_piece_without_a_host_is_of_the_only_run_that_suits():
+    """The tracer's defaults name the host in the first lines alone."""
+    heads = [traced(range(1, 6), host=host) for host in "ab"]
+    tail = traced(range(6, 9), host="", last=8)
+    assert lost(heads[0], tail) == lost(tail, heads[0]) == ([], {})
+    assert lost(*heads, tail) == ([], {"no_start": 1, "no_end": 2})
+
+
+def test_a_piece_with_aggregates_proves_nothing_of_its_run():
+    fold = (
+        re.sub(
+            '"(id|dur)":[0-9]+,', "", dftracer_lines.event(9, ph=3, pid=5, args='"hhash":"h"')
+        ).encode()
+        + b"\n"
+    )
+    head, middle, tail = (traced(ids, last=9) for ids in (range(1, 4), range(4, 6), range(8, 10)))
+    assert lost(head, tail) == ([4, 5, 6, 7], {})
+    assert lost(head, [*middle, fold], tail)[1]
+
+
+def test_a_file_that_grows_after_its_rest_takes_back_what_it_has():
+    log, (head, middle, tail) = (
+        Log(),
+        (traced(ids, last=9) for ids in (range(1, 4), range(4, 6), range(6, 10))),
+    )
+    facts = FileFacts(path="/runs/a", device=1, inode=2, birth=3)
+    files = [log.open_file("dftracer", "/runs/a"), log.open_file("dftracer", "/runs/b")]
+    log.data(files[0], b"".join(head))
+    log.data(files[1], b"".join(tail))
+    for file in files:
+        log.file(file, replace(facts, rest=Rest(why="silent", since=log.now)))
+    assert lacking(run(log.entries)[1]) == ([4, 5], {})
+    log.data(files[0], b"".join(middle))
+    log.file(files[0], replace(facts, rest=Rest(why="silent", since=log.now)))
+    _, rows = checked(log.entries)
+    assert lacking(rows) == ([], {})
+    for file in files:
+        log.close(file, "deleted")
+    ingest, rows = checked(log.entries)
+    assert lacking(rows) == ([], {})
+    assert not ingest.state.pieces["s"].runs
+
+
+def test_what_pieces_take_is_bounded(monkeypatch):
+    monkeypatch.setattr(pieces, "PLACES_MAX", 20)
+    files = [traced(range(6, 9), pid=pid, last=8) for pid in range(30)]
+    ingest, rows = checked(imported(files))
+    assert len(ingest.state.pieces["s"].runs) == 10
+    assert lacking(rows) == ([], {"no_start": 30})
+    more = imported([*files, *(traced(range(1, 6), pid=pid) for pid in range(30))])
+    _, rows = checked(more)
+    assert lacking(rows)[1]["no_start"] == lacking(rows)[1]["no_end"] > 0
+
+
+def steps(files):
+    """How many functions are called for files that are imported."""
+    entries, calls = imported(files), Counter()
+    sys.setprofile(lambda _frame, event, _: calls.update([event]))
+    try:
+        run(entries)
+    finally:
+        sys.setprofile(None)
+    return calls["call"] + calls["c_call"]
+
+
+def test_a_piece_costs_the_same_among_few_and_many():
+    def some(count):
+        found = [traced(range(3 * n + 1, 3 * n + 4), last=3 * count) for n in range(count)]
+        return steps([*found[::2], *found[1::2]]) / count
+
+    assert some(400) < 1.3 * some(50)
