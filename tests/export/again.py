@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tailrace.decoding.contract import FileEncoder
-from tailrace.export.records import OWN, StoredRow, records, with_last
+from tailrace.export.records import OWN, StoredRow, records, with_following
 from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
 from tailrace.model.record import Kind
@@ -16,7 +16,6 @@ from tests.ingest.log import as_seen, rows as rows_of_batch
 class Rebuilt(NamedTuple):
     data: bytes
     documents: dict
-    in_place: bool
     left: Counter
 
 
@@ -45,17 +44,16 @@ def rebuild(format_, rows, files, *, path=None, repair=False):
     def kept(other, at, count):
         return list(frames(bytes(files.get(other or session, b""))[at:]))[:count]
 
-    data, in_place = b"", True
-    for record, last in with_last(records(_stored(rows), kept, format_.malformed, left)):
+    data = b""
+    for record, following in with_following(records(_stored(rows), kept, format_.malformed, left)):
         if record.kind == Kind.MALFORMED:
             part = b"" if repair else record.detail
         else:
-            part = encoder.encode(record, last=last) or b""
-        in_place = in_place and (not part or len(data) == record.offset)
+            part = encoder.encode(record, following=following) or b""
         data += part
     closing = encoder.close()
     data = b"" if closing is None else data + closing
-    return Rebuilt(data, encoder.documents() if of_file else {}, in_place, left)
+    return Rebuilt(data, encoder.documents() if of_file else {}, left)
 
 
 def _stored(rows):
@@ -77,11 +75,12 @@ def _first(value):
     return (value is None, value or 0)
 
 
-def told(rows, *, places):
-    """Rows as far as the producer told them; with `places`, where they are in its bytes, too."""
-    dropped = {"day", "wall", "time", *(() if places else ("offset", "end_offset"))}
+def told(rows):
+    """Rows as far as the producer told them, and not where they are in its bytes, nor blank lines, which say nothing."""
+    dropped = {"day", "wall", "time", "offset", "end_offset"}
     return [
         {name: value for name, value in row.items() if name not in dropped}
         for row in rows
         if not (row["kind"] == Kind.SESSION and row["name"] in OWN and row["time"] is not None)
+        and not (row["kind"] == Kind.SESSION and row["name"] == "blank_lines")
     ]

@@ -31,24 +31,14 @@ from tests.forms import examples
 from tests.ingest.vector_rows import as_file, over_a_connection
 from tests.query.tables import ask
 
-GUESSED = {("dftracer/array", as_file), ("ovni/offsets_of_others", as_file)}
-"""Vectors that come back with other rows (docs/export.md): a tab before a record and a quoted phase take as many bytes,
-and the offsets of hosts that fit no loom, or two, are not stored."""
-
 WRITABLE = [vector for vector in ALL if vector.format.encoder]
 WAYS = [
     (way, vector)
     for vector in WRITABLE
     for way, transport in ((as_file, "tail"), (over_a_connection, "tcp"))
-    if transport in vector.format.transports and (vector.name, way) not in GUESSED
+    if transport in vector.format.transports
 ]
 
-
-MOVED = {
-    "heph/session",  # a session that is resumed counts its bytes from where its connection was
-    "heph/call_site",  # duplicates are not stored
-    "heph/session_odd",  # ids of sessions are not stored, and where one takes no part its place is shorter
-}
 
 AMENDED = {
     "et3/maps_agent",
@@ -56,9 +46,6 @@ AMENDED = {
     "ovni/documents_bad", "ovni/marks_again", "ovni/marks_known",
 }  # fmt: skip
 """Vectors whose documents change while their streams are read; they are written as they are at last."""
-
-GUESSED_DAMAGE = {("dftracer", 0), ("dftracer", 2)}
-"""Formats and seeds of damaged inputs with unusual spaces, where another spelling takes as many bytes."""
 
 _ID = re.compile(r'"session":"[0-9a-f]{24}"')
 
@@ -89,10 +76,8 @@ def test_a_vector_gives_the_same_rows_when_it_is_written_again(way, vector):
         assert rebuilt.data == vector.data
         return
     again, _ = play(way(_Made(vector.format, vector.limit, _beside(beside, rebuilt), rebuilt.data)))
-    places = vector.name not in MOVED
-    assert _without_ids(told(again, places=places)) == _without_ids(told(rows, places=places))
+    assert _without_ids(told(again)) == _without_ids(told(rows))
     assert not rebuilt.left
-    assert rebuilt.in_place or not places
 
 
 def _beside(beside, rebuilt):
@@ -111,7 +96,6 @@ def _beside(beside, rebuilt):
         (name, seed)
         for name in sorted({vector.format.name for vector in WRITABLE})
         for seed in [*range(20), 126, 133]
-        if (name, seed) not in GUESSED_DAMAGE
     ],
 )
 def test_damaged_input_gives_the_same_rows_when_it_is_written_again(name, seed):
@@ -123,13 +107,12 @@ def test_damaged_input_gives_the_same_rows_when_it_is_written_again(name, seed):
         if any(map(_torn, rows)):
             continue
         rebuilt = rebuild(made.format, rows, files)
-        if name == "heph" and (not rebuilt.in_place or len(rebuilt.data) < len(data)):
+        if name == "heph" and len(rebuilt.data) < len(data):
             continue  # duplicates are not stored, and so do not count when it is read again
+        if _longest(data, limit) < _longest(rebuilt.data, limit):
+            continue  # a line that was just short enough: the specification spells it with more keys
         again, _ = play(as_file(made._replace(data=rebuilt.data)))
-        in_place = rebuilt.in_place
-        assert _without_ids(told(again, places=in_place)) == _without_ids(
-            told(rows, places=in_place)
-        )
+        assert _without_ids(told(again)) == _without_ids(told(rows))
 
 
 @pytest.mark.parametrize("spaces", [0, 2, 4, 8, 12])
@@ -140,11 +123,16 @@ def test_a_jets_trace_with_spaces_before_its_lines_comes_back_with_all_records(s
     rows, files = play(as_file(_Made(vector.format, vector.limit, None, data)))
     rebuilt = rebuild(vector.format, rows, files)
     again, _ = play(as_file(_Made(vector.format, vector.limit, None, rebuilt.data)))
-    assert told(again, places=True) == told(rows, places=True)
+    assert told(again) == told(rows)
 
 
 def _unnumbered(row):
     return row["format"] == "heph" and row["seq"] is None
+
+
+def _longest(data, limit):
+    """How many lines are over the limit."""
+    return sum(len(line) > limit for line in data.splitlines(keepends=True))
 
 
 def _torn(row):
@@ -179,7 +167,7 @@ def test_files_come_back_byte_for_byte_where_they_lay(tmp_path):
     }
     facts, out = exported(tmp_path, written(tmp_path, data))
     assert {name: (out / name).read_bytes() for name in data} == data
-    assert all(each["in_place"] and not each["left_out"] for each in facts.values())
+    assert all(not each["left_out"] for each in facts.values())
     assert len(facts) == 4
     assert b"truncated" in (out / "gaps.jsonl").read_bytes()
 
@@ -261,7 +249,6 @@ def test_a_copy_of_damaged_files_lacks_what_they_lack(tmp_path):
     files = {"a.pfw.gz": b"".join(torn), "b.pfw.gz": b"".join(bad), "c.trace.gz": heph[:-30]}
     facts, out = exported(tmp_path, written(tmp_path, files))
     assert set(facts) == set(files)
-    assert all(each["in_place"] for each in facts.values())
     run("import", "--store", tmp_path / "again", out)
     wanted = ask(tmp_path / "store", GAPS)
     assert Counter(gap["detail"] for gap in wanted) >= Counter(torn_member=5, bad_member=2)

@@ -96,7 +96,7 @@ def test_a_record_that_is_no_json_is_read_again_in_whichever_order_it_was(line):
     rows, files = rows_of("dftracer", line.encode(), "/runs/t.pfw")
     again = rebuild(FORMATS["dftracer"], rows, files, path="/runs/t.pfw")
     others, _ = rows_of("dftracer", again.data, "/runs/t.pfw")
-    assert told(others, places=False) == told(rows, places=False)
+    assert told(others) == told(rows)
 
 
 def test_a_compressed_trace_of_dftracer_is_compressed_again(tmp_path):
@@ -141,7 +141,7 @@ def test_maps_of_et3_give_the_names_that_they_gave_at_last(name):
     rebuilt = rebuild(vector.format, rows, files, path=path)
     again, _ = rows_of("et3", rebuilt.data, path, rebuilt.documents.items())
     assert names(again) == names(rows)
-    assert told(events(again), places=True) == told(events(rows), places=True)
+    assert told(events(again)) == told(events(rows))
 
 
 def names(rows):

@@ -212,9 +212,8 @@ class Encoder(Protocol):
     @property
     def added(self) -> Mapping[str, int]: ...
 
-    def encode(self, record: Record, /, *, last: bool) -> bytes | None:
-        """Return the bytes of a record: the same as its producer's where the record tells them, else others that decode to
-        the same record, and `record.size` of them if that is possible (0: the size is unknown). `last`: none follows.
+    def encode(self, record: Record, /, *, following: Record | None) -> bytes | None:
+        """Return bytes that decode to the same record. `following` is the next one, None if none follows.
 
         Return nothing for a record that the producer did not write, and None for a record that the repair leaves out."""
         ...

@@ -26,6 +26,9 @@ processor's cache, and one unusual line slows down only the lines of its piece."
 
 WHITE = b" \t\r\n"
 
+BLANK_MAX = 2**20
+"""The most blank bytes that are written again. A larger distance to the next record means that bytes are gone."""
+
 
 class Piece(NamedTuple):
     """Bytes cut off the input, from `offset` on.
@@ -241,3 +244,9 @@ GROUP = 8
 def grouped(lines: list[bytes]) -> list[list[bytes]]:
     """Return groups of lines, so that an unusual line slows down no more than a few others."""
     return [lines[at : at + GROUP] for at in range(0, len(lines), GROUP)]
+
+
+def blank_lines(size: int) -> bytes:
+    """Return blank lines of a size, which stood alone because they were too many for one line. A newline alone is nothing: it
+    ended a line that was read before."""
+    return b" " * min(size - 1, BLANK_MAX) + b"\n" if size > 1 else b""

@@ -37,7 +37,7 @@ from tailrace.export.records import (
     StoredRow,
     quarantined,
     records,
-    with_last,
+    with_following,
 )
 from tailrace.export.selected import Left, Selected
 from tailrace.model.quarantine import QuarantineFrame, frames
@@ -74,7 +74,7 @@ class Loss(NamedTuple):
 
 
 class WrittenSession(NamedTuple):
-    """The facts of a session's file, None where a repair left it out. `in_place`: every record begins where it began in the session's bytes.
+    """The facts of a session's file, None where a repair left it out.
 
     `bytes` are those of the trace, which may be compressed in the file. `left_out` are bytes that a repair left out, since nobody could read them or readers refuse them; `added` counts what
     it added, by what that is."""
@@ -84,7 +84,6 @@ class WrittenSession(NamedTuple):
     session: str
     format: str
     bytes: int
-    in_place: bool
     left_out: int
     added: dict[str, int]
 
@@ -166,7 +165,6 @@ class _SessionFile:
         self.file: PurePosixPath | None = name
         self.rows = 0
         self._size = 0
-        self._in_place = True
         self._left_out = 0
 
     @property
@@ -176,9 +174,7 @@ class _SessionFile:
         if self._repair and self.file is not None and self._losses:
             added[CLOSED] = len(self._losses)
         file = None if self.file is None else str(self.file)
-        return WrittenSession(
-            file, source, session, format_, self._size, self._in_place, self._left_out, added
-        )
+        return WrittenSession(file, source, session, format_, self._size, self._left_out, added)
 
     def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
         """Yield the rows, and count those that stand for records of the producer in `rows`."""
@@ -189,8 +185,8 @@ class _SessionFile:
     def write(self, found: Iterable[Record]) -> None:
         losses = [] if self._repair else self._losses
         with self._output.file(self._name) as file, _packing(file, self._name, losses) as out:
-            for record, last in with_last(found):
-                self._size += self._write(record, out, last=last)
+            for record, following in with_following(found):
+                self._size += self._write(record, out, following)
             closing = self._encoder.close()
             self._size += out.write(closing or b"")
         if closing is None:
@@ -206,11 +202,11 @@ class _SessionFile:
                 with self._output.file(name) as out:
                     out.write(text)
 
-    def _write(self, record: Record, out: BinaryIO | PackedFile, *, last: bool) -> int:
+    def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
         """Write a record's bytes; return how many there are."""
         data: bytes | None
         if record.kind != Kind.MALFORMED:
-            data = self._encoder.encode(record, last=last)
+            data = self._encoder.encode(record, following=following)
         elif self._repair:
             data = None
         else:
@@ -218,8 +214,6 @@ class _SessionFile:
         if data is None:
             self._left_out += record.size
             return 0
-        if data and self._size != record.offset:
-            self._in_place = False
         return out.write(data)
 
 

@@ -99,15 +99,15 @@ def records(
     yield from (_sized(each, end) for each in waiting)
 
 
-def with_last(found: Iterable[Record]) -> Iterator[tuple[Record, bool]]:
-    """Yield each record, and whether it is the last."""
+def with_following(found: Iterable[Record]) -> Iterator[tuple[Record, Record | None]]:
+    """Yield each record and the one behind it."""
     before = None
     for record in found:
         if before is not None:
-            yield before, False
+            yield before, record
         before = record
     if before is not None:
-        yield before, True
+        yield before, None
 
 
 def _sized(record: Record, end: int) -> Record:

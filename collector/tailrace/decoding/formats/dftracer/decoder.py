@@ -8,13 +8,13 @@ where files were merged.
 | FH, HH, SH            | name    | the name behind a hash, key `FH:HASH`                            |
 | other metadata        | session | name (CM, PR, thread_name, …)                                    |
 | `start`, `end`        | session | name, start, end                                                 |
-| `[`, `]`, lone commas | session | name "bracket"                                                   |
+| `[`, `]`, lone commas | session | name "bracket"; also the two blanks at the beginning of a file of 1.0 |
 | any other phase       | session | name                                                             |
 
 All dialects (0.x to 2.2, with or without brackets, quoted numbers, ph as text or number) are told apart
 by the shape of each record. Times are exactly the producer's, in microseconds unless a CM time_metric
 says otherwise. The clock's unit is told by `start`, by a time_metric, or by a session record "clock" of
-size 0.
+size 0. That record also has the `ph` of a release that spells it as text (before 2.2).
 
 Attributes: `id`, `type`, `aggregate` (true for an aggregate); the names behind the record's hashes
 (`fname`, `hostname`; for start also `cmd`, `exec`, `cwd`) or, while they are unknown, their keys under
@@ -44,7 +44,12 @@ import msgspec
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
 from tailrace.decoding.formats.dftracer.names import HashNames, resolve
 from tailrace.decoding.formats.dftracer.processes import Processes, ProcessesState
-from tailrace.decoding.formats.dftracer.record import about_session, bracket, to_record
+from tailrace.decoding.formats.dftracer.record import (
+    about_session,
+    bracket,
+    to_record,
+    with_phase,
+)
 from tailrace.decoding.formats.dftracer.run import NO_END, TracedRun
 from tailrace.decoding.formats.dftracer.salvage import (
     COMMA,
@@ -217,6 +222,8 @@ class DFTracerDecoder:
         if self._offset == 0 and line.startswith(b"  {"):
             self._run.unfinished()
             self._processes.await_settling()
+            self._bracket(line[:2])
+            line = line[2:]
         if not record:
             self._bracket(line)
             return
@@ -321,9 +328,11 @@ class DFTracerDecoder:
         elif reading.role == "unit":
             facts = self._run.measured(reading)
         if reading.start is not None and not self._run.clocked:
-            self._add(about_session(self._offset, 0, "clock", self._run.clock()))
+            clock = about_session(self._offset, 0, "clock", self._run.clock())
+            self._add(with_phase(clock, found))
         names = resolve(self._names.known, reading.wanted)
-        self._add(to_record(self._offset, len(line), found, reading, names, facts))
+        record = to_record(self._offset, len(line), found, reading, names, facts)
+        self._add(with_phase(record, found) if facts else record)
         if reading.given:
             self._names.define(reading.given.key, reading.given.name)
         if reading.role == "end":

@@ -57,6 +57,14 @@ def bracket(offset: int, line: bytes) -> Record:
     return record._replace(attributes=_object({"$line": quote(line.decode())}))
 
 
+def with_phase(record: Record, found: FoundFields) -> Record:
+    """Return a record about the clock with the `ph` of what was read, if that is a text: no number shows that ids count."""
+    ph = next(field.text for field in found.fields if field.key == "ph")
+    if not ph.startswith('"') or '"$line"' in str(record.attributes):
+        return record
+    return record._replace(attributes=f'{str(record.attributes)[:-1]},"ph":{ph}}}')
+
+
 def _name(offset: int, size: int, given: GivenName, stream: str, attributes: str | None) -> Record:
     """Return the name of a hash, with everything else that its record says, such as the host."""
     record = named(offset, size, given.key, given.name, scope=given.scope, stream=stream)

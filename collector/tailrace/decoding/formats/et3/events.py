@@ -25,7 +25,7 @@ a frame is an end without id (`unmatched_end`); so are begins and ends out of or
 
 The first line with a shape of only ET3 or only ET1 shows which of them a file is. In a file of ET1 all
 numbers are hexadecimal from there on; earlier ones are read as decimal where possible, since nothing
-tells. In a file of ET3 (a trace in the specification's form always is) a line of ET1's shape may be a damaged
+tells. The end of a frame that was begun before says so (`"$begun":"decimal"`). In a file of ET3 (a trace in the specification's form always is) a line of ET1's shape may be a damaged
 line: it is an instant with its fields as they stand (`et1_shape`).
 """
 
@@ -193,6 +193,8 @@ class Events:
                 if frame[2] and name is not None:
                     # The span gets its begin's name, which was not known then.
                     attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
+                if number <= self._stacks.decimal:
+                    attributes = f'{{"$begun":"decimal",{attributes[1:]}'
         return _record(
             Record,
             (

@@ -28,7 +28,8 @@ class Stacks(msgspec.Struct):
 
     An exit takes the innermost frame of its method and passes over the frames above: an exception ended
     them, which writes no line, or their exits are missing, or the exit's own entry is missing and their
-    exits are still to come. So `passed` remembers how many frames of which method were passed over.
+    exits are still to come. So `passed` remembers how many frames of which method were passed over. Frames up to the number
+    `decimal` were begun before the trace turned out to be hexadecimal.
 
     Beyond the limits the oldest are forgotten. `whole` says that nothing was: only then does an exit
     without its entry prove anything.
@@ -38,6 +39,7 @@ class Stacks(msgspec.Struct):
     passed: dict[str, dict[str, int]] = {}
     number: int = 0
     whole: bool = True
+    decimal: int = 0
 
     def of(self, thread: str) -> list[Frame]:
         """Return the frames of a thread, which may be new; always the same list."""
@@ -79,10 +81,11 @@ class Stacks(msgspec.Struct):
     def clear(self) -> None:
         self.frames.clear()
         self.passed.clear()
-        self.number, self.whole = 0, True
+        self.number, self.whole, self.decimal = 0, True, 0
 
     def in_hexadecimal(self) -> None:
         """Rename threads and methods: what was read as decimal is hexadecimal."""
+        self.decimal = self.number
         again = {
             _again(thread): [
                 (_again(method), number, nameless) for method, number, nameless in frames

@@ -1,8 +1,8 @@
-"""Write records of Heph as packets again, byte for byte.
+"""Write records of Heph as packets again.
 
-The table lacks two things. It has no ids of clients' sessions (`session`): an announcement gets another id, which begins
-with the digits that are stored in its place, so that whoever reads the packets cannot continue the session. And it has no
-spaces of the values that are JSON objects; spaces behind the object make up for them.
+The table has no ids of clients' sessions (`session`): an announcement gets another id, which begins with the digits that are
+stored in its place, so that whoever reads the packets cannot continue the session. All else is the same, byte for byte, except
+spaces in values that are JSON objects.
 
 There is nothing to repair at the end of a trace: it has no end, and no packet refers to another one.
 """
@@ -42,7 +42,7 @@ class HephEncoder:
     def close(self) -> bytes:
         return b""
 
-    def encode(self, record: Record, *, last: bool) -> bytes:  # noqa: ARG002 - all packets are alike
+    def encode(self, record: Record, *, following: Record | None) -> bytes:  # noqa: ARG002 - all packets are alike
         if record.kind == Kind.SESSION:
             return _option(record)
         if record.kind not in {Kind.SPAN, Kind.COUNTER}:
@@ -116,11 +116,10 @@ def _option(record: Record) -> bytes:
     """Return a metadata packet."""
     members = _read_members(record.attributes or "{}")
     name = _raw(members.pop("$name", str(record.name)))
-    room = record.size - METADATA_MIN - len(name)
     if record.name == "epoch" and record.flaw is None:
         value = _u64(members["epoch"])
     elif record.name in OPTIONS and record.flaw is None:
-        value = _statement(record.attributes).ljust(room)
+        value = _statement(record.attributes)
     else:
         value = _raw(members["value"])
     return _metadata(METADATA, METADATA_MIN + len(name) + len(value), len(name)) + name + value

@@ -32,8 +32,8 @@ from tailrace.model.record import Kind, Record, named
 OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Documents that are not the thread's own."""
 
-HOSTS_MAX, HOST_MAX = 8, 255
-"""How many hosts of a table a report names, and how many characters of each."""
+HOSTS_MAX, LINE_MAX = 8, 1024
+"""How many lines of a table a report has, and how many characters of each."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 
@@ -42,7 +42,7 @@ class DocumentsState(msgspec.Struct):
     """Digests of what was last told, and lengths of what could not be read, by document's name.
 
     `finished`: whether the producer says that it has finished. `offset`: the clock's offset. `others`: the first
-    hosts of a table that has no line for this one.
+    lines of a table that has none for this host, those that may be about it before all others.
     """
 
     told: dict[str, bytes] = {}
@@ -90,8 +90,14 @@ class StreamDocuments:
         """Return a record of the host's offset if it is new, and of a table that cannot be read."""
         state = self.state
         lines, good = _offsets(data)
-        found = _line_of(host, lines)
-        state.others = [] if found else [other[:HOST_MAX] for other in islice(lines, HOSTS_MAX)]
+        short = [line for name, line in lines.items() if name.partition(".")[0] == host]
+        found = lines.get(host) or (short[0] if len(short) == 1 else None)
+        others = (
+            {}
+            if found
+            else dict.fromkeys(line.line[:LINE_MAX] for line in [*short, *lines.values()])
+        )
+        state.others = list(islice(others, HOSTS_MAX))
         records = []
         if found is not None and found.offset != state.offset:
             state.offset = found.offset
@@ -107,7 +113,7 @@ class StreamDocuments:
         """Return records of the documents that never became readable, and of a table that lacks the host."""
         records = []
         if self.state.others:
-            about = f'{{"hosts":{msgspec.json.encode(self.state.others).decode()}}}'
+            about = msgspec.json.encode({"lines": self.state.others}).decode()
             records.append(_session(offset, stream, "clock_offset", about, "no_clock_offset"))
             self.state.others = []
         for name, size in self.state.unreadable.items():
@@ -152,12 +158,6 @@ class _HostLine(NamedTuple):
 
     line: str
     offset: int
-
-
-def _line_of(host: str, lines: dict[str, _HostLine]) -> _HostLine | None:
-    """Return the line of a host, or the only one of a host with the same name before its domain."""
-    short = [line for name, line in lines.items() if name.partition(".")[0] == host]
-    return lines.get(host) or (short[0] if len(short) == 1 else None)
 
 
 def _offsets(data: bytes) -> tuple[dict[str, _HostLine], bool]:

@@ -1,7 +1,7 @@
 """Write records of ovni as streams again, byte for byte, and the documents beside them.
 
 The documents are spelled as libovni spells them. The table of clock offsets gets the lines of the hosts whose streams are
-written.
+written; where none is certain, the first lines of all (`documents`).
 
 A repair leaves out events that ovni's tools refuse: those of an earlier run or of a fork, those that go back in time, and
 those that are unknown or damaged, and streams without events. It ends what is open, and the thread; `metadata` has what it
@@ -25,6 +25,8 @@ from tailrace.model.record import Kind, Record
 
 HEADING = "rank       hostname             offset_median        offset_mean          offset_std          \n"
 """The heading of the table of clock offsets, as ovnisync writes it."""
+
+COLUMNS = len(HEADING.split())
 
 REFUSED = frozenset({"bad_payload", "clock_back", "duplicate", "stale_tail", "unknown_event"})
 """Flaws of events that ovni's tools refuse."""
@@ -67,7 +69,7 @@ class OvniEncoder:
         name = self._place.stream.partition("/")[0]
         self._loom = self._trace.looms.setdefault(name, Loom())
 
-    def encode(self, record: Record, *, last: bool) -> bytes | None:  # noqa: ARG002 - all events are alike
+    def encode(self, record: Record, *, following: Record | None) -> bytes | None:  # noqa: ARG002 - all events are alike
         if record.kind == Kind.SESSION:
             return self._session(record)
         half = said(record)
@@ -116,8 +118,12 @@ class OvniEncoder:
             self._texts["" if own else PROCESS] = text
             if own:
                 self._loom.declare(ovni_of(text).get("loom_cpus"))
-        elif record.name == "clock_offset" and "line" in about:
-            self._trace.lines[self._place.host] = msgspec.json.decode(about["line"])
+        elif record.name == "clock_offset":
+            mine = [msgspec.json.decode(about["line"])] if "line" in about else []
+            for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
+                columns = line.split()
+                if len(columns) == COLUMNS:  # a report's lines may be cut
+                    self._trace.lines[columns[1]] = line
         return b""
 
     def _header(self) -> bytes:

@@ -1,1 +1,1 @@
-"""The parts of the encoder: the ways to write a line."""
+"""The parts of the encoder: a line and its spelling."""
