@@ -195,6 +195,29 @@ def test_a_piece_that_fails_half_way_is_no_copy(failing, copies, tmp_path, monke
     assert {taken.path for taken in choice.taken} == set(files[: 3 - copies])
 
 
+@pytest.mark.parametrize("first", ["plain", "one", "many"])
+def test_a_compressed_copy_is_one_however_many_members_it_has(first, tmp_path):
+    """Such as `dftracer` writes: the sizes at the ends of its members are those of parts."""
+    lines = dftracer(*range(300)).splitlines(keepends=True)
+    parts = [b"".join(lines[at : at + 40]) for at in range(0, 300, 40)]
+    for name, data in {
+        "plain/a.pfw": b"".join(lines),
+        "one/b.pfw.gz": gzip.compress(b"".join(lines)),
+        "many/c.pfw.gz": b"".join(map(gzip.compress, parts)),
+    }.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(data)
+    files = [str(path) for path in sorted(tmp_path.glob("*/*.pfw*"))]
+    choice = choose({"dftracer": files}, [], again=False)
+    assert (len(choice.taken), [left.why for left in choice.left_out]) == (1, ["copy", "copy"])
+    store = tmp_path / "store"
+    imported(store, tmp_path / first)
+    rows = ask(store, "SELECT count(*) FROM stored")
+    for other in ("plain", "one", "many"):
+        assert "nothing to import" in imported(store, tmp_path / other)
+    assert ask(store, "SELECT count(*) FROM stored") == rows
+
+
 def steps(work):
     """How many lines of Python a call takes."""
     count, before = 0, sys.gettrace()

@@ -247,6 +247,5 @@ def grouped(lines: list[bytes]) -> list[list[bytes]]:
 
 
 def blank_lines(size: int) -> bytes:
-    """Return blank lines of a size, which stood alone because they were too many for one line. A newline alone is nothing: it
-    ended a line that was read before."""
-    return b" " * min(size - 1, BLANK_MAX) + b"\n" if size > 1 else b""
+    """Return blank lines of a size, which are a record because they are no part of the next line."""
+    return b" " * min(size - 1, BLANK_MAX) + b"\n"

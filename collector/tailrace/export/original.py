@@ -4,8 +4,8 @@ The encoder of the format (`Format.encoder`) makes the bytes. Beside the sources
 is of, and `gaps.jsonl` has the gaps. Sessions are written whole: a range of time selects those that were open then.
 
 A copy must not look more complete than what it was made of. Most gaps are found again in a copy, since the numbers of its
-events lack the same ones. Gaps of bytes are not: a compressed copy breaks off and is damaged where its original was
-(`PackedFile`), and a gap that no bytes show is counted as left out.
+events lack the same ones. Gaps of bytes are not: a copy with such gaps is compressed, and breaks off, is damaged or says what it
+lacks where its original does (`PackedFile`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, get_args
 
 import msgspec
 
@@ -40,24 +40,26 @@ from tailrace.export.records import (
     with_following,
 )
 from tailrace.export.selected import Left, Selected
+from tailrace.ingest.payloads import LossDetail
 from tailrace.model.quarantine import QuarantineFrame, frames
 from tailrace.model.record import Kind, Record
 from tailrace.query.answer import Shape
 from tailrace.query.output import write_json
 from tailrace.query.views import GAPS, SESSIONS, STREAMS
+from tailrace.sources.tail.stated import statement
 from tailrace.store.quarantine import file_name
 
 REFUSED = "session without events, which readers refuse"
 TORN, BAD = "torn_member", "bad_member"
 CLOSED = "end of a compressed part"
 
-_LOSSES = """
-SELECT source, part.root(session) AS root, detail, "offset", attributes FROM gaps
-WHERE detail IN ('torn_member', 'bad_member', 'hole', 'overwritten', 'unread', 'spool_damaged') AND {}
+_DETAILS = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
+_LOSSES = f"""
+SELECT source, part.root(session) AS root, reason, detail, "offset", attributes FROM gaps
+WHERE (detail IN ({_DETAILS}) OR reason IN ('uncounted', 'damaged')) AND {{}}
 ORDER BY source, root, "offset", detail DESC
-"""
-"""The gaps of bytes, which a file's source found and its decoder cannot find again. A part that broke off
-stands before damage at the same place."""
+"""  # noqa: S608 - our own words
+"""The gaps that a decoder cannot find again. A part that broke off stands before damage at the same place."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -67,10 +69,12 @@ FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 
 
 class Loss(NamedTuple):
-    """A place in the content of a compressed file behind which the file broke off or was damaged; `data` are the damaged bytes."""
+    """A loss of so many bytes at a place in the session's bytes; `data` are the damaged bytes of a compressed file."""
 
     offset: int
-    data: bytes | None
+    detail: str = TORN
+    size: int = 0
+    data: bytes = b""
 
 
 class WrittenSession(NamedTuple):
@@ -183,10 +187,12 @@ class _SessionFile:
             yield row
 
     def write(self, found: Iterable[Record]) -> None:
-        losses = [] if self._repair else self._losses
-        with self._output.file(self._name) as file, _packing(file, self._name, losses) as out:
+        losses = deque([] if self._repair else self._losses)
+        with self._output.file(self._name) as file, _packing(file, self._name) as out:
             for record, following in with_following(found):
+                self._lose(losses, out, record.offset)
                 self._size += self._write(record, out, following)
+            self._lose(losses, out, None)
             closing = self._encoder.close()
             self._size += out.write(closing or b"")
         if closing is None:
@@ -201,6 +207,13 @@ class _SessionFile:
             if not self._output.has(name):
                 with self._output.file(name) as out:
                     out.write(text)
+
+    def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
+        """Write the losses up to an offset in the session's bytes, or all. A session that has any is compressed."""
+        while losses and isinstance(out, PackedFile):
+            if offset is not None and losses[0].offset > offset:
+                return
+            out.lose(losses.popleft())
 
     def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
         """Write a record's bytes; return how many there are."""
@@ -218,59 +231,48 @@ class _SessionFile:
 
 
 @contextmanager
-def _packing(
-    file: BinaryIO, name: PurePosixPath, losses: Iterable[Loss]
-) -> Iterator[BinaryIO | PackedFile]:
+def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedFile]:
     """Compress what is written, if the file's name says so."""
     if name.suffix != PACKED:
         yield file
         return
-    packed = PackedFile(file, losses)
+    packed = PackedFile(file)
     yield packed
     packed.close()
 
 
 class PackedFile:
-    """Compresses what is written, and breaks off or is damaged where its original was; equal bytes become equal files.
+    """Compresses what is written, and breaks off or is damaged where its original was; equal bytes become equal files. Other
+    losses are stated (`sources.tail.stated`).
 
     A member without content stands behind each loss: readers take a member that breaks off for damage if it is short and
     another one broke off before."""
 
-    def __init__(self, out: BinaryIO, losses: Iterable[Loss]) -> None:
+    def __init__(self, out: BinaryIO) -> None:
         self._out = out
-        self._losses = deque(losses)
-        self._at = 0
         self._member: Any = None  # zlib names no type for it
 
     def write(self, data: bytes, /) -> int:
-        rest = data
-        while self._losses and self._losses[0].offset <= self._at + len(rest):
-            size = max(0, self._losses[0].offset - self._at)
-            self._add(rest[:size])
-            rest = rest[size:]
-            self._lose(self._losses.popleft())
-        self._add(rest)
-        return len(data)
-
-    def close(self) -> None:
-        """End the file, with the losses behind the content of its original."""
-        while self._losses:
-            self._lose(self._losses.popleft())
-        self._end(empty=self._out.tell() == 0)
-
-    def _add(self, data: bytes) -> None:
         if data:
             self._out.write(self._begun().compress(data))
-            self._at += len(data)
+        return len(data)
 
-    def _lose(self, loss: Loss) -> None:
-        if loss.data is None:
+    def lose(self, loss: Loss) -> None:
+        """Break off, write damaged bytes, or state the loss."""
+        if loss.detail == TORN:
             self._out.write(self._begun().flush(zlib.Z_SYNC_FLUSH))
             self._member = None
-        else:
+            self._end(empty=True)
+        elif loss.data:
             self._end(empty=self._out.tell() == 0)
             self._out.write(loss.data)
-        self._end(empty=True)
+            self._end(empty=True)
+        else:
+            self._end(empty=False)
+            self._out.write(statement(loss.detail, loss.size))
+
+    def close(self) -> None:
+        self._end(empty=self._out.tell() == 0)
 
     def _end(self, *, empty: bool) -> None:
         """End the member. With `empty`, write one without content if none has begun."""
@@ -294,17 +296,18 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 def _losses(
     rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str]
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return the damage of compressed files, by source and session, and count in `left` gaps that no copy shows."""
+    """Return the losses by source and session, and count in `left` those that no copy shows."""
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
-    for source, session, detail, offset, attributes in rows:
-        if detail == TORN:
-            found[source, session].append(Loss(offset, None))
-        elif detail == BAD:
+    for source, session, reason, detail, offset, attributes in rows:
+        if detail not in get_args(LossDetail):
+            left[f"gap that no copy shows ({reason})"] += 1
+            continue
+        data = b""
+        if detail == BAD:
             pieces = quarantined(attributes, _kept(quarantine, session), {BAD}, left)
             data = b"".join(piece.data for piece in pieces)
-            found[source, session].append(Loss(offset, data or b"?"))
-        else:
-            left[f"gap that no copy shows ({detail})"] += 1
+        size = msgspec.json.decode(attributes or "{}").get("bytes", 0)
+        found[source, session].append(Loss(offset, detail, size, data))
     return dict(found)
 
 

@@ -8,7 +8,8 @@ a file with different content is read beside the earlier session.
 
 Files in different directories with equal beginnings are one stream only if they have at least `HEAD`
 bytes in common, because many streams share the first few bytes. Whole files are compared only where their first bytes
-(`beginning`) and, if both are plain, their sizes are equal.
+(`beginning`) and, if all with this beginning are plain, their sizes are equal: a compressed file does not state the size of
+its content, since it may have several members.
 
 Tools cut traces into pieces. A file with the name of such a piece is left out if other files have all its lines.
 """
@@ -93,8 +94,14 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
             file = above[file]
         return file
 
+    begins = {file: _begin(file) for file in files}
+    packed = {begin.head for begin in begins.values() if begin.packed}
     for file in files:
-        for key in (FORMATS[format_].files.copy(file), *_content_keys(file)):
+        head, size, _ = begins[file]
+        keys: list[object] = [FORMATS[format_].files.copy(file)]
+        if head is not None:
+            keys.append((head, None if head in packed else size))
+        for key in keys:
             above[top(file)] = top(first.setdefault(key, file))
     groups: dict[str, list[str]] = {}
     for file in files:
@@ -102,20 +109,24 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _content_keys(file: str) -> Iterator[object]:
-    """Yield what this file has in common with others of the same content: the first bytes, and the size of the content or of
-    the compressed bytes."""
+class _Begin(NamedTuple):
+    """The hash of a file's first bytes, None if there are none; the file's size, and whether it is compressed."""
+
+    head: int | None
+    size: int
+    packed: bool
+
+
+def _begin(file: str) -> _Begin:
     try:
         fd = os.open(file, OPEN)
         try:
             head, size = beginning(fd), os.fstat(fd).st_size
+            return _Begin(hash(head) if head else None, size, os.pread(fd, 2, 0) == MAGIC)
         finally:
             os.close(fd)
-    except OSError:
-        return
-    if head:
-        yield hash(head), _content_size(file)
-        yield hash(head), "raw", size
+    except OSError:  # its reader reports it
+        return _Begin(None, 0, packed=False)
 
 
 def _pieces(format_: str, files: list[str]) -> dict[str, str]:
@@ -188,6 +199,7 @@ class _Known:
             self._by_node.setdefault((file.device, file.inode), []).append(reading)
             self._by_content.setdefault((file.size, file.crc), []).append(reading)
         self._sizes = {size for size, _ in self._by_content}
+        self._longest = max(self._sizes, default=-1)
 
     def of(self, format_: str, files: list[str]) -> tuple[list[Reading], Prints]:
         """Return the readings that may be of one of these files, and the fingerprints of the files that may have readings."""
@@ -196,7 +208,8 @@ class _Known:
         for file in files:
             key = spelled(FORMATS[format_].files.copy(file))
             near = [*self._by_key.get(key, ()), *self._by_node.get(_node(file), ())]
-            if near or _content_size(file) in self._sizes:
+            begin = _begin(file)
+            if near or begin.size in self._sizes or (begin.packed and self._longest > 0):
                 mine = prints[file] = _print(file, [reading.file.size for reading in near])
                 near += self._by_content.get((mine.size, mine.crc), ()) if mine else ()
             found |= {id(reading): reading for reading in near}
@@ -331,22 +344,6 @@ def _content(path: str, limit: int) -> bytes | None:
     except OSError:
         return None
     return data if len(data) <= limit else None
-
-
-def _content_size(file: str) -> int:
-    """Return the size of a file's content as far as it is known without reading the file, otherwise -1. A compressed file
-    of one member states it at its end."""
-    try:
-        fd = os.open(file, OPEN)
-        try:
-            size = os.fstat(fd).st_size
-            if os.pread(fd, 2, 0) != MAGIC:
-                return size
-            return int.from_bytes(os.pread(fd, 4, max(0, size - 4)), "little")
-        finally:
-            os.close(fd)
-    except OSError:
-        return -1
 
 
 def _in_one_place(file: str, other: str) -> bool:

@@ -52,6 +52,11 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None for a file that grows, or may grow."""
 
 
+LossDetail = Literal[
+    "hole", "bad_member", "torn_member", "overwritten", "unread", "shed", "spool_damaged"
+]
+
+
 class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a LOSS entry: bytes that a session lacks, or has and cannot use.
 
@@ -59,23 +64,28 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
     `data` has them. torn_member: the compressed bytes end before their member does; the content has what
     could be inflated, and the size of the rest is unknown. overwritten: bytes that were read have changed
     since. unread: bytes were gone before they could be read. shed: datagrams of peers that were too many
-    at a time.
+    at a time. spool_damaged: bytes that the spool lost.
+
+    `stated`: the file is a copy, which says that its original lacks them (`sources.tail.stated`).
     """
 
-    detail: Literal["hole", "bad_member", "torn_member", "overwritten", "unread", "shed"]
+    detail: LossDetail
     size: int
     """Number of bytes, 0 if unknown; compressed bytes are counted as they are in the file."""
     data: bytes = b""
+    stated: bool = False
 
     @property
     def reason(self) -> Reason:
-        reasons = {"bad_member": Reason.MALFORMED, "shed": Reason.SHED}
+        reasons = {
+            "bad_member": Reason.MALFORMED, "spool_damaged": Reason.MALFORMED, "shed": Reason.SHED,
+        }  # fmt: skip
         return reasons.get(self.detail, Reason.TRUNCATED)
 
     @property
     def skip(self) -> int:
         """Return the number of bytes of the file's content that the loss covers."""
-        return self.size if self.detail == "hole" else 0
+        return self.size if self.detail == "hole" and not self.stated else 0
 
 
 class DropCount(msgspec.Struct, frozen=True, kw_only=True):

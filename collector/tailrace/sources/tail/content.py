@@ -14,8 +14,10 @@ from tailrace.sources.tail.inflate import (
     MAGIC,
     Bad,
     Content,
+    Event,
     Inflater,
     InflationBegun,
+    StatedLoss,
     Torn,
 )
 from tailrace.sources.tail.raw import ContentView, RawBytes, SparseRange
@@ -27,7 +29,16 @@ INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
 BEGIN = Member(0, 0)
 
 
-Piece = bytes | SparseRange | InflationBegun | Torn | Bad | Literal["changed", "other"] | None
+Piece = (
+    bytes
+    | SparseRange
+    | InflationBegun
+    | Torn
+    | Bad
+    | StatedLoss
+    | Literal["changed", "other"]
+    | None
+)
 """Empty bytes are nothing to hand on, but no end; None is nothing more now. "changed": see
 `RawBytes.next`. "other": the content to be skipped is not the content that was read before."""
 
@@ -141,14 +152,14 @@ class Compressed:
         self._inflater = Inflater(after)
         return Bad(hole.size, b"", after)
 
-    def _give(self, event: Content | InflationBegun | Torn | Bad | None) -> Piece:
+    def _give(self, event: Event | None) -> Piece:
         if isinstance(event, InflationBegun):
             self._begun = event.member
-        elif isinstance(event, Torn | Bad):
+        elif isinstance(event, Torn | Bad | StatedLoss):
             self._begun = event.after
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
-        if self._skipped is not None and isinstance(event, Torn | Bad):
+        if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
             return b""  # it was reported when it was first read
         return event
 

@@ -21,7 +21,7 @@ from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed
 from tailrace.sources.tail.handoff import Desk, Handoff
 from tailrace.sources.tail.identity import Trail, judge
-from tailrace.sources.tail.inflate import Bad, InflationBegun, Torn
+from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, Location, Signature, signature
 from tailrace.sources.tail.raw import ContentView, SparseRange
 from tailrace.sources.tail.read_part import ReadPart
@@ -289,7 +289,9 @@ class Followed:
         self._end(reason, 0 if copied and self.is_blank else self.behind)
         self.phase = "left"
 
-    def _hand_on(self, piece: bytes | SparseRange | InflationBegun | Torn | Bad) -> None:
+    def _hand_on(
+        self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss
+    ) -> None:
         handoff, path = self.handoff, self.location.path
         self._resting.grows()
         match piece:
@@ -300,6 +302,10 @@ class Followed:
                 self._reach(after)
             case Bad(size, data, after):
                 handoff.bad(path, self.facts, size, data)
+                self._reach(after)
+            case StatedLoss(detail, size, after):
+                handoff.open(path, self.facts)
+                handoff.lose(detail, size, stated=True)
                 self._reach(after)
             case SparseRange(size):
                 handoff.hole(path, self.facts, size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 import msgspec
 
@@ -11,7 +10,7 @@ from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
 from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import FileFacts, FileLoss
+from tailrace.ingest.payloads import FileFacts, FileLoss, LossDetail
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.descriptors import TailDescriptors
 from tailrace.sources.tail.documents import DocumentWatch
@@ -20,8 +19,6 @@ from tailrace.sources.tail.writers import Writers
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
 """Ends after which the documents beside the file may already be the next file's."""
-
-Detail = Literal["hole", "bad_member", "torn_member", "overwritten", "unread"]
 
 
 class Desk(msgspec.Struct):
@@ -87,10 +84,13 @@ class Handoff:
         self.lose("hole", size)
         self.content.pass_over(size)
 
-    def lose(self, detail: Detail, size: int, data: bytes = b"") -> None:
+    def lose(
+        self, detail: LossDetail, size: int, data: bytes = b"", *, stated: bool = False
+    ) -> None:
         """Report a loss. Do nothing unless the session is open."""
         if self.number is not None:
-            self._desk.intake.loss(self.number, FileLoss(detail=detail, size=size, data=data))
+            loss = FileLoss(detail=detail, size=size, data=data, stated=stated)
+            self._desk.intake.loss(self.number, loss)
 
     def bad(self, path: str, facts: FileFacts, size: int, data: bytes) -> None:
         self.open(path, facts)

@@ -17,8 +17,9 @@ from typing import Literal, NamedTuple, Protocol, cast
 
 from zlib_ng import zlib_ng
 
-from tailrace.ingest.payloads import Member
+from tailrace.ingest.payloads import LossDetail, Member
 from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.tail.stated import read_statement
 
 MAGIC = b"\x1f\x8b"
 _BEGIN = MAGIC + b"\x08"
@@ -82,7 +83,15 @@ class Bad(NamedTuple):
     after: Member
 
 
-Event = Content | InflationBegun | Torn | Bad
+class StatedLoss(NamedTuple):
+    """A member says that bytes were lost here; `after` is the place behind it."""
+
+    detail: LossDetail
+    size: int
+    after: Member
+
+
+Event = Content | InflationBegun | Torn | Bad | StatedLoss
 
 
 class Inflater:
@@ -171,6 +180,12 @@ class Inflater:
                 break
             begin = data.find(_BEGIN, begin + 1)
         if begin == 0:
+            stated = read_statement(data, last=last)
+            if stated is True:
+                return None
+            if stated:
+                self._use(stated.size)
+                return StatedLoss(stated.detail, stated.lost, self.place)
             self._member = _decompressor()
             self._more = self._expected = False
             self._cleared = self._raw + 1

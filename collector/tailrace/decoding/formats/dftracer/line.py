@@ -22,7 +22,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from typing import Any, Literal, NamedTuple
 
-from tailrace.decoding.json_object import Field
+from tailrace.decoding.json_object import Field, read_object
 from tailrace.model.record import Kind, as_int64
 
 HASHES = {"HH", "FH", "SH"}
@@ -198,7 +198,9 @@ def _read_metadata(line: _Line) -> RecordReading:
     readable = _readable(name)
     if line.name in HASHES and key and readable is not None:
         host = line.args.get("hhash")
-        if isinstance(name, str) and hash_key("HH", host) and line.args.keys() == _NAMING:
+        args = read_object(line.fields["args"].text.encode())
+        usual = line.args.keys() == _NAMING and len(args) == len(_NAMING)
+        if isinstance(name, str) and hash_key("HH", host) and usual:
             line.before["hhash"] = json.dumps(host, ensure_ascii=False)
         else:
             _with_args(line)
