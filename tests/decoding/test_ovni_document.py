@@ -274,4 +274,13 @@ def test_of_a_table_for_other_hosts_little_is_kept() -> None:
     decoder = begun()
     names = [f"{n}" + "x" * 100_000 for n in range(10)]
     decoder.document(OFFSETS, (HEADING + "".join(f"0 {n} 1 1 1\n" for n in names)).encode())
-    assert decoder.state.documents.others == [name[:255] for name in names[:8]]
+    assert decoder.state.documents.others == [f"0 {name}"[:1024] for name in names[:8]]
+
+
+def test_of_a_table_with_two_lines_for_a_host_these_come_first() -> None:
+    """With one of them alone, a copy of the table would be certain."""
+    decoder = begun()
+    names = [*(f"other{n}" for n in range(9)), "node1.a", "node1.b"]
+    decoder.document(OFFSETS, (HEADING + "".join(f"0 {n} 1 1 1\n" for n in names)).encode())
+    hosts = [line.split()[1] for line in decoder.state.documents.others]
+    assert hosts == ["node1.a", "node1.b", *names[:6]]
