@@ -109,7 +109,7 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-class _Begin(NamedTuple):
+class _FileBegin(NamedTuple):
     """The hash of a file's first bytes, None if there are none; the file's size, and whether it is compressed."""
 
     head: int | None
@@ -117,16 +117,16 @@ class _Begin(NamedTuple):
     packed: bool
 
 
-def _begin(file: str) -> _Begin:
+def _begin(file: str) -> _FileBegin:
     try:
         fd = os.open(file, OPEN)
         try:
             head, size = beginning(fd), os.fstat(fd).st_size
-            return _Begin(hash(head) if head else None, size, os.pread(fd, 2, 0) == MAGIC)
+            return _FileBegin(hash(head) if head else None, size, os.pread(fd, 2, 0) == MAGIC)
         finally:
             os.close(fd)
     except OSError:  # its reader reports it
-        return _Begin(None, 0, packed=False)
+        return _FileBegin(None, 0, packed=False)
 
 
 def _pieces(format_: str, files: list[str]) -> dict[str, str]:

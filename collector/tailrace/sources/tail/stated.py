@@ -24,7 +24,7 @@ _MEMBER = re.compile(
 )  # fmt: skip
 
 
-class Stated(NamedTuple):
+class StatedMember(NamedTuple):
     """A loss of so many bytes, 0 if that is unknown, and how many bytes say so."""
 
     detail: LossDetail
@@ -39,10 +39,10 @@ def statement(detail: str, lost: int) -> bytes:
     return _EXTRA + bytes(5) + b"\xff" + pack("<H", len(field)) + field + _EMPTY
 
 
-def read_statement(data: bytes, *, last: bool) -> Stated | bool:
+def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
     """Return the loss that the member at the beginning of `data` states, False if it states none, True if that takes more
     bytes."""
     if found := _MEMBER.match(data):
-        return Stated(cast("LossDetail", found[1].decode()), int(found[2]), found.end())
+        return StatedMember(cast("LossDetail", found[1].decode()), int(found[2]), found.end())
     ours = _EXTRA.startswith(data[:4]) and _OURS.startswith(data[12:14])
     return ours and len(data) < STATED_MAX and not last

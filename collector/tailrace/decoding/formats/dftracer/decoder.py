@@ -14,7 +14,7 @@ where files were merged.
 All dialects (0.x to 2.2, with or without brackets, quoted numbers, ph as text or number) are told apart
 by the shape of each record. Times are exactly the producer's, in microseconds unless a CM time_metric
 says otherwise. The clock's unit is told by `start`, by a time_metric, or by a session record "clock" of
-size 0. That record also has the `ph` of a release that spells it as text (before 2.2).
+size 0. The record that tells the unit has the `ph` of releases before 2.2, which is a text.
 
 Attributes: `id`, `type`, `aggregate` (true for an aggregate); the names behind the record's hashes
 (`fname`, `hostname`; for start also `cmd`, `exec`, `cwd`) or, while they are unknown, their keys under
