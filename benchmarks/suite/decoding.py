@@ -1,22 +1,28 @@
-"""Decoding alone: what a record costs with a kernel, in Python, and in the shortest loop."""
+"""Decoding alone: what a record costs with a kernel, in Python, and in the shortest loop; and in other spellings."""
 
 from __future__ import annotations
 
 import platform
 from functools import partial
+from pathlib import Path
 
-from benchmarks.contest import Contender, beside, contest, ours
+from benchmarks.contest import Contender, beside, contest, ours, reference, scratch
 from benchmarks.inputs.trace import Trace, trace
 from benchmarks.options import Options
 from benchmarks.peers import loops
 from benchmarks.peers.peer import Peer
 from benchmarks.processes import apart
 from benchmarks.results import Case, Run
+from benchmarks.spellings import COMMAS, SPELLINGS, Spell
 from benchmarks.suite.benchmark import Benchmark
 from tailrace import kernels
 
 FORMATS = ("heph",)
 """Formats that have a kernel."""
+SPELLED = {"dftracer": SPELLINGS | COMMAS, "jets": SPELLINGS}
+"""The legal spellings of lines, by format. The first is the tracer's own."""
+MIXED_MOST = 200_000
+"""Events of each spelling: there are many."""
 COMPILER = "a C compiler, and then `make dev`"
 
 
@@ -40,6 +46,49 @@ def _sides(format_: str, made: Trace) -> list[Contender]:
     ]
 
 
+def mixes(options: Options) -> list[Case]:
+    """Measure each spelling of the same records beside the tracer's own."""
+    found = []
+    with scratch() as directory:
+        for format_, spellings in SPELLED.items():
+            made = trace(format_, min(options.events, MIXED_MOST))
+            text = made.paths[0].read_text()
+            lines = [line for line in text.splitlines() if line.startswith("{")]
+            usual, *others = spellings
+            own = _spelled(directory / f"{format_}-own", spellings[usual], lines)
+            for name in others:
+                other = _spelled(directory / f"{format_}-other", spellings[name], lines)
+                sides = _spelling_sides(format_, own, other, len(lines))
+                found.append(contest(f"{format_}: {name}", sides, options.runs))
+    return found
+
+
+def _spelled(path: Path, spell: Spell, lines: list[str]) -> str:
+    path.write_bytes(spell(lines))
+    return str(path)
+
+
+def _spelling_sides(format_: str, own: str, other: str, events: int) -> list[Contender]:
+    def side(work: str, path: str) -> Run:
+        done = apart.run(f"benchmarks.processes.decoding:{work}", format_, [path])
+        if done.value < events:
+            raise RuntimeError(f"{work} read {done.value} of {events} events")
+        return {"rate": events / done.seconds, "cpu": done.usage.cpu / events}
+
+    found = [
+        ours("this spelling to blocks of columns", partial(side, "blocks", other), name="kernel"),
+        reference("kernel, usual", "the tracer's spelling", partial(side, "blocks", own)),
+    ]
+    if not kernels.active():
+        for contender in found:
+            contender.side.absent = COMPILER
+    return [
+        *found,
+        ours("this spelling to a record an event", partial(side, "records", other), name="Python"),
+        reference("Python, usual", "the tracer's spelling", partial(side, "records", own)),
+    ]
+
+
 def _run(work: str, made: Trace, *, named: bool = True) -> Run:
     paths = [str(path) for path in made.paths]
     done = apart.run(work, *([made.format] if named else []), paths)
@@ -53,5 +102,10 @@ BENCHMARKS = {
         "Cost of decoding",
         "Decoding alone, of bytes that are in memory, in chunks of 256 KiB on one thread. Nothing is counted, matched or stored.",
         cases,
+    ),
+    "mix": Benchmark(
+        "Cost of other spellings",
+        "The same records of DFTracer and JETS as filters and other writers spell them: white space, order, commas, arrays. Goal: at most 3 times the tracer's own spelling.",
+        mixes,
     ),
 }

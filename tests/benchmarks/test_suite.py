@@ -36,6 +36,7 @@ FIGURES = {
     "idle": {"idle", "resident", "private"},
     "stages": {"rate", "cpu", "chunk", "lost", "resident", "private"},
     "decoding": {"rate", "cpu"},
+    "mix": {"rate", "cpu"},
     "emitting": {"caller", "process", "stall"},
     "streams": {"rate", "cpu", "chunk", "lost", "resident", "private"},
     "connections": {"rate", "cpu", "chunk", "lost", "resident", "private"},

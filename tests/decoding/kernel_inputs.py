@@ -22,10 +22,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.spellings import respelled
 from tests.decoding.dftracer_inputs import dftracer
 from tests.decoding.et3_lines import et3
 from tests.decoding.jets_lines import lines
-from tests.decoding.spellings import respelled
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 LIMITS = (64, 200, 4096, 1 << 16)

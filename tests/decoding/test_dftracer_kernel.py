@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from benchmarks.spellings import COMMAS, SPELLINGS
 from tailrace import kernels
 from tailrace.decoding.formats.dftracer import FORMAT
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
@@ -20,7 +21,6 @@ from tailrace.model.record import Kind, Record
 from tests.decoding.blockwise import records
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
 from tests.decoding.kernel_inputs import VECTORS, compare, damaged, dftracer
-from tests.decoding.spellings import COMMAS, SPELLINGS
 from tests.decoding.test_dftracer_usual import counter, counters, lines, no_objects, others, usual
 
 if kernels.active():

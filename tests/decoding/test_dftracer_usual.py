@@ -7,11 +7,11 @@ import random
 import pytest
 from hypothesis import example, given, strategies as st
 
+from benchmarks.spellings import COMMAS, SPELLINGS, respelled
 from tailrace.decoding.formats.dftracer import decoder as dftracer
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder
 from tailrace.model.record import Kind, Record
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
-from tests.decoding.spellings import COMMAS, SPELLINGS, respelled
 from tests.forms import examples
 
 LIMIT = 1 << 16

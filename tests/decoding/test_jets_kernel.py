@@ -8,6 +8,7 @@ import threading
 import pytest
 from hypothesis import given, strategies as st
 
+from benchmarks.spellings import SPELLINGS
 from tailrace import kernels
 from tailrace.decoding.formats.jets import FORMAT
 from tailrace.decoding.formats.jets.decoder import JetsDecoder
@@ -15,7 +16,6 @@ from tailrace.model.block import Block
 from tests.decoding.blockwise import records
 from tests.decoding.jets_lines import FOOTER, HEADER, lines
 from tests.decoding.kernel_inputs import VECTORS, compare, damaged
-from tests.decoding.spellings import SPELLINGS
 
 pytestmark = pytest.mark.skipif(
     not kernels.active(), reason="kernels are off, or not built: make clean dev"

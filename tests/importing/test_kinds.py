@@ -17,8 +17,8 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, strategies as st
 
+from benchmarks.spellings import COMMAS, SPELLINGS
 from tailrace.model.columns import COLUMNS
-from tests.decoding.spellings import COMMAS, SPELLINGS
 from tests.decoding.test_conformance import ALL, LONG, VECTORS
 from tests.ingest.log import Log, run
 from tests.program import COMMAND, run as run_program

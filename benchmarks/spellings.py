@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 Spell = Callable[[list[str]], bytes]
 
@@ -17,15 +16,19 @@ def _each(spell: Callable[[str], str]) -> Spell:
     )
 
 
-def _dumped(line: str, **options: Any) -> str:
-    return json.dumps(json.loads(line), ensure_ascii=False, **options)
+def _dumped(
+    line: str, separators: tuple[str, str] | None = None, *, sort_keys: bool = False
+) -> str:
+    return json.dumps(
+        json.loads(line), ensure_ascii=False, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _reversed(line: str) -> str:
     return json.dumps(_turned(json.loads(line)), separators=(",", ":"), ensure_ascii=False)
 
 
-def _turned(value: Any) -> Any:
+def _turned(value: object) -> object:
     if isinstance(value, dict):
         return {key: _turned(value[key]) for key in reversed(value)}
     return value
