@@ -10,6 +10,7 @@ import json
 import socket
 import threading
 import time
+from http.client import HTTPException
 
 import pytest
 
@@ -63,7 +64,7 @@ def beside_an_honest_program(collector):
         while not over.is_set():
             try:
                 answers.append(collector.get("/healthz"))
-            except OSError as error:
+            except (OSError, HTTPException) as error:
                 answers.append((repr(error), ""))
             time.sleep(0.1)
 
@@ -220,7 +221,7 @@ def scrapers(collector):
 
     def ask():
         for _ in range(5):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, HTTPException):
                 collector.get("/metrics")
 
     threads = [threading.Thread(target=ask) for _ in range(150)]
