@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -213,7 +213,10 @@ def test_a_piece_with_aggregates_proves_nothing_of_its_run():
     )
     head, middle, tail = (traced(ids, last=9) for ids in (range(1, 4), range(4, 6), range(8, 10)))
     assert lost(head, tail) == ([4, 5, 6, 7], {})
-    assert lost(head, [*middle, fold], tail)[1]
+    for files in permutations((head, [*middle, fold], tail)):
+        ids, unknown = lost(*files)
+        assert not ids
+        assert unknown
 
 
 def test_a_file_that_grows_after_its_rest_takes_back_what_it_has():

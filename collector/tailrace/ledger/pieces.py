@@ -125,6 +125,9 @@ class SplitRuns:
             self._runs_of.setdefault(piece.pid, {})[number] = None
         run, self._run_of[session] = self.state.runs[number], number
         found = self._add(run, session, HeldPiece(piece, *times))
+        for other in () if piece.ranges else self._alike(run):
+            found += [(other.ends, _missing(Kind.HEAL, claim)) for claim in other.claims]
+            other.claims = []
         if said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
         if piece.last and not run.ends:
@@ -205,9 +208,13 @@ class SplitRuns:
 
     def _counts(self, run: SplitRun) -> bool:
         """Return whether ids count the events of a run's process: no piece shows that they prove nothing."""
-        others = (self.state.runs[number] for number in self._runs_of[run.pid])
-        doubted = any(not other.ranges and _same(other.host, run.host) for other in others)
+        doubted = any(not other.ranges for other in self._alike(run))
         return not doubted and any(held.piece.counts for held in run.pieces.values())
+
+    def _alike(self, run: SplitRun) -> list[SplitRun]:
+        """Return the runs that may be of a run's process."""
+        others = (self.state.runs[number] for number in self._runs_of[run.pid])
+        return [other for other in others if _same(other.host, run.host)]
 
 
 def _places(held: HeldPiece) -> int:
