@@ -20,7 +20,7 @@ JETS = [
         for n in range(1, 9)
     ),
 ]
-DFTRACER = ["[", *(dftracer_lines.event(n, ph='"X"') for n in range(9))]
+DFTRACER = ["[", *(dftracer_lines.event(n, ph='"X"', args='"ret":0') for n in range(9))]
 """Lines of a release that writes neither `start` nor `end`: nothing is missing behind the last of them."""
 LINES = {"jets": JETS, "dftracer": DFTRACER}
 NAMES = {"jets": "a.jets", "dftracer": "a.pfw", "dftracer.gz": "a.pfw.gz", "jets.gz": "a.jets.gz"}

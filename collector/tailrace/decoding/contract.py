@@ -114,6 +114,16 @@ class EndingDecoder(Decoder, Protocol):
 
 
 @runtime_checkable
+class AskingDecoder(Decoder, Protocol):
+    """A decoder whose events ask for names (see `model.record.NAME_OF_ROW`)."""
+
+    @property
+    def asked(self) -> Collection[str]:
+        """The keys that events ask for and that this input has not named so far. With "", there are more."""
+        ...
+
+
+@runtime_checkable
 class SettlingDecoder(Decoder, Protocol):
     """A decoder of records that end with a terminator, such as a newline, which a writer may omit after the last
     record."""
@@ -172,6 +182,11 @@ def reads_files(decoder: Decoder) -> TypeGuard[FileDecoder]:
 def states_end(decoder: Decoder) -> TypeGuard[EndingDecoder]:
     """Return whether a missing end of a decoder's stream means something."""
     return _keeps(decoder, EndingDecoder)
+
+
+def asks(decoder: Decoder) -> TypeGuard[AskingDecoder]:
+    """Return whether a decoder's events ask for names."""
+    return _keeps(decoder, AskingDecoder)
 
 
 def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from zlib_ng.zlib_ng import crc32
 
-from tailrace.decoding.contract import Decoder, reads_files, states_end
+from tailrace.decoding.contract import Decoder, asks, reads_files, states_end
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
@@ -51,14 +51,16 @@ class SessionFile:
             self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int) -> None:
-        """Write a row at the daemon's stop if the file's stream has stated its end, or if the file ends within a
-        record."""
+        """Write a row at the daemon's stop if the file's stream has stated its end, if the file ends within a record, or if
+        names have not come."""
         file = self._state.file
         if not file or file.facts.rest:
             return
         since, pending = own.wall(self._state.last), self.decoder.pending
         if pending or self._lacks(own) == "":
             self._rest(file, Rest(why="stopped" if pending else "ended", since=since), own, now)
+        elif self._asked:
+            self._rest(file, None, own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
         """Take a part of a document beside the file. Return the records of a document that is whole."""
@@ -87,9 +89,10 @@ class SessionFile:
 
     def as_read(self) -> dict[str, object]:
         """Return what the row of the session's end says of the file: what tells later whether a file is
-        still the same. These are its path and numbers, size and checksum, and documents."""
+        still the same. These are its path and numbers, size and checksum, and documents. Return also the keys that events ask
+        for in vain so far."""
         file = self._state.file
-        return {"file": _as_read(file)} if file else {}
+        return {"file": _as_read(file)} | self._asked if file else {}
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
         """Write that the file rests or grows again, and what the stream's end still lacks."""
@@ -100,7 +103,7 @@ class SessionFile:
             about["pending"] = pending
         if (lacking := self._lacks(own)) is not None:
             about["lacks"] = lacking
-        own.session("rest", about | self._end, now)
+        own.session("rest", about | self._end | self._asked, now)
 
     def _lacks(self, own: OwnRows) -> str | None:
         """Return what the stream's end still lacks; None where no end is known to come."""
@@ -108,6 +111,12 @@ class SessionFile:
             return ""
         lacking = self.decoder.lacking if states_end(self.decoder) else None
         return "" if lacking and self.goes_on else lacking
+
+    @property
+    def _asked(self) -> dict[str, object]:
+        """Return, as members of a row, the keys of the names that have not come."""
+        asked = self.decoder.asked if asks(self.decoder) else ()
+        return {"asks": sorted(asked)} if asked else {}
 
     @property
     def _end(self) -> dict[str, object]:

@@ -40,6 +40,13 @@ class Evicted(StrEnum):
     processes are in one session."""
 
 
+ASKED_MAX = 65536
+"""How many keys of names that have not come are remembered for one input."""
+
+ASKED_BYTES = 192
+"""The size of a short one."""
+
+
 class Holding(Protocol):
     """A container whose entries producers make."""
 
@@ -64,6 +71,40 @@ def cost(text: str | None) -> int:
     if text is None or len(text) <= SHORT:
         return 0
     return 50 + len(text) * (1 if text.isascii() else 4 + 4)
+
+
+class AskedNames:
+    """The keys of names that events ask for and that have not come. With the key "", there are more."""
+
+    def __init__(self, keys: dict[str, None]) -> None:
+        self.keys = keys
+        self.held = sum(map(_asked_cost, keys))
+
+    def ask(self, key: str) -> None:
+        if key in self.keys:
+            return
+        if len(self.keys) >= ASKED_MAX or len(key) > TEXT_MAX:
+            key = ""
+        self.keys[key] = None
+        self.held += _asked_cost(key)
+
+    def given(self, key: str) -> None:
+        if key in self.keys:
+            del self.keys[key]
+            self.held -= _asked_cost(key)
+
+    def forget(self) -> int:
+        """Forget which keys they are. Return how many."""
+        forgotten = len(self.keys) - ("" in self.keys)
+        if forgotten:
+            self.keys.clear()
+            self.keys[""] = None
+            self.held = _asked_cost("")
+        return forgotten
+
+
+def _asked_cost(key: str) -> int:
+    return ASKED_BYTES + cost(key) if key else 0
 
 
 def shortened(text: str) -> str:

@@ -19,7 +19,7 @@ import duckdb
 from tailrace.model.columns import COLUMNS, FEW_KINDS, Column
 from tailrace.query import moved
 from tailrace.query.names import GIVEN, NAMES
-from tailrace.query.parts import FOUND, HIDE, KEPT, OPEN, PARTS, SUMS, shown
+from tailrace.query.parts import FOUND, HIDE, KEPT, LOST, OPEN, PARTS, SUMS, shown
 from tailrace.query.rows import RowFacts, row_views
 from tailrace.query.statistics import Bounds, Region, started_in
 from tailrace.query.views import TYPES, VIEWS
@@ -152,7 +152,7 @@ class Catalog:
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
         """Read the rows of few kinds, and see what follows from them."""
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
-        ((untimed, began, begun, late, asked, replacing, announced),) = connection.execute(
+        ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
             FOUND
         ).fetchall()
         if replacing:
@@ -166,7 +166,7 @@ class Catalog:
         connection.execute(_show(self._shown))
         timed = self._stated is not None and not began and self._stated.untimed == untimed
         self._timed_known = timed
-        self._facts = RowFacts(begun, asked, late, not timed, moved=bool(sessions))
+        self._facts = RowFacts(begun, asked, late, not timed, lacking, moved=bool(sessions))
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
@@ -250,7 +250,7 @@ def _definitions(facts: RowFacts) -> dict[str, Definition]:
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     parts, producers = NAMES
     gaps = moved.gap_views(moved=facts.moved)
-    text = f"{PARTS}\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{public}"
+    text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{public}"
     starts = [match.start() for match in _HEAD.finditer(text)]
     texts = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
     names = [_HEAD.findall(each)[0][1] for each in texts]

@@ -77,12 +77,6 @@ CREATE MACRO part.answered(attributes, named, asked, known) AS CASE
 END;
 
 -- The table of names of a snapshot: one row, whose hash table is null if there are no names.
-CREATE VIEW part.name_rows AS
-SELECT source, session, name, "offset" AS place,
-  part.member(attributes, '$."$key"') AS key, part.member(attributes, '$."$scope"') AS scope
-FROM part.kept_names
-WHERE name IS NOT NULL AND contains(attributes, '"$key"');
-
 CREATE VIEW part.learnt AS
 WITH given AS MATERIALIZED (
   SELECT entry, arg_max(

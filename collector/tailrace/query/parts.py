@@ -152,6 +152,7 @@ FROM (
     coalesce(
       arg_max(coalesce(try_cast(ours ->> '$.pending' AS BIGINT), 0), place) FILTER (name = 'rest'), 0
     ) AS pending,
+    arg_max(coalesce(ours ->> '$.asks', '[]'), place) FILTER (name IN ('rest', 'close')) AS asks,
     arg_max(coalesce(ours ->> '$.collector', 'main'), place) FILTER (name IN ('open', 'restart', 'resume')) AS collector
   FROM part.session_words
   GROUP BY source, session
@@ -181,6 +182,28 @@ SELECT source, session, id, arg_max(name, "offset") AS late_name
 FROM part.kept_names
 GROUP BY source, session, id;
 
+-- Names by key.
+CREATE VIEW part.name_rows AS
+SELECT source, session, name, "offset" AS place,
+  part.member(attributes, '$."$key"') AS key, part.member(attributes, '$."$scope"') AS scope
+FROM part.kept_few
+WHERE kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"');
+
+-- Names that events of a session ask for, and that neither it nor another one from which `part.name_of` takes names has.
+-- The key '' stands for an unknown number of others.
+CREATE VIEW part.lost_names AS
+WITH asked AS MATERIALIZED (
+  SELECT day, source, format, session, "offset", run, unnest(from_json(asks, '["VARCHAR"]')) AS key
+  FROM part.courses JOIN part.runs USING (source, session)
+  WHERE asks <> '[]'
+)
+FROM asked AS a
+WHERE NOT EXISTS (
+  SELECT 1 FROM part.name_rows AS n LEFT JOIN part.runs AS r USING (source, session)
+  WHERE n.source = a.source AND n.key = a.key
+    AND (n.session = a.session OR n.scope = 'source' OR n.scope = 'group' AND r.run = a.run)
+);
+
 -- Spans without an end.
 CREATE VIEW part.open_begins AS
 SELECT b.*
@@ -195,7 +218,8 @@ SELECT * EXCLUDE (missing),
   part.member(attributes, '$.of') AS "of", part.member(attributes, '$.detail') AS detail
 FROM part.kept_findings;
 
--- Every gap that a session's ledger found, healed or not, and a gap for each session that is `unfinished?` or `unfollowed`.
+-- Every gap that a session's ledger found, healed or not, and a gap for each session that is `unfinished?` or `unfollowed`;
+-- then come those of lost names (`LOST`).
 -- A heal repays the gap that has its numbers or, without numbers, the oldest gaps of the same reason, record id and kind. A
 -- heal of unknown size repays the gaps of unknown size that have its reason and detail.
 CREATE VIEW part.own_gaps AS
@@ -250,8 +274,16 @@ FROM (
 UNION ALL
 SELECT day, source, format, session, coalesce(ends, ''), 'truncated', state, NULL, NULL, NULL, 0, NULL, NULL, NULL,
   json_object('count', 0, 'detail', state, 'rest', rest, 'since', since, 'pending', pending)::VARCHAR, "offset"
-FROM part.courses WHERE state IN ('unfinished?', 'unfollowed');
+FROM part.courses WHERE state IN ('unfinished?', 'unfollowed')
 """
+
+LOST = """
+UNION ALL
+SELECT day, source, format, session, '', 'unresolved', nullif(key, ''), NULL, NULL, one, 0, one,
+  'name', NULL, json_object('count', coalesce(one, 0), 'of', 'name', 'detail', nullif(key, ''))::VARCHAR, "offset"
+FROM (SELECT *, CASE WHEN key <> '' THEN 1 END AS one FROM part.lost_names)
+"""
+"""The gaps of lost names, behind all others of a session: for snapshots in which some session asks for names."""
 
 SUMS = """
 -- The missing events of each stream. A healed gap of unknown size leaves nothing.
@@ -330,11 +362,12 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   coalesce(bool_or(kind = 'begin'), false), coalesce(bool_or(kind = 'name' AND id IS NOT NULL), false),
   coalesce(bool_or(kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"')), false),
   coalesce(bool_or(kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')), false),
+  coalesce(bool_or(kind = 'session' AND contains(attributes, '"asks"')), false),
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
 """Rows of few kinds without a time, and those among them with a start; whether there are begins, names by id, names by key,
-sessions that replace others, and several announced sessions."""
+sessions that replace others, sessions that ask for names, and several announced sessions."""
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
 

@@ -23,6 +23,8 @@ class RowFacts(NamedTuple):
     """Whether names came by id, after their events."""
     untimed: bool = True
     """Whether rows were stored before their session's epoch was known."""
+    lacking: bool = True
+    """Whether a session asks for names that it does not have."""
     moved: bool = True
     """Whether several sessions are of one client (`moved`)."""
 

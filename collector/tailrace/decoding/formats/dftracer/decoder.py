@@ -37,12 +37,12 @@ another record, at `RECORD_MAX` bytes or after `JOINS_MAX` attempts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
-from tailrace.decoding.formats.dftracer.names import HashNames, resolve
+from tailrace.decoding.formats.dftracer.names import HashNames
 from tailrace.decoding.formats.dftracer.processes import Processes, ProcessesState
 from tailrace.decoding.formats.dftracer.record import (
     about_session,
@@ -72,13 +72,14 @@ _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 
 class DFTracerState(msgspec.Struct):
     """Unfinished lines; the first lines of a split record, and how often they were tried; names by the
-    keys of their hashes; the processes whose records the file has."""
+    keys of their hashes; the processes whose records the file has; the keys that events ask for in vain so far."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     held: bytes = b""
     tried: int = 0
     names: dict[str, str] = {}
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
+    asked: dict[str, None] = {}
 
 
 class DFTracerDecoder:
@@ -91,7 +92,7 @@ class DFTracerDecoder:
         self._held = state.held
         self._tried = state.tried
         self._hold_max = min(limit, RECORD_MAX)
-        self._names = HashNames(dict(state.names))
+        self._names = HashNames(dict(state.names), dict(state.asked))
         self._processes = Processes(state.processes)
         self._records: list[Record] = []
         self._slow = 0
@@ -99,8 +100,9 @@ class DFTracerDecoder:
     @property
     def state(self) -> DFTracerState:
         return DFTracerState(
-            self._lines.state, self._held, self._tried, self._names.known, self._processes.state
-        )
+            self._lines.state, self._held, self._tried, self._names.known, self._processes.state,
+            self._names.asked.keys,
+        )  # fmt: skip
 
     @property
     def pending(self) -> int:
@@ -113,6 +115,14 @@ class DFTracerDecoder:
     @property
     def holdings(self) -> tuple[Holding, ...]:
         return self._names, self._processes
+
+    @property
+    def asked(self) -> Collection[str]:
+        """The hashes without names. The service that counts for a node, PID 0, never names its host."""
+        asked = self._names.asked.keys
+        if self._processes.current.pid == "0":
+            return [key for key in asked if not key.startswith("HH:")]
+        return asked
 
     @property
     def processes(self) -> list[int]:
@@ -196,7 +206,7 @@ class DFTracerDecoder:
             return False
         stop = self._offset + len(data)
         if not read_usual(
-            self._offset, data, self._names.known, self._processes, self._records, self._read_other
+            self._offset, data, self._names, self._processes, self._records, self._read_other
         ):
             return False
         self._offset = stop
@@ -330,7 +340,7 @@ class DFTracerDecoder:
         if reading.start is not None and not self._run.clocked:
             clock = about_session(self._offset, 0, "clock", self._run.clock())
             self._add(with_phase(clock, found))
-        names = resolve(self._names.known, reading.wanted)
+        names = self._names.resolve(reading.wanted)
         record = to_record(self._offset, len(line), found, reading, names, facts)
         self._add(with_phase(record, found) if facts else record)
         if reading.given:

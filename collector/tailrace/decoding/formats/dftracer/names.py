@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from json.encoder import encode_basestring as quote
 
-from tailrace.model.holding import TEXT_MAX, Evicted, cost
+from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 
 NAMES_MAX = 4096
 """How many names are remembered. The views find the others, and names longer than `TEXT_MAX`."""
@@ -18,14 +18,16 @@ _versions = count()
 
 
 class HashNames:
-    """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest are evicted first.
+    """Names as JSON texts by their key: `FH:`, `HH:` or `SH:` and the hash. The oldest are evicted first. `asked` are
+    those that were wanted and are not defined.
 
     While `version` is the same, `members` returns the same for the same hashes; no two files have the same."""
 
     what = Evicted.NAMES
 
-    def __init__(self, known: dict[str, str]) -> None:
+    def __init__(self, known: dict[str, str], asked: dict[str, None]) -> None:
         self.known = known
+        self.asked = AskedNames(asked)
         self.version = next(_versions)
         self._lacked = False
         self.evicted = 0
@@ -33,16 +35,19 @@ class HashNames:
 
     @property
     def held(self) -> int:
-        return NAME_BYTES * len(self.known) + self._texts
+        return NAME_BYTES * len(self.known) + self._texts + self.asked.held
 
     def give_way(self, size: int) -> None:
         goal = self.held - size
         while self.known and self.held > goal:
             self._forget(next(iter(self.known)))
             self.evicted += 1
+        if self.held > goal:
+            self.evicted += self.asked.forget()
 
     def define(self, key: str, name: str) -> None:
         """Set what `key` stands for from now on; the last definition counts."""
+        self.asked.given(key)
         if key in self.known:
             self._forget(key)
         elif self._lacked:
@@ -59,19 +64,24 @@ class HashNames:
         keys = (("fname", "FH:", file), ("hostname", "HH:", host))
         wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
         self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())
-        return joined(resolve(self.known, wanted)).encode()
+        return joined(self.resolve(wanted)).encode()
+
+    def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
+        """Return the JSON texts of the wanted members, given their keys: known names, and under `$late` the keys of
+        the unknown ones."""
+        names = self.known
+        known = {member: names[key] for member, key in wanted.items() if key in names}
+        unknown = {member: key for member, key in wanted.items() if member not in known}
+        if not unknown:
+            return known
+        for key in unknown.values():
+            self.asked.ask(key)
+        late = [f"{quote(member)}:{quote(key)}" for member, key in unknown.items()]
+        return known | {"$late": "{" + ",".join(late) + "}"}
 
     def _forget(self, key: str) -> None:
         self.version = next(_versions)
         self._texts -= _texts((key, self.known.pop(key)))
-
-
-def resolve(names: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
-    """Return the JSON texts of the wanted members, given their keys: known names, and under `$late` the keys of
-    the unknown ones."""
-    known = {member: names[key] for member, key in wanted.items() if key in names}
-    late = [f"{quote(m)}:{quote(key)}" for m, key in wanted.items() if m not in known]
-    return known | {"$late": "{" + ",".join(late) + "}"} if late else known
 
 
 def joined(members: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
-from tailrace.decoding.formats.dftracer.names import joined, resolve
+from tailrace.decoding.formats.dftracer.names import HashNames, joined
 from tailrace.decoding.formats.dftracer.processes import Processes
 from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import DEPTH_MAX
@@ -59,7 +59,7 @@ _SEPARATORS = WHITE + b","
 def read_usual(
     offset: int,
     data: bytes,
-    names: dict[str, str],
+    names: HashNames,
     processes: Processes,
     records: list[Record],
     other: Callable[[int, bytes], None],
@@ -197,7 +197,7 @@ class _Texts:
 
     __slots__ = ("_members", "_names", "host")
 
-    def __init__(self, names: dict[str, str]) -> None:
+    def __init__(self, names: HashNames) -> None:
         self._names = names
         self._members: dict[tuple[object, object], str] = {}
         self.host = ""
@@ -233,5 +233,5 @@ class _Texts:
         """Return the names of the file and the host, or the keys of the unknown ones, each after a comma."""
         hashes = (("fname", "FH", file), ("hostname", "HH", host))
         wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_ is not UNSET}
-        members = self._members[file, host] = joined(resolve(self._names, wanted))
+        members = self._members[file, host] = joined(self._names.resolve(wanted))
         return members

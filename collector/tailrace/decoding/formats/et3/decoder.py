@@ -17,7 +17,7 @@ malformed as `nul_bytes`, and what follows is the middle of a trace.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -96,6 +96,14 @@ class Et3Decoder:
         forms: dict[str, FormName] = {SPECIFICATION: SPECIFICATION, AGENT: AGENT}
         self._state.asked = forms.get(dialect)
         self._state.added = deaths_were_added(path)
+
+    @property
+    def asked(self) -> Collection[str]:
+        """The numbers without names. In the specification's form nobody need name fields."""
+        asked = self._names.asked.keys
+        if isinstance(self._state.form, SpecificationForm):
+            return [key for key in asked if not key.startswith("field:")]
+        return asked
 
     def document(self, name: str, data: bytes) -> list[Record]:
         """Return records of the new names, of the number of lines that name nothing (`bad_map_lines`), and of

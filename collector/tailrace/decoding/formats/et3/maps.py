@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from tailrace.model.holding import TEXT_MAX, Evicted, cost
+from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 
 V = TypeVar("V")
 
@@ -52,10 +52,11 @@ DOCUMENTS = {
 
 class MapNamesState(msgspec.Struct):
     """Names by sort and id. For members whose class had no name yet, by key: the id of the class and the
-    member's own name."""
+    member's own name. The keys that events ask for and that have no name."""
 
     names: dict[str, dict[str, str]] = {}
     members: dict[str, tuple[str, str]] = {}
+    asked: dict[str, None] = {}
 
 
 class MapReading(NamedTuple):
@@ -114,6 +115,7 @@ class MapNames:
     def __init__(self, state: MapNamesState) -> None:
         self.state = state
         self.version = next(_versions)
+        self.asked = AskedNames(state.asked)
         self.evicted = 0
         self._held = sum(_cost(name) for names in state.names.values() for name in names.values())
         self._held += sum(_cost(name) for _, name in state.members.values())
@@ -123,25 +125,27 @@ class MapNames:
 
     @property
     def held(self) -> int:
-        return self._held
+        return self._held + self.asked.held
 
     def give_way(self, size: int) -> None:
         """Evict the names that came first, members before the names that events ask for."""
-        goal = self._held - size
+        goal = self.held - size
         members = self.state.members
         for key, (_, name) in list(members.items()):
-            if self._held <= goal:
+            if self.held <= goal:
                 break
             del members[key]
             self._held -= _cost(name)
             self.evicted += 1
         for known in self.state.names.values():
             for id_, name in list(known.items()):
-                if self._held <= goal:
+                if self.held <= goal:
                     break
                 del known[id_]
                 self._held -= _cost(name)
                 self.evicted += 1
+        if self.held > goal:
+            self.evicted += self.asked.forget()
         self._make_anew()
 
     def read(self, document: str, data: bytes) -> MapReading:
@@ -179,14 +183,20 @@ class MapNames:
             made.clear()
 
     def _method(self, id_: str) -> Method:
-        name = self._name("method", id_)
+        name = self._wanted("method", id_)
         late = "" if name else f'"$name":"method:{id_}",'
         return name, f'{{{late}"method_id":{id_},"receiver":', f'{{{late}"method_id":{id_}}}'
 
     def _thing(self, sort: str, id_: str) -> str:
-        name = self._name(sort, id_)
+        name = self._wanted(sort, id_)
         known = f'"{sort}":{quote(name)}' if name else f'"$late":{{"{sort}":"{sort}:{id_}"}}'
         return f'{known},"{sort}_id":{id_}'
+
+    def _wanted(self, sort: str, id_: str) -> str | None:
+        name = self._name(sort, id_)
+        if name is None:
+            self.asked.ask(f"{sort}:{id_}")
+        return name
 
     def _name(self, sort: str, id_: str) -> str | None:
         return self.state.names.get(sort, {}).get(id_)
@@ -204,6 +214,7 @@ class MapNames:
         known = self.state.names.setdefault(sort, {})
         new = {id_: name for id_, name in found.items() if known.get(id_) != name}
         for id_, name in new.items():
+            self.asked.given(f"{sort}:{id_}")
             if len(name) <= TEXT_MAX and (id_ in known or len(known) < NAMES_MAX):
                 self._held += _cost(name) - (_cost(known[id_]) if id_ in known else 0)
                 known[id_] = name

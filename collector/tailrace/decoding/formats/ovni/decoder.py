@@ -31,6 +31,7 @@ Bytes that cannot begin an event are malformed up to the next event that is foun
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Collection
 
 import msgspec
 
@@ -99,6 +100,10 @@ class OvniDecoder:
     @property
     def holdings(self) -> tuple[Holding, ...]:
         return self._names, self._stack
+
+    @property
+    def asked(self) -> Collection[str]:
+        return self._names.asked.keys
 
     @property
     def stream(self) -> str:

@@ -20,7 +20,7 @@ from json.encoder import encode_basestring as quote
 import msgspec
 
 from tailrace.decoding.formats.ovni.event_type import EventType
-from tailrace.model.holding import Evicted
+from tailrace.model.holding import AskedNames, Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
@@ -39,12 +39,13 @@ Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
 
 class NamesState(msgspec.Struct):
     """Labels of types by model and id ("V7"); types of tasks likewise; titles and labels of marks by the
-    part of their keys behind "mark:"."""
+    part of their keys behind "mark:"; the keys of types and of marks' titles that events ask for and that have not come."""
 
     process: str = ""
     types: dict[str, str] = {}
     tasks: dict[str, int] = {}
     marks: dict[str, str] = {}
+    asked: dict[str, None] = {}
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256
@@ -60,13 +61,15 @@ class Names:
         # Else the oldest task is found by passing over all that were forgotten.
         state.tasks = OrderedDict(state.tasks)
         self.state = state
+        self.asked = AskedNames(state.asked)
         self.evicted = 0
         self._marked: dict[tuple[int, int], Named] = {}  # results of `of_mark`
 
     @property
     def held(self) -> int:
         state = self.state
-        return TASK_BYTES * len(state.tasks) + NAMED_BYTES * (len(state.types) + len(state.marks))
+        named = NAMED_BYTES * (len(state.types) + len(state.marks))
+        return TASK_BYTES * len(state.tasks) + named + self.asked.held
 
     def give_way(self, size: int) -> None:
         goal = self.held - size
@@ -74,6 +77,8 @@ class Names:
             while names and self.held > goal:
                 del names[next(iter(names))]
                 self.evicted += 1
+        if self.held > goal:
+            self.evicted += self.asked.forget()
         self._marked.clear()
 
     def type_key(self, model: str, type_: int) -> str:
@@ -83,6 +88,7 @@ class Names:
         return f"task:{self.state.process}:{model}{task}"
 
     def learn_type(self, model: str, type_: int, label: str) -> None:
+        self.asked.given(self.type_key(model, type_))
         _keep(self.state.types, f"{model}{type_}", label, TYPES_MAX)
 
     def learn_task(self, model: str, task: int, type_: int) -> None:
@@ -95,13 +101,18 @@ class Names:
     def learn_mark(self, key: str, name: str) -> str | None:
         """Remember a name; return the name that `key` had before, or None."""
         before = self.state.marks.get(key)
+        self.asked.given(f"mark:{key}")
         self._marked.clear()
         _keep(self.state.marks, key, name, MARKS_MAX)
         return before
 
     def of_type(self, model: str, type_: int) -> Named:
         label = self.state.types.get(f"{model}{type_}")
-        return label, "" if label else _ask(self.type_key(model, type_))
+        if label:
+            return label, ""
+        key = self.type_key(model, type_)
+        self.asked.ask(key)
+        return None, _ask(key)
 
     def of_task(self, model: str, task: int) -> Named:
         type_ = self.state.tasks.get(f"{model}{task}")
@@ -114,7 +125,7 @@ class Names:
         if known := self._marked.get((type_, value)):
             return known
         marks = self.state.marks
-        title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
+        title, label = self._title(type_), marks.get(f"{type_}:{value}")
         about = f',"title":{quote(title)}' if title else _ask_member("title", f"mark:{type_}")
         if not label:
             about += _ask(f"mark:{type_}:{value}\nmark:{type_}")
@@ -126,11 +137,18 @@ class Names:
     def of_set(self, type_: int, value: int) -> Named:
         """Name the setting of a mark, a value over time, by the type's title."""
         marks = self.state.marks
-        title, label = marks.get(f"{type_}"), marks.get(f"{type_}:{value}")
+        title, label = self._title(type_), marks.get(f"{type_}:{value}")
         about = _ask_member("label", f"mark:{type_}:{value}")
         if label:
             about = f',"label":{quote(label)}'
         return title, about if title else _ask(f"mark:{type_}") + about
+
+    def _title(self, type_: int) -> str | None:
+        """Return the title of a mark's type, which one of the threads must give. Labels of values may lack."""
+        title = self.state.marks.get(f"{type_}")
+        if not title:
+            self.asked.ask(f"mark:{type_}")
+        return title
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
