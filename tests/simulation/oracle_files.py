@@ -162,13 +162,14 @@ def _never_read(session: Session, files: dict[int, File]) -> int | None:
         and file.begun <= session.opened
         and (file.gone_at > session.opened if read else file.gone_at <= session.opened)
     ]
-    return max(found, key=lambda n: _may_lack(files[n], unread), default=None)
+    return max(found, key=lambda n: _may_lack(files[n], inode, unread), default=None)
 
 
-def _may_lack(file: File, unread: int) -> tuple[bool, bool, int]:
-    """Return a key that is greater for a file that is likelier the one of which so many bytes were lost."""
-    told = max(file.sizes, default=0)
-    return told >= unread, _most(file) >= unread, file.gone_at
+def _may_lack(file: File, inode: int, unread: int) -> tuple[bool, bool, int]:
+    """Return a key that is greater for a file that is likelier the one of which so many bytes were lost. A packed copy
+    has another inode and another size than its original."""
+    most = len(file.raw) if file.unpacked and inode == file.inode else _most(file)
+    return min(most, max(file.sizes, default=0)) >= unread, most >= unread, file.gone_at
 
 
 def _most(file: File) -> int:
