@@ -22,14 +22,16 @@ def check(
     of_trace: Mapping[int, str],
     stood: Callable[[int, int], bool],
     opened: Mapping[str, int],
+    unfollowed: set[str],
 ) -> None:
     """Raise Violation for the first thing that must not be. `of_trace`: the name of the session of each trace;
-    `stood`: whether there was time enough between two ages (ns); `opened`: when sessions began."""
+    `stood`: whether there was time enough between two ages (ns); `opened`: when sessions began; `unfollowed`: sessions
+    whose files no source follows, or has a place for."""
     told = _told(play)
     for (format_, _), document in play.yard.documents.items():
         file, session = play.yard.files[document.trace], of_trace.get(document.trace, "")
         stays = not (file.gone or file.paths[1:] or file.copied)
-        if stays and session and file.trace.ended:
+        if stays and session and session not in unfollowed and file.trace.ended:
             since = max(document.at, opened[session])
             known = document.trace in told[session] or not stood(since, play.world.age)
             demand(known, "a document that is not told", (format_, document, session))

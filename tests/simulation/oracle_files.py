@@ -111,7 +111,8 @@ def _check_documents(play: Play, of_trace: dict[int, Session], troubles: list[Ra
 
     own = {n: s for n, s in of_trace.items() if n in s.owners}
     opened = {session.name: session.opened for session in own.values()}
-    oracle_documents.check(play, {n: s.name for n, s in own.items()}, stood, opened)
+    unfollowed = {session.name for session in own.values() if session.unfollowed}
+    oracle_documents.check(play, {n: s.name for n, s in own.items()}, stood, opened, unfollowed)
 
 
 def _read(play: Play) -> dict[str, Session]:
