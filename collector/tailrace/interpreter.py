@@ -26,7 +26,7 @@ HARMLESS = frozenset({
 
 THREADS = "OPENBLAS_NUM_THREADS"
 """pyarrow imports numpy, whose library for linear algebra starts a thread for each further core. Each of them spins
-before it sleeps, which takes CPU while a command starts (ARCHITECTURE, D171)."""
+before it sleeps, which takes CPU while a command starts (docs/decisions/speed.md, D171)."""
 NO_THREADS = "01"
 """The number 1: no thread but the caller's. The leading zero shows that Tailrace has set it, not the user."""
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"

@@ -90,7 +90,7 @@ def test_every_file_and_function_of_a_walk_exists(walk):
 @pytest.mark.parametrize("walk", WALKS)
 def test_the_table_counts_what_is_listed(walk):
     (row,) = re.findall(
-        rf"^\| {walk.lower()} \|.*\| (\d+), (\d+), (\d+) \|$", PAGE.read_text(), re.MULTILINE
+        rf"^\| {walk.lower()} \| (\d+), (\d+), (\d+) \|$", PAGE.read_text(), re.MULTILINE
     )
     files = {step.file for step in steps(walk)}
     counted = (len(set(stops(walk))), len(files), len(steps(walk)) - len(files))

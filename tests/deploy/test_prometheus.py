@@ -107,7 +107,7 @@ def test_everything_that_is_asked_has_an_answer(dashboard, tmp_path):
             wanted.difference_update([query for query in wanted if server.ask(query)])
             return not wanted
 
-        until(answered, "an answer to everything", pause=0.5)
+        until(answered, "an answer to everything", seconds=180, pause=0.5)
         until(lambda: server.targets() == ["up", "up"], "a scrape in time of both")
         # Scraped while busy, and none of it makes the sums wrong.
         assert server.ask("sum(tailrace_ledger_imbalance_events)") == [0.0]

@@ -102,7 +102,8 @@ def command(
 
     The program finds the collector by TAILRACE_ADDRESS (for the clients), TAILRACE_HEPH_UDP,
     TAILRACE_HEPH_TCP and TAILRACE_JETS_TCP (host:port), and its tracers by DFTRACER_* and OVNI_TRACEDIR;
-    variables that are set already stay. TAILRACE_STORE_PATH names the table of this run. If tracing fails, the program still runs, unless --require-trace
+    variables that are set already stay, except that TAILRACE_STORE_PATH names the table of this run,
+    unless TAILRACE_ADDRESS or TAILRACE_STORE_PATH_FILE is set. If tracing fails, the program still runs, unless --require-trace
     is given. The exit status is the program's own, or 4 when more was lost than --max-loss allows, or
     nothing was traced. It is 127 if there is no such program.
 

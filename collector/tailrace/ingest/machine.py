@@ -1,7 +1,7 @@
 """The ingest as a machine: spool entries go in, a batch of rows comes out.
 
 Only `apply` changes the state. A snapshot of the state at some position, and the entries from there on,
-give what the original gave. A start of the daemon relies on that (ARCHITECTURE, "The life of a byte").
+give what the original gave. A start of the daemon relies on that (ARCHITECTURE, "Invariants").
 """
 
 from __future__ import annotations

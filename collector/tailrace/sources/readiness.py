@@ -1,7 +1,7 @@
 """Waits for many sockets in one task.
 
 A task for each socket would cost some 45 µs for each receipt: it asks the kernel anew, is woken, and takes its turn.
-Here the kernel is asked once for each socket, and tells of all that have something at once (ARCHITECTURE, D142).
+Here the kernel is asked once for each socket, and tells of all that have something at once (docs/decisions/speed.md, D142).
 """
 
 from __future__ import annotations

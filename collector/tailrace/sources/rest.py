@@ -1,6 +1,6 @@
 """Decide how long a source rests between two looks at its sockets, so that one look finds many small writes.
 
-Each look costs the event loop, the spool and the decoder some 0.1 ms, however little it finds (ARCHITECTURE, D101).
+Each look costs the event loop, the spool and the decoder some 0.1 ms, however little it finds (docs/decisions/speed.md, D101).
 """
 
 from __future__ import annotations

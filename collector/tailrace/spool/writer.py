@@ -3,7 +3,7 @@
 Segments are preallocated because a sync then writes no new extents (0.7 ms instead of 3.8 ms for 1 MiB),
 and because a nearly full disk is noticed while the newest segment still has room. The file of a released
 segment becomes the next one where there is such a file: its pages are in memory, and to write over them
-costs less than to write new ones (ARCHITECTURE, D93). Its old frames stay behind the new ones.
+costs less than to write new ones (docs/decisions/speed.md, D93). Its old frames stay behind the new ones.
 
 One thread at a time may call this module. A call that raised FullError may be repeated: it writes the
 same bytes to the same places.

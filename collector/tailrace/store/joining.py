@@ -2,7 +2,7 @@
 
 A source of many connections yields a block of some rows for each, with lists of session rows between them. An array
 costs some 10 µs, however short it is, and a part has as many as the table has columns; to copy a row costs 15 ns
-(ARCHITECTURE, D107).
+(docs/decisions/speed.md, D107).
 """
 
 from __future__ import annotations

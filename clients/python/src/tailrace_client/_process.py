@@ -49,7 +49,7 @@ def connect(
     Without an address, and after `close`, nothing is emitted. Events that come while it is off are
     counted, and the next `connect` with an address reports how many there were. If TAILRACE_ADDRESS
     is set when the package is imported, everything is on without this call. The call returns at once: nobody needs
-    to listen yet. A second call closes the first connection. Raise ValueError for an invalid
+    to listen yet. A second call closes the first connection, for which it waits up to a second. Raise ValueError for an invalid
     `address`. An invalid TAILRACE_ADDRESS is not the program's mistake: the call gives a
     RuntimeWarning, and everything is off.
 

@@ -18,7 +18,7 @@ from tailrace.spool.spool import Spool
 
 PER_STATE = 16
 """A checkpoint is due only after the decoding of this many times the bytes of the sessions' state. Sessions with many
-streams would otherwise write more state than events (ARCHITECTURE, D143)."""
+streams would otherwise write more state than events (docs/decisions/speed.md, D143)."""
 LITTLE_STATE = 2**20
 """Bytes. A smaller state is saved as often as `checkpoint_bytes` says, since it costs little."""
 
