@@ -62,11 +62,11 @@ def test_a_privileged_program_does_as_its_environment_says_in_nothing(set_uid, t
         TAILRACE_ADDRESS=peer.address,
         TAILRACE_TOKEN_FILE=str(secret),
     )
-    assert said == ["connect 0 0", "flush 0"]
+    assert said == ["connect 0 0", "flush -1"]
     said = as_nobody(
         set_uid, "connect -\nmany 10\nflush 1000\n", TAILRACE_ADDRESS=f"file://{tmp_path}/made"
     )
-    assert said == ["connect 0 0", "flush 0"]
+    assert said == ["connect 0 0", "flush -1"]
     assert peer.close() == []
     assert not (tmp_path / "made").exists()
 

@@ -39,8 +39,6 @@ FOREIGN = {
 
 FIRST_BYTES = (
     (b"\0\0\xfe\xff", WIDE),
-    (b"\xff\xfe", WIDE),
-    (b"\xfe\xff", WIDE),
     (b"\x1f\x8b\x08", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"\xfd7zXZ\0", "xz"),
@@ -64,6 +62,8 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 def foreign(path: str, head: bytes) -> str:
     """Return what a content is, given its first bytes, if no decoder reads it: one of `FOREIGN`; else an empty text. `path` is
     that of its file, if it has one."""
+    if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
+        return WIDE  # a byte order mark, and a character of ASCII, as all traces begin
     for first, what in FIRST_BYTES:
         if head.startswith(first):
             return what

@@ -7,6 +7,7 @@ import os
 
 from tailrace.clock import Clock
 from tailrace.sources.tail.descriptors import TailDescriptors
+from tailrace.sources.tail.roots import OutsideError
 
 Signature = tuple[int, int, int]
 """Size and times of a file."""
@@ -70,9 +71,12 @@ class Location:
 
     @property
     def stands(self) -> bool:
-        """Return whether the path leads to the file, and not to a later one with its inode."""
+        """Return whether the path leads to the file, and not to a later one with its inode, as far as may be looked."""
         try:
-            found, birth = self._descriptors.roots.look(self.path)
+            try:
+                found, birth = self._descriptors.roots.look(self.path)
+            except OutsideError:  # the source has other patterns by now
+                found, birth = self._system.stat(self.path), 0
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == self.node and not self._is_later(birth)
