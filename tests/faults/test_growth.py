@@ -19,7 +19,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.query.engine import Engine
 from tests import program
 from tests.faults.growing import PATIENT, Case, Life, Trace
-from tests.traffic.grow import Style, tree
+from tests.traffic.grow import Style, may_join, tree
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 
@@ -177,7 +177,7 @@ def is_fair(style, name, data):
     the next run's metadata from the last one's. Streams of which some were seen first before they
     were moved and others after it are of two runs, so they do not share names. A session that is
     announced again goes on behind the chunk that says so: its offsets tell how it came."""
-    if data.count(b"tailrace.session") > 1:
+    if data.count(b"tailrace.session") > 1 or (".pfw" in name and may_join(data)):
         return False
     if style is Style.REUSED:
         return name.endswith(".obs") and len(data) > len(b"ovni....") and "layout" not in name

@@ -22,6 +22,7 @@ from tailrace.model.columns import COLUMNS
 from tests.decoding.test_conformance import ALL, LONG, VECTORS
 from tests.ingest.log import Log, run
 from tests.program import COMMAND, run as run_program
+from tests.traffic.grow import may_join
 
 FILES = [
     vector
@@ -231,7 +232,8 @@ NAMES = {"dftracer": "a.pfw", "et3": "trace", "heph": "a.heph", "jets": "a.jets"
 
 def imported(directory, format_, place, spelled):
     """Import vectors as files of these names. Return by vector the rows without what depends on the file's name."""
-    chosen = [vector for vector in of(format_) if not vector.beside and events(whole(vector))][::3]
+    fair = [v for v in of(format_) if not v.beside and not may_join(v.data) and events(whole(v))]
+    chosen = fair[::3]
     for number, vector in enumerate(chosen):
         path = directory / "files" / place.format(number=number, name=NAMES[format_])
         path.parent.mkdir(parents=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -361,3 +362,11 @@ def _early(document: bytes) -> list[bytes]:
         return []
     first = {"version": whole["version"], "ovni": known}
     return [json.dumps(first, indent=4).encode()]
+
+
+def may_join(data: bytes) -> bool:
+    """Return whether a trace of DFTracer has a part of a run, and the PID that all vectors share. Such parts of different
+    vectors look like pieces of one run, so that the order in which they come decides which of them join."""
+    known = b'"dftracer"' in data
+    whole = known and re.search(rb'"start"', data) and re.search(rb'"end"', data)
+    return not whole and re.search(rb'"pid" ?: ?"?[0-9]{1,2}\b', data) is not None
