@@ -701,6 +701,35 @@ print(20 + len(emitted))
     assert sum(stored + sum(discarded.values()) for discarded, stored in found) == emitted
 
 
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_threads_that_emit_while_an_emitter_of_its_own_closes_are_counted_once(answering, pure):
+    program = """
+import sys, threading, time, tailrace_client as t
+sys.setswitchinterval(0.000001)
+t.connect(sys.argv[1])
+t.event("in")
+emitted = []
+for _ in range(8):
+    emitter, done = t.Emitter(sys.argv[1]), threading.Event()
+    def emit():
+        while not done.is_set():
+            emitter.event("x")
+            emitted.append(None)
+            time.sleep(0)
+    threads = [threading.Thread(target=emit) for _ in range(4)]
+    [each.start() for each in threads]
+    time.sleep(0.02)
+    emitter.close(10)
+    time.sleep(0.002)
+    done.set()
+    [each.join() for each in threads]
+print(1 + len(emitted))
+"""
+    emitted = int(run(program, answering.address, TAILRACE_PURE=pure))
+    found = stated(answering)
+    assert sum(stored + sum(discarded.values()) for discarded, stored in found) == emitted
+
+
 def test_the_count_of_earlier_events_is_reported_before_the_end(answering, process, monkeypatch):
     monkeypatch.delenv("TAILRACE_ADDRESS", raising=False)
     process.event("x")

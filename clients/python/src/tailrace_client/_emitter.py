@@ -134,7 +134,10 @@ class Emitter:
     @property
     def discarded(self) -> dict[str, int]:
         """Events discarded so far, by reason. The README lists the reasons."""
-        return dict(self.recorder.discarded) if self.recorder else {}
+        if self.recorder is None:
+            return {}
+        counts = dict(self.recorder.discarded)
+        return counts | {"closed": counts["closed"] + self.recorder.late}
 
     def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - used when it is on
         """Return a span to be entered: `with emitter.span("step", cell=3):`."""

@@ -86,6 +86,7 @@ typedef struct {
     uint64_t since_filled;
     uint64_t discarded[REASON_COUNT];
     bool idle, closed;
+    uint64_t late; /* events after the end */
 } Book;
 
 /* A thread's hold on a stream. It ends with the thread. */

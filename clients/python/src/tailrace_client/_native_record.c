@@ -168,6 +168,12 @@ number_event(Recorder *self, Lane *lane, const uint64_t fields[3], Bytes *body)
         }
     } while (reason == NONE && stream->hole_count && told == 0);
 
+    if (reason == CLOSED) { /* no goodbye states it, so it takes no number */
+        self->state->missed++;
+        book->late++;
+        kept = 0;
+        goto done;
+    }
     uint64_t number = stream->next++;
     char *at = NULL;
     if (reason == NONE) {
@@ -177,7 +183,6 @@ number_event(Recorder *self, Lane *lane, const uint64_t fields[3], Bytes *body)
     }
     kept = at != NULL;
     if (!kept) {
-        self->state->missed += reason == CLOSED; /* no goodbye follows */
         lose(book, stream, number, reason);
     }
     else {

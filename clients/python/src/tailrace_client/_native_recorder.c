@@ -286,6 +286,12 @@ recorder_get_discarded(PyObject *object, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+recorder_get_late(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(((Recorder *)object)->book->late);
+}
+
+static PyObject *
 recorder_get_clock(PyObject *object, void *Py_UNUSED(closure))
 {
     PyObject *clock = ((Recorder *)object)->clock;
@@ -309,6 +315,7 @@ static PyMethodDef recorder_methods[] = {
 
 static PyGetSetDef recorder_attributes[] = {
     {"discarded", recorder_get_discarded, NULL, NULL, NULL},
+    {"late", recorder_get_late, NULL, NULL, NULL},
     {"clock", recorder_get_clock, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

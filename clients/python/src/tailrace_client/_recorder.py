@@ -60,6 +60,7 @@ class Recorder:
     __slots__ = (
         "_chunk", "_chunks", "_closed", "_elsewhere", "_filled", "_idle", "_lanes", "_latest",
         "_limit", "_local", "_longest", "_memory", "_shapes", "_started", "_taking", "_zero", "clock",
+        "late",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +101,8 @@ class Recorder:
         self._idle = True
         self._taking = False
         self._closed = False
+        self.late = 0
+        """Events after the end. No goodbye states them."""
         self._chunks: list[Chunk] = []
 
     def span(self, name: str, /, **attributes: object) -> Span:
@@ -239,14 +242,16 @@ class Recorder:
         self, lane: Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> None:
         """Record an event of any shape to any stream: the slow way."""
+        if self._closed:
+            miss()
+            self.late += 1
+            return
         if lane.inside:
             if lane.stream:
                 lane.stream.holes.append([next(lane.stream.counter), 1])
             else:
                 lane.owed += 1
             lane.discarded["nested"] += 1
-            if self._closed:
-                miss()
             return
         encoded = self._encode(name, start, end, attributes)  # may run code of the program
         lane.inside = True
