@@ -90,8 +90,8 @@ int tailrace_connect(const char *address, const tailrace_options *options);
 int tailrace_last_error(char *text, size_t size);
 
 /* Send what was emitted before this call, waiting at most so long. Return 0 if the kernel has all of it. Return
- * -1 if not, if the kernel has said since the last flush that nobody receives the datagrams, or if the program never
- * connected. */
+ * -1 if not, if the kernel has said since the last flush that nobody receives the datagrams, if the program never
+ * connected, or if events came since the last session. */
 int tailrace_flush(unsigned milliseconds);
 
 /* Send the rest and the end of every stream, waiting at most `linger_ms`, and switch off. exit() calls this, behind the
@@ -471,6 +471,7 @@ typedef struct tlr_core {
     tlr_address addresses[TLR_ADDRESSES];
     size_t address_count;
     char path[4096];
+    char inherited[4096]; /* the parent's path, in a forked child */
     char process[TLR_PROCESS_MAX + 1];
     char token[TLR_TOKEN_MAX + 2];
     char token_file[4096];
@@ -488,10 +489,10 @@ typedef struct tlr_core {
     unsigned char *rings; /* NULL while closed */
     uint32_t ring_size;
     int on; /* between connect and close */
+    tlr_lock_word table_left; /* as a stream's `left` */
     tlr_lock_word table; /* for `known`, `shared`, `taken` and `number` of all streams, and tlr_key */
     uint32_t generation;
     int forked; /* this process is a forked child that has not emitted yet */
-    int inherited; /* the address is the parent's, and has served no session here */
     int started;
     int sender_runs;
     int stopping;
@@ -575,21 +576,23 @@ static int tlr_lock_until(tlr_lock_word *lock, uint64_t deadline) {
 
 static int tlr_lock_soon(tlr_lock_word *lock) { return tlr_lock_until(lock, tlr_monotonic() + TLR_LOCK_MS * tlr_ms); }
 
-/* Return whether the stream's lock was taken. The first call waits a second for a thread that does not come back; the others
- * do not wait for it any more. */
-static int tlr_lock_stream(tlr_stream *stream) {
+/* Return whether the lock was taken. The first call waits a second for a thread that does not come back; the others do not
+ * wait for that thread, which `left` is then, any more. */
+static int tlr_lock_unless(tlr_lock_word *lock, tlr_lock_word *left) {
     uint64_t deadline = 0;
     unsigned turn = 0;
-    while (!tlr_try(&stream->lock)) {
-        tlr_lock_word holder = TLR_LOAD(stream->lock);
-        if (holder && holder == TLR_LOAD(stream->left)) return 0;
+    while (!tlr_try(lock)) {
+        tlr_lock_word holder = TLR_LOAD(*lock);
+        if (holder && holder == TLR_LOAD(*left)) return 0;
         if (!deadline) deadline = tlr_monotonic() + tlr_second;
-        if (tlr_monotonic() >= deadline) TLR_STORE(stream->left, holder);
+        if (tlr_monotonic() >= deadline) TLR_STORE(*left, holder);
         tlr_yield(turn++);
     }
-    TLR_STORE(stream->left, NULL);
+    TLR_STORE(*left, NULL);
     return 1;
 }
+
+static int tlr_lock_stream(tlr_stream *stream) { return tlr_lock_unless(&stream->lock, &stream->left); }
 
 uint64_t tailrace_now(void) { return tlr.clock ? tlr.clock() : tlr_monotonic(); }
 
@@ -895,9 +898,9 @@ static void tlr_make_hello(void) {
     unsigned char id[16], *session, *at = tlr.sender.hello;
     char host[65] = ""; /* Linux has none longer */
     size_t index, length = strlen(tlr.path);
-    if (tlr.inherited && tlr.transport == TLR_FILE && length + 22 < sizeof tlr.path) /* two processes in one file would be one */
+    int is_parents = tlr.transport == TLR_FILE && !strcmp(tlr.path, tlr.inherited);
+    if (is_parents && length + 22 < sizeof tlr.path) /* two processes in one file would be one */
         *tlr_put_decimal(tlr_put_string((unsigned char *)tlr.path + length, "."), (uint64_t)getpid()) = 0;
-    tlr.inherited = 0;
     if (!tlr.clock) {
         uint64_t since = tlr_monotonic() - tlr_loaded, wall = tlr_read(CLOCK_REALTIME);
         session = tlr_option(at, "epoch");
@@ -1776,13 +1779,14 @@ static void tlr_start_forked(void) {
 
 static tlr_stream *tlr_take_stream(tlr_local *thread) {
     int saved = errno;
+    if (thread->generation != TLR_LOAD(tlr.generation)) TLR_STORE(thread->nested, 0); /* an earlier session has counted them */
     do {
         if (__atomic_load_n(&tlr.forked, __ATOMIC_ACQUIRE)) tlr_start_forked();
         thread->generation = TLR_LOAD(tlr.generation);
         __atomic_signal_fence(__ATOMIC_SEQ_CST);
     } while (TLR_LOAD(tlr.forked)); /* a signal handler has forked meanwhile */
     thread->stream = NULL;
-    if (tlr_lock_soon(&tlr.table)) {
+    if (tlr_lock_unless(&tlr.table, &tlr.table_left)) {
         if (tlr_is_on()) thread->stream = tlr_find(thread);
         if (thread->stream) {
             thread->stream->taken = 1;
@@ -2159,6 +2163,7 @@ static void tlr_reset(void) {
     size_t index;
     __atomic_fetch_add(&tlr.generation, 1, __ATOMIC_RELEASE);
     TLR_STORE(tlr.used, 0);
+    TLR_STORE(tlr.table_left, NULL);
     for (index = 0; index < tlr.stream_count; index++) {
         tlr_stream *stream = &tlr.streams[index];
         tlr_lock(&stream->lock);
@@ -2196,7 +2201,7 @@ static void tlr_in_child(void) {
     tlr_unlock(&tlr.table);
     tlr_unlock(&tlr.sender.lock);
     TLR_STORE(tlr_missed, 0); /* the parent reports them */
-    tlr.inherited = 1;
+    memcpy(tlr.inherited, tlr.path, sizeof tlr.path);
     for (index = 0; index < 2; index++) {
         if (tlr_can_wake((int)index)) close(tlr.wake[index]);
         tlr.wake[index] = 0;
@@ -2281,7 +2286,7 @@ static int tlr_take_token(const char *address, const tailrace_options *options) 
     return 0;
 }
 
-static int tlr_await_events(void);
+static int tlr_await_events(int ends);
 static void tlr_end(uint64_t deadline);
 
 /* Count one more, or one less, connected client of the process. Libraries that bind their functions locally may share the
@@ -2307,7 +2312,7 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     if (tlr_is_on()) return EALREADY;
     tlr_load();
     if (tlr.started) tlr_end(tlr_monotonic()); /* the program left tailrace_close by siglongjmp */
-    if (tlr_await_events() || !tlr_lock_soon(&tlr.sender.lock)) return EBUSY;
+    if (tlr_await_events(0) || !tlr_lock_soon(&tlr.sender.lock)) return EBUSY;
     tlr_unlock(&tlr.sender.lock);
     error = tlr_parse(address);
     if (!error) error = tlr_take_token(address, options);
@@ -2318,7 +2323,6 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     tlr.flush_ns = (options->flush_ms ? options->flush_ms : 5) * tlr_ms;
     tlr.linger_ns = (options->linger_ms ? options->linger_ms : 500) * tlr_ms;
     tlr.no_thread = options->no_thread;
-    tlr.inherited = 0;
     tlr_name_process(options->process);
     ring_max = tlr.ring_size / 2 - TLR_REPORT_MAX;
     tlr.packet_max = tlr.transport == TLR_UDP && ring_max > TLR_DATAGRAM_MAX ? (size_t)TLR_DATAGRAM_MAX : ring_max;
@@ -2432,7 +2436,7 @@ static int tlr_were_refused(void) {
 }
 
 int tailrace_flush(unsigned milliseconds) {
-    int saved = errno, left = tlr.streams ? 0 : -1;
+    int saved = errno, left = tlr.streams && !TLR_LOAD(tlr_missed) ? 0 : -1;
     if (tlr_is_on() && !TLR_LOAD(tlr.forked) && tlr_enter(TLR_WAITS, TLR_FRAME)) {
         tlr_hold();
         tlr_hurry();
@@ -2566,8 +2570,8 @@ static int tlr_is_lost(const tlr_stream *stream) {
 }
 
 /* Let threads that are emitting finish their events. Return how many streams stay locked because a thread left its call by
- * siglongjmp and has made no other call since. */
-static int tlr_await_events(void) {
+ * siglongjmp and has made no other call since. If the session `ends`, count their events. */
+static int tlr_await_events(int ends) {
     uint64_t deadline = tlr_monotonic() + TLR_LOCK_MS * tlr_ms;
     size_t index;
     int left = 0;
@@ -2576,7 +2580,7 @@ static int tlr_await_events(void) {
             tlr_unlock(&tlr.streams[index].lock);
         } else {
             left++;
-            if (tlr_is_lost(&tlr.streams[index])) tlr_count(TLR_LEFT);
+            if (ends && tlr_is_lost(&tlr.streams[index])) tlr_count(TLR_LEFT);
         }
     }
     return left;
@@ -2604,7 +2608,7 @@ static void tlr_give_back(void) {
 static void tlr_end(uint64_t deadline) {
     int left, read = 0;
     tlr_stop_thread();
-    left = tlr_await_events();
+    left = tlr_await_events(1);
     __atomic_fetch_add(&tlr.discarded[TLR_CLOSED], __atomic_exchange_n(&tlr_missed, 0, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
     tlr_hurry();
     if (tlr.started) read = tlr_say_the_end(deadline);
@@ -2658,7 +2662,7 @@ void tailrace_close(void) {
 
 /* Report the number of events emitted after the end of the last session, in a session without events. */
 static void tlr_state_missed(void) {
-    if (!TLR_LOAD(tlr_missed) || !tlr.streams || tlr_await_events()) return;
+    if (!TLR_LOAD(tlr_missed) || !tlr.streams || tlr_await_events(0)) return;
     tlr_reset();
     tlr_make_hello();
     tlr.started = 1;

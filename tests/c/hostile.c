@@ -20,6 +20,12 @@
  *     hostile real ADDRESS EVENTS    a thread of real-time priority emits so many beside another one on its stream and its
  *                                    processor; prints how often it yielded in vain for one event at most, and at all.
  *                                    Exits with 77 if it may not have that priority
+ *     fault ADDRESS 0                leaves an event call by siglongjmp, closes, connects again, emits 2 events and closes
+ *     lost ADDRESS COUNT             a thread leaves an event call and makes no other call; closes, and connects in vain so
+ *                                    often. Prints how many events were left
+ *     table ADDRESS COUNT            emits so many events while another thread has the table's lock for 0.3 s; prints how
+ *                                    many events were discarded
+ *     gone ADDRESS COUNT             the same, but the thread does not come back
  */
 #define _GNU_SOURCE
 #define TAILRACE_IMPLEMENTATION
@@ -27,6 +33,7 @@
 
 #include <setjmp.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -249,6 +256,56 @@ static int go_on_without(const char *address, const tailrace_options *options) {
     return 0;
 }
 
+/* Leave an event call, with its stream's lock held, at a value that cannot be read. */
+static void fault(void) {
+    const double *nothing = (const double *)mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    signal(SIGSEGV, jump_out);
+    if (!sigsetjmp(out, 1)) tailrace_event("left", tailrace_f64s("values", nothing, 100));
+}
+
+static int fault_and_go_on(const char *address, const tailrace_options *options) {
+    fault();
+    tailrace_close();
+    if (tailrace_connect(address, options)) return 4;
+    tailrace_event("again");
+    tailrace_event("again");
+    tailrace_close();
+    return 0;
+}
+
+static void *fault_and_stay(void *nothing) {
+    fault();
+    pthread_barrier_wait(&over);
+    for (;;) pause();
+    return nothing;
+}
+
+static int connect_in_vain(const char *address, const tailrace_options *options) {
+    in_a_thread(fault_and_stay, 0);
+    tailrace_close();
+    while (jumps-- > 0)
+        if (!tailrace_connect(address, options)) return 6;
+    printf("%d\n", (int)tlr_discarded(TLR_LEFT));
+    return 0;
+}
+
+static int comes_back;
+
+static void *hold_table(void *nothing) {
+    tlr_lock(&tlr.table);
+    pthread_barrier_wait(&over);
+    while (!comes_back) pause();
+    usleep(300000);
+    tlr_unlock(&tlr.table);
+    return nothing;
+}
+
+static void emit_without_table(void) {
+    in_a_thread(hold_table, 0);
+    while (jumps-- > 0) tailrace_event("first");
+    printf("%d\n", (int)tailrace_discarded());
+}
+
 static const char *address_of_all;
 static tailrace_options options_of_all;
 static enum { NOWHERE, IN_CREATE, IN_BEGIN, IN_FREE } fork_at;
@@ -371,6 +428,13 @@ int main(int count, char **words) {
     if (!strcmp(what, "real")) real_time(jumps);
     if (!strcmp(what, "handler") || escapes) fork_in_handlers();
     if (bad) return bad;
+    if (!strcmp(what, "fault")) return fault_and_go_on(words[2], &options);
+    if (!strcmp(what, "lost")) return connect_in_vain(words[2], &options);
+    if (!strcmp(what, "table") || !strcmp(what, "gone")) {
+        comes_back = *what == 't';
+        emit_without_table();
+        return 0;
+    }
     if (!strcmp(what, "held")) return go_on_without(words[2], &options);
     if (!strcmp(what, "fork")) _exit(fork_between_sessions(words[2], &options) ? 5 : 0);
     if (!strcmp(what, "exit") || !strcmp(what, "flush") || !strcmp(what, "leave")) tailrace_event("first");

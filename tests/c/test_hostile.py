@@ -122,6 +122,34 @@ def test_a_thread_that_never_comes_back_stops_no_other_thread(hostile):
     peer.close()
 
 
+def test_an_event_that_was_left_belongs_to_one_session(hostile):
+    peer = Stream()
+    run(hostile, "fault", peer.address)
+    first, second = (hear(data) for data in peer.close())
+    assert first.said("tailrace.goodbye")[-1]["discarded"] == {"left": 1}
+    assert (second.final, second.said("tailrace.goodbye")[-1]["discarded"]) == ({"1": 2}, {})
+    second.check_complete()
+
+
+def test_an_event_that_was_left_is_counted_once_however_often_a_connect_fails(hostile):
+    peer = Stream()
+    assert run(hostile, "lost", peer.address, 3) == ["1"]
+    peer.close()
+
+
+def test_a_thread_that_keeps_the_table_for_a_while_costs_no_event(hostile):
+    peer = Stream()
+    assert run(hostile, "table", peer.address, 1) == ["0"]
+    peer.close()
+
+
+def test_a_thread_that_never_gives_the_table_back_is_waited_for_once(hostile):
+    """Otherwise, these events would take 1,000 seconds."""
+    peer = Stream()
+    assert run(hostile, "gone", peer.address, 1000) == ["1000"]
+    peer.close()
+
+
 def test_children_that_other_threads_fork_at_odd_moments_are_sessions_of_their_own(hostile):
     peer = Stream()
     run(hostile, "between", peer.address)
@@ -256,6 +284,27 @@ def test_events_between_two_sessions_are_stated_by_the_second_one():
     assert [len(one.events) for one in sessions] == [0, 2, 5, 11]
     discarded = [one.said("tailrace.goodbye")[0]["discarded"] for one in sessions]
     assert discarded == [{"closed": 4}, {}, {"unconnected": 3}, {"unconnected": 7}]
+
+
+def test_nothing_is_delivered_that_came_after_the_last_session():
+    peer = Stream()
+    said = play(
+        build(HERE / "play.c"), f"connect {peer.address}", "many 1", "close", "flush 1000", "many 1",
+        "flush 1000",
+    )  # fmt: skip
+    assert said[-2:] == ["flush 0", "flush -1"]
+    peer.close()
+
+
+@pytest.mark.parametrize("before", ["", "many 2;"], ids=["at once", "after a session of its own"])
+def test_a_child_that_connects_to_its_parents_file_has_a_file_of_its_own(tmp_path, before):
+    connect = f"connect file://{tmp_path}/run.heph"
+    again = f"fork {before}close;{connect};many 3;close"
+    play(build(HERE / "play.c"), connect, "many 5", again, "many 7", "close")
+    heard = {path.name: hear(path.read_bytes()) for path in tmp_path.iterdir()}
+    assert len(heard.pop("run.heph").events) == 12
+    (child,) = heard.values()
+    assert len(child.events) == (5 if before else 3)
 
 
 def test_a_program_that_is_told_nothing_counts_nothing(tmp_path):
