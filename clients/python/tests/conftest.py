@@ -6,6 +6,7 @@ from hypothesis import settings
 import tailrace_client
 from clients.python.tests.collectors import Authority
 from clients.python.tests.reader import events
+from tailrace_client import _process
 
 if settings.get_current_profile_name() == "default":  # without tests/conftest.py
     settings.register_profile("same", deadline=None, derandomize=True, database=None)
@@ -25,7 +26,8 @@ def emitted(tmp_path):
     tailrace_client.connect(f"file://{path}")
 
     def end():
-        assert tailrace_client.close(10)
+        is_on = _process.current is not None
+        assert tailrace_client.close(10) or not is_on  # later calls answer for events since, too
         return events(path.read_bytes()) if path.exists() else []
 
     yield end

@@ -673,6 +673,20 @@ def test_events_outside_of_a_session_are_stated(answering, program, expected, pu
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
+def test_nothing_is_delivered_that_came_after_the_last_session(answering, pure):
+    program = """
+print(t.flush(), t.close(), t.connect(sys.argv[1]).enabled)
+t.event("in")
+print(t.close(10), t.flush(), t.flush(), t.close())
+t.event("late")
+print(t.flush(), t.close(), t.flush())
+"""
+    said = run(BEGIN + program, answering.address, TAILRACE_PURE=pure)
+    assert said.split() == ["False", "False", "True", *["True"] * 4, *["False"] * 3]
+    assert stated(answering) == [({}, 1), ({"closed": 1}, 0)]
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
 def test_a_thread_that_emits_while_sessions_end_and_begin_loses_nothing_silently(answering, pure):
     program = """
 import sys, threading, time, tailrace_client as t

@@ -21,7 +21,7 @@ current: Emitter | None = None
 """The emitter of this process; None while it is off. The decorator and the bridges read it, too."""
 
 _off_answer = False
-"""The result of `flush` and `close` while the process is off: True only if the last emitter had delivered everything."""
+"""Whether the last emitter had delivered everything, while the process is off."""
 _warned = False
 """Whether the program was warned that this emitter's events are not delivered."""
 
@@ -122,16 +122,25 @@ def flush(timeout: float = 1.0) -> bool:
 
     An event is delivered once the collector has said that it is durable or, for a file and with
     `acknowledge=False`, once the kernel has it. If nobody was reached or nobody answers, return
-    False, and warn once (RuntimeWarning). Also return False, without a warning, if the process never connected.
+    False, and warn once (RuntimeWarning). Also return False, without a warning, if the process never connected, or if
+    events came since the last session.
     """
-    return _told(current, current.flush(timeout)) if current else _off_answer
+    return _told(current, current.flush(timeout)) if current else _answer_while_off()
 
 
 def close(timeout: float = 1.0) -> bool:
     """Flush, say goodbye and switch off within `timeout` seconds. Return whether all events were
     delivered, as `flush` does."""
     emitter = _switch_off(timeout)
-    return _told(emitter, _off_answer) if emitter else _off_answer
+    return _told(emitter, _off_answer) if emitter else _answer_while_off()
+
+
+def _answer_while_off() -> bool:
+    """Return whether the last emitter had delivered everything, and no event has come since."""
+    global _counted  # noqa: PLW0603 - one emitter a process
+    came = miss() - _counted
+    _counted += 1  # the call itself counts
+    return _off_answer and not came
 
 
 def _switch_off(timeout: float) -> Emitter | None:
