@@ -79,4 +79,4 @@ async def test_health_does_not_wait_for_other_answers_and_too_many_of_these_are_
         before = len(made)
         assert (await server.answer(Request("GET", "/healthz", {}))).status == 200
         assert len(made) == before
-    assert sorted(statuses) == [200] * 35 + [500] + [503] * 14
+    assert sorted(statuses) == [200] * 19 + [500] + [503] * 30

@@ -311,7 +311,7 @@ def unread(collector, requests):
 
 
 def test_no_client_keeps_the_daemon_from_its_work_or_from_its_end(guarded):
-    collector = guarded(connections_max=16)
+    collector = guarded(connections_max=32)
     producers = [
         TcpProducer(collector.address("tcp"), 1),
         UdpProducer(collector.address("udp"), 2),

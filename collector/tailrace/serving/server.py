@@ -3,9 +3,10 @@
 No client can keep the daemon from its work. Connections are accepted one at a time with a pause after
 each. Each answer is followed by a pause longer than the time it took to make.
 
-No client can keep others from an answer to /healthz and /readyz, which do not wait for other answers. When seven of eight
-connections wait for these, further requests are refused. When there are too many connections, the oldest that waits for
-its client is closed, so that whoever asks at once is not locked out by silent connections or by clients that do not read.
+/healthz and /readyz do not wait for other answers. When half of the connections wait for these, further requests are refused.
+When there are too many connections, the oldest that waits for its client is closed, so that whoever asks at once is not locked
+out by silent connections or by clients that do not read. A flood of connections thus leaves each client the time of half of the
+connections (0.16 s for 64) to ask, and as much to read: it cuts off a health check that asks later, and answers to slow scrapers.
 """
 
 from __future__ import annotations
@@ -128,8 +129,9 @@ class Server:
     async def answer(self, request: Request) -> Response:
         """Answer a request when its turn has come and the pause after the previous answer is over."""
         about_health = request.path in HEALTH
-        most = max(1, self._connections_max * 7 // 8)
-        crowded = self._long.lock.statistics().tasks_waiting >= most
+        most = max(1, self._connections_max // 2)
+        lock = self._long.lock
+        crowded = lock.statistics().tasks_waiting + lock.locked() >= most
         turn = self._short if about_health or crowded else self._long
         async with turn.lock:
             await trio.sleep_until(turn.rested)
