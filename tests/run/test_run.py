@@ -16,6 +16,8 @@ import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, total
+from tailrace.run.summary import lines
 from tests import program
 from tests.ingest.log import heph_event, heph_goodbye
 from tests.program import COMMAND, start
@@ -467,6 +469,25 @@ for stream in range(280):
         pass
     socks.append(sock)
 """
+
+
+@pytest.mark.parametrize(("no_room", "asks"), [({}, True), ({"memory": 3}, False)])
+def test_a_program_whose_connections_found_no_room_is_not_asked_whether_it_traces(no_room, asks):
+    certificate = Certificate(
+        kind=KIND,
+        version=VERSION,
+        program=Program(arguments=["x"], exit_status=0, started=1, ended=2),
+        machine=Machine(host="h", system="Linux", release="1", architecture="x", processors=2),
+        versions={},
+        store="store",
+        max_loss=0,
+        totals=total([], no_room),
+        streams=[],
+        no_room=no_room,
+    )
+    said = "\n".join(lines(certificate, None))
+    assert ("does the program use one of the variables" in said) == asks
+    assert ("refused for want of room" in said) != asks
 
 
 def test_connections_that_find_no_room_make_the_loss_unknown(tmp_path):

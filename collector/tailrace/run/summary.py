@@ -30,7 +30,7 @@ def lines(
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {missing_in_words(totals.missing, totals.unknown)}"
     if done.streams:
         yield f"  look at it: tailrace view --store {shlex.quote(done.store)}"
-    else:
+    elif not done.no_room:
         yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
     if done.no_room:
         yield f"  refused for want of room: connections and datagrams ({_by_cause(done.no_room)})"
