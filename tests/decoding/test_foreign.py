@@ -145,6 +145,24 @@ def test_what_shows_nothing_is_not_foreign(data):
     assert foreign("/a", data) == ""
 
 
+@pytest.mark.parametrize("behind", [1, 3, 50])
+@pytest.mark.parametrize("damaged", [7, 40, 41])
+def test_a_session_whose_first_event_is_damaged_is_no_old_heph(damaged, behind):
+    """The clock of a host that has run for days has a 1 where old Heph has a length."""
+    days = 5 * 86_400 * 10**9
+    events = [heph_event(1, n, days + n * 1000) for n in range(1 + behind)]
+    for bit in range(8):
+        data = bytearray(b"".join(events))
+        data[damaged] ^= 1 << bit
+        log = Log()
+        session = log.open("heph")
+        log.data(session, bytes(data))
+        log.close(session)
+        ingest, rows = run(log.entries)
+        assert "old_heph" not in ingest.tally("s").malformed_records
+        assert sum(row["kind"] == "span" for row in rows) >= behind - 1
+
+
 # Live sources
 
 
@@ -191,6 +209,18 @@ def test_a_foreign_stream_is_one_gap_of_unknown_size(way, format_, kind, step):
     assert {row["kind"] for row in rows} == {"gap", "session"}
     assert_conserved(ingest)
     assert_replays(log.entries, *range(1, min(len(log.entries), 12)))
+
+
+@pytest.mark.parametrize("loss", ["hole", "bad_member"])
+def test_foreign_bytes_have_the_same_places_after_a_restart(loss):
+    content = FOREIGN["http"] * 3
+    log = Log()
+    session = log.open_file("jets")
+    log.loss(session, detail=loss, size=1000)
+    for at in range(0, len(content), 30):
+        log.data(session, content[at : at + 30])
+    log.close(session)
+    assert_replays(log.entries, *range(1, len(log.entries)))
 
 
 @pytest.mark.parametrize("format_", ["heph", "jets"])

@@ -12,7 +12,14 @@ from struct import Struct
 
 from tailrace.decoding.contract import Decoder
 from tailrace.decoding.formats import FORMATS
-from tailrace.decoding.formats.heph.packets import EVENT, EVENT_MIN, METADATA, METADATA_MIN
+from tailrace.decoding.formats.heph.packets import (
+    EVENT,
+    EVENT_MIN,
+    MAGIC_SIZE,
+    MAGICS,
+    METADATA,
+    METADATA_MIN,
+)
 from tailrace.model.record import Kind, Record, malformed
 
 HEAD = 4096
@@ -142,5 +149,17 @@ def _is_old_heph(head: bytes) -> bool:
         return False
     size = _prefix(head, at)[1]
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
+    if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
+        return False  # only the first event is damaged
     # Where a length is damaged, the last bytes of a time stand there, which are often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
+
+
+def _is_old_too(behind: bytes) -> bool:
+    """Return whether the bytes behind the first event, as far as they are there, begin a packet that is no whole event of
+    today."""
+    if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
+        return False
+    if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:
+        return True
+    return bool(EVENT_MIN + _u16(behind, EVENT_MIN - 2)[0] > _prefix(behind, 0)[1])

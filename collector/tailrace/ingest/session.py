@@ -69,7 +69,8 @@ class Session:
         if reads_files(decoder) and state.file and not state.decoder:
             decoder.begin(state.file.facts.path, state.info.dialect)
         if state.foreign:
-            decoder = ForeignDecoder(state.foreign, state.received - state.skipped, decoder)
+            fed = state.file.offset if state.file else state.received
+            decoder = ForeignDecoder(state.foreign, fed - state.skipped, decoder)
         self._decode_with(decoder)
         state.decoder, state.left_out, state.waiting = None, 0, b""
         self._whole = format_.whole
