@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import FileFacts
-from tailrace.sources.tail.fingerprint import BEGINNING_RAW, beginning, fingerprint
+from tailrace.sources.tail.content import RAW_MAX
+from tailrace.sources.tail.fingerprint import beginning, fingerprint
 
 FACTS = FileFacts(path="/a", device=1, inode=1, birth=0)
 FILES = settings(
@@ -80,10 +81,19 @@ def test_holes_are_passed_over_and_counted(tmp_path):
 def test_a_beginning_is_looked_for_in_few_bytes(tmp_path):
     """A file may have millions of empty members."""
     file, empty = tmp_path / "a.gz", gzip.compress(b"")
-    for members, found in ((100, b"x"), (BEGINNING_RAW // len(empty) + 1, b"")):
+    for members, found in ((100, b"x"), (RAW_MAX // len(empty) + 1, b"")):
         file.write_bytes(empty * members + gzip.compress(b"x"))
         with file.open("rb") as opened:
             assert beginning(opened.fileno()) == found
+
+
+def test_a_beginning_leaves_damage_out_and_goes_on_behind_it(tmp_path):
+    """So that the copy of a damaged file is known, wherever the damage ends the members before it."""
+    file, torn = tmp_path / "a.gz", gzip.compress(b"a" * 99, mtime=0)[:-8]
+    damaged = gzip.compress(b"b" * 99, mtime=0) + b"?" * 200
+    file.write_bytes(torn + damaged + gzip.compress(b"c" * 9000))
+    with file.open("rb") as opened:
+        assert beginning(opened.fileno()) == (b"a" * 99 + b"b" * 99).ljust(4096, b"c")
 
 
 def test_a_state_of_which_an_earlier_version_read_a_part_has_none():

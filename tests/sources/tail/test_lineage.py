@@ -12,6 +12,7 @@ from msgspec import structs
 from tailrace.decoding.contract import Files
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.payloads import Member
+from tailrace.sources.tail.stated import statement
 from tailrace.sources.tail.watch import LINGER
 
 TEXT = bytes(range(33, 127)) * 10
@@ -83,6 +84,18 @@ async def test_a_copy_that_is_found_before_its_original_is_read_once(
     await settle()
     assert intake.contents == [TEXT]
     assert intake.sessions[0].state.facts.path == str(files / "a.gz")
+
+
+async def test_a_compressed_file_that_lacks_something_is_no_copy_that_is_being_written(
+    autojump_clock, follow, files, intake, settle
+):
+    """The file of that content would go on in a session that lacks what it has."""
+    follow()
+    files.write("a.gz", statement("unread", 7) + packed(TEXT[:100]))
+    await settle()
+    files.write("a", TEXT)
+    await settle()
+    assert sorted(intake.contents) == sorted([TEXT[:100], TEXT])
 
 
 async def test_a_compressed_file_that_only_begins_like_another_is_read(

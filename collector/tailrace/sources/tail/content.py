@@ -191,10 +191,16 @@ def head(fd: int) -> bytes:
     kind = _kind(begin, final=False)
     if kind is not Compressed:
         return begin if kind is RawBytes else b""
+    return inflated(fd, HEAD)
+
+
+def inflated(fd: int, size: int) -> bytes:
+    """Return the first bytes of a compressed file's content, up to `size`, as far as `RAW_MAX` bytes of the file have them. Raise
+    OSError."""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""
-    while len(content) < HEAD and (event := inflater.next()) is not None:
+    while len(content) < size and (event := inflater.next()) is not None:
         if isinstance(event, Content):
             content += event.data
-    return content[:HEAD]
+    return content[:size]

@@ -6,12 +6,8 @@ Content means what a session of the file would get: inflated, without holes.
 from __future__ import annotations
 
 import errno
-import gzip
-import io
 import os
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 from tailrace.ingest.file_state import checksum
@@ -38,23 +34,15 @@ class Fingerprint(NamedTuple):
 
 BEGINNING = 4096
 LINE_MAX = 2**20
-BEGINNING_RAW = 64 * 1024
-"""Bytes of a compressed file in which its content has to begin."""
 
 
 def beginning(fd: int) -> bytes:
-    """Return the first bytes of an open file's content, up to `BEGINNING`; of a compressed file, those before damage. Pass
-    over a hole, which a log rotation leaves before a trace. Raise OSError."""
+    """Return the first bytes of an open file's content, up to `BEGINNING`, without what is damaged. Pass over a hole,
+    which a log rotation leaves before a trace. Raise OSError."""
     head = os.pread(fd, BEGINNING, 0)
     if head.startswith(b"\0"):
         return _behind_hole(fd) or head
-    if not head.startswith(MAGIC):
-        return head
-    raw, found = io.BytesIO(os.pread(fd, BEGINNING_RAW, 0)), b""
-    with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.GzipFile(fileobj=raw) as content:
-        while len(found) < BEGINNING and (more := content.read1(BEGINNING - len(found))):
-            found += more  # of one member at a time
-    return found
+    return content.inflated(fd, BEGINNING) if head.startswith(MAGIC) else head
 
 
 def _behind_hole(fd: int) -> bytes:

@@ -46,6 +46,8 @@ class Handoff:
         self.number: int | None = None
         """The number of the session; None while it is not open."""
         self.content = Trail()
+        self.lost = False
+        """Whether this life has found that the session lacks something."""
         self.sent: dict[str, int] = {}
         """CRC-32 of each document handed on."""
         self._desk = desk
@@ -87,7 +89,8 @@ class Handoff:
     def lose(
         self, detail: LossDetail, size: int, data: bytes = b"", *, stated: bool = False
     ) -> None:
-        """Report a loss. Do nothing unless the session is open."""
+        """Report a loss if the session is open."""
+        self.lost = True
         if self.number is not None:
             loss = FileLoss(detail=detail, size=size, data=data, stated=stated)
             self._desk.intake.loss(self.number, loss)

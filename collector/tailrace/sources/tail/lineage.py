@@ -85,13 +85,14 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return the compressed file whose content, as far as it was read, is the beginning of this file: a copy that is
+    """Return the compressed file whose content, as far as it was read, is whole and the beginning of this file: a copy that is
     being written, and that a look found before its original. None if there is none. Raise OSError."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
-        short = other.compressed is not None and 0 < known.offset == len(known.head) < len(head)
-        if short and other.location.gone is None and _is_alike(other, head):
+        whole = other.compressed is not None and not other.handoff.lost
+        short = 0 < known.offset == len(known.head) < len(head)
+        if whole and short and other.location.gone is None and _is_alike(other, head):
             return other
     return None
 
