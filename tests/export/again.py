@@ -63,7 +63,7 @@ def _stored(rows):
         for ends in (False, True):
             at = row["end_offset" if ends else "offset"]
             if at is not None:
-                other = row["kind"] != Kind.SESSION
+                other = row["kind"] != Kind.SESSION or row["start"] is not None
                 key = (at, not ends, row["session"], other, _first(row["seq"]), _first(row["time"]))
                 spans = row["end_offset"] is not None
                 given = {name: row[name] for name in StoredRow._fields if name in row}

@@ -53,6 +53,40 @@ def test_a_real_trace_of_dftracer_comes_back_and_is_json_once_repaired(trace):
     assert len(records) == sum(bool(row["stream"]) for row in rows if row["kind"] != "gap")
 
 
+@pytest.mark.parametrize("end", [{}, {"num_events": 9}])
+def test_a_trace_of_dftracer_that_begins_with_its_end_comes_back(end):
+    """The rows of a process stand before the record at the same place."""
+    line = {
+        "id": 4,
+        "name": "end",
+        "cat": "dftracer",
+        "pid": 7,
+        "tid": 7,
+        "ts": 9,
+        "dur": 0,
+        "ph": "X",
+    }
+    data = json.dumps(line | ({"args": end} if end else {})).encode() + b"\n"
+    rows, files = rows_of("dftracer", data, "/runs/a.pfw")
+    rebuilt = rebuild(FORMATS["dftracer"], rows, files, path="/runs/a.pfw")
+    again, _ = rows_of("dftracer", rebuilt.data, "/runs/a.pfw")
+    assert told(again) == told(rows)
+
+
+@pytest.mark.parametrize("totals", ["1", '{"total_events":5}', "{}", "null", '"total_events"'])
+@pytest.mark.parametrize("more", ["", ',"total_records":0'])
+def test_totals_of_the_producers_own_come_back_in_a_footer(totals, more):
+    lines = [
+        '{"type":"header","version":"2.0","metadata":{}}',
+        f'{{"type":"footer","totals":{totals}{more}}}',
+    ]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    rows, files = rows_of("jets", data, "/runs/a.jets")
+    rebuilt = rebuild(FORMATS["jets"], rows, files)
+    assert rebuilt.data == data
+    assert told(rows_of("jets", rebuilt.data, "/runs/a.jets")[0]) == told(rows)
+
+
 def test_a_repair_of_dftracer_spells_what_is_no_json_as_json():
     line = b'{"id":%d,"name":"%s","cat":"c","pid":7,"tid":8,"ts":%d,"dur":1,"ph":"X","args":{"v":%s}}\n'
     odd = [

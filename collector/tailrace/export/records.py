@@ -36,7 +36,7 @@ COLUMNS = """
 """
 """The columns of a `StoredRow`."""
 
-ORDER = "\"at\", ends DESC, session, kind <> 'session', seq, time"
+ORDER = "\"at\", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time"
 """The order of a session's rows: what is said of the session stands before what it is said of."""
 
 UNREADABLE_GONE = "unreadable piece that is no longer kept"

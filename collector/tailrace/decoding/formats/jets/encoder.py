@@ -123,7 +123,7 @@ def _of_session(record: Record, texts: Texts) -> Texts:
     """Return the fields of a header, a footer or a line of another type, in their order."""
     if record.name == "header":
         return _members(texts.get("producer"))
-    if record.name == "footer":
+    if record.name == "footer" and texts.get("totals", "").startswith("{"):
         rest = {key: text for key, text in texts.items() if key != "totals"}
         return rest | _members(texts.get("totals"))
     return texts

@@ -121,7 +121,9 @@ def _read_footer(fields: Fields) -> _LineReading:
                 totals[TOTALS[key]] = value
         elif value is not None:
             flaw = "bad_total"
-    ours = {"totals": _object({key: fields[key].text for key in given}) or "{}"} if given else {}
+    ours = {}
+    if given or "totals" in fields:  # which is the producer's own, so that the line is kept
+        ours["totals"] = _object({key: fields[key].text for key in given}) or "{}"
     return _LineReading(
         Kind.SESSION,
         _rest(fields, {"type", *given}),
