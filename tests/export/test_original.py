@@ -15,13 +15,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.decoding.contract import Format
+from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
-from tailrace.export.original import BAD, Loss, PackedFile
+from tailrace.export.original import BAD, MAY_BE_WHOLE, Loss, PackedFile
 from tailrace.export.places import Origin, beside, placed
+from tailrace.importing.discover import find
 from tailrace.ingest.payloads import Member
 from tailrace.model.record import Kind
 from tailrace.sources.tail.inflate import Bad, Content, Inflater, StatedLoss, Torn
 from tailrace.sources.tail.stated import statement
+from tailrace.store.quarantine import file_name
 from tests.cli.command import run
 from tests.decoding import kernel_inputs
 from tests.decoding.dftracer_lines import event
@@ -29,8 +32,9 @@ from tests.decoding.test_conformance import ALL
 from tests.export.again import play, rebuild, told
 from tests.export.exports import export_original
 from tests.forms import examples
+from tests.ingest.log import Log, heph_event
 from tests.ingest.vector_rows import as_file, over_a_connection
-from tests.query.tables import ask
+from tests.query.tables import ask, make
 
 WRITABLE = [vector for vector in ALL if vector.format.encoder]
 WAYS = [
@@ -286,6 +290,16 @@ def test_a_hole_in_a_file_is_one_in_its_copy(tmp_path):
     assert ask(tmp_path / "again", events) == ask(tmp_path / "store", events)
 
 
+def test_a_copy_of_a_trace_that_begins_with_its_end_lacks_no_more(tmp_path):
+    """The rows of a process stand before the record at the same place."""
+    end = b'{"id":4,"name":"end","cat":"dftracer","pid":7,"tid":7,"ts":9,"dur":0,"ph":"X"}\n'
+    files = {"a.pfw": end, "b.pfw": event(1).encode() + b"\n" + event(2).encode() + b"\n"}
+    _, out = exported(tmp_path, written(tmp_path, files))
+    assert (out / "import/a.pfw").read_bytes() == end
+    run("import", "--store", tmp_path / "again", out)
+    assert ask(tmp_path / "again", GAPS) == ask(tmp_path / "store", GAPS)
+
+
 def test_a_repair_leaves_damage_out_and_says_what_it_ended(tmp_path):
     members = [gzip.compress(event(n).encode() + b"\n", mtime=0) for n in range(3)]
     files = {"a.pfw.gz": members[0] + members[1][:-9] + members[2]}
@@ -293,6 +307,68 @@ def test_a_repair_leaves_damage_out_and_says_what_it_ended(tmp_path):
     _, out = exported(tmp_path, written(tmp_path, files), added=added)
     assert len(gzip.decompress((out / "import/a.pfw.gz").read_bytes()).splitlines()) == 3
     assert added["end of a compressed part"] == 1
+
+
+def test_a_repair_counts_the_gaps_that_it_cannot_show(tmp_path):
+    packed = gzip.compress(event(1).encode() + b"\n", mtime=0)
+    files = {"a.pfw.gz": packed + statement("unread", 70) + packed[:-9] + packed}
+    run("import", "--store", tmp_path / "store", written(tmp_path, files))
+    added = Counter()
+    left = export_original(tmp_path / "store", tmp_path / "out", added=added).left
+    assert added["end of a compressed part"] == 1
+    assert left == {"gap that no copy shows (truncated)": 1}
+    assert export_original(tmp_path / "store", tmp_path / "copy").left == {}
+
+
+@pytest.mark.parametrize("statements", [1, 3])
+@pytest.mark.parametrize("size", [500, 10**18, 2**63 - 1])
+def test_a_copy_of_nothing_but_losses_is_no_empty_file(tmp_path, statements, size):
+    content = statement("unread", size) * statements
+    files = {"a.pfw.gz": content, "b.pfw": event(1).encode() + b"\n"}
+    run("import", "--store", tmp_path / "store", written(tmp_path, files))
+    lost = "SELECT attributes->>'bytes' AS bytes FROM gaps WHERE detail = 'unread'"
+    assert ask(tmp_path / "store", lost) == [{"bytes": str(size)}] * statements
+
+
+def collected(tmp_path, log):
+    """A store of what the ingest makes of a log."""
+    rows, files = play(log)
+    store = tmp_path / "store"
+    make(store, rows)
+    for session, data in files.items():
+        file = store / "quarantine" / file_name(session)
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(data)
+    return store
+
+
+def test_a_record_that_was_too_long_is_counted_since_a_copy_may_have_it_whole(tmp_path):
+    """Readers of the copy may have a higher limit."""
+    log = Log()
+    session = log.open("heph", record_max=1000)
+    log.data(session, heph_event(1, 0) + heph_event(1, 1, name=b"n" * 5000) + heph_event(1, 2))
+    log.close(session)
+    store = collected(tmp_path, log)
+    assert export_original(store, tmp_path / "out").left == {MAY_BE_WHOLE: 1}
+    assert export_original(store, tmp_path / "repaired", added=Counter()).left == {}
+
+
+def test_a_copy_of_what_was_compressed_on_a_connection_is_no_trace_either(tmp_path):
+    """Readers inflate a file, and would find there the whole trace that the session lacks."""
+    data = gzip.compress(vector("jets/tracegen_tiny"), mtime=0)
+    log = Log()
+    session = log.open("jets")
+    log.data(session, data)
+    log.close(session)
+    other = log.open("jets", source="other")
+    log.data(other, vector("jets/tracegen_tiny"))
+    log.close(other)
+    store, out = collected(tmp_path, log), tmp_path / "out"
+    assert export_original(store, out).left == {}
+    (file,) = (out / "s").iterdir()
+    assert gzip.decompress(file.read_bytes()) == data
+    (left,) = find([file], "jets").left_out
+    assert left.content == FOREIGN["gzip"]
 
 
 HOLE, GONE = Loss(0, "hole", 4096), Loss(0, "unread", 7)

@@ -50,16 +50,19 @@ from tailrace.sources.tail.stated import statement
 from tailrace.store.quarantine import file_name
 
 REFUSED = "session without events, which readers refuse"
+MAY_BE_WHOLE = "record that a copy may have whole"
 TORN, BAD = "torn_member", "bad_member"
+GZIP, TOO_LONG = "gzip", "too_long"
 CLOSED = "end of a compressed part"
 
 _DETAILS = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
 _LOSSES = f"""
 SELECT source, part.root(session) AS root, reason, detail, "offset", attributes FROM gaps
-WHERE (detail IN ({_DETAILS}) OR reason IN ('uncounted', 'damaged')) AND {{}}
+WHERE (detail IN ('{GZIP}', '{TOO_LONG}', {_DETAILS}) OR reason IN ('uncounted', 'damaged')) AND {{}}
 ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
-"""The gaps that a decoder cannot find again. A part that broke off stands before damage at the same place."""
+"""The gaps that a decoder cannot find again, or not in each copy. A part that broke off stands before damage at the same
+place."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -112,7 +115,8 @@ def write(
     by_streams = selected.filters.selection.streams is not None
     wanted = selected.filters.rows(STREAMS if by_streams else SESSIONS)
     chosen = _CHOSEN.format("streams" if by_streams else "sessions", wanted.sql)
-    losses = _losses(selected.few(_LOSSES.format(chosen), wanted.values), quarantine, left)
+    gaps = selected.few(_LOSSES.format(chosen), wanted.values)
+    losses = _losses(gaps, quarantine, left, repair=added is not None)
     origins = [
         Origin(*row)._replace(damaged=added is None and row[:2] in losses)
         for row in selected.few(_ORIGINS.format(chosen), wanted.values)
@@ -294,12 +298,21 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 
 
 def _losses(
-    rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str]
+    rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str], *, repair: bool
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return the losses by source and session, and count in `left` those that no copy shows."""
+    """Return the losses by source and session, and count in `left` those that no copy shows. A session
+    of compressed bytes that were read as they are has none, but stands among them: its copy is compressed once more, so
+    that readers find the same bytes."""
+    shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:
-        if detail not in get_args(LossDetail):
+        if detail in {GZIP, TOO_LONG}:
+            if detail == GZIP:
+                found.setdefault((source, session), [])
+            elif not repair:
+                left[MAY_BE_WHOLE] += 1
+            continue
+        if detail not in shown:
             left[f"gap that no copy shows ({reason})"] += 1
             continue
         data = b""

@@ -21,6 +21,7 @@ from tailrace.errors import ConfigError
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail.fingerprint import beginning
 from tailrace.sources.tail.roots import OPEN
+from tailrace.sources.tail.stated import STATED_MAX, read_statement
 
 Traces = dict[str, list[str]]
 """Absolute paths of the streams' files by format, in order."""
@@ -170,10 +171,11 @@ def _ending(file: str) -> str:
 
 
 def _inflates_to_nothing(file: str) -> bool:
-    """Return whether a file is compressed, complete and without content. Raise OSError."""
+    """Return whether a file is compressed, complete and without content, and states no loss. Raise OSError."""
     try:
         with os.fdopen(os.open(file, OPEN), "rb") as raw:
-            if raw.read(2) != b"\x1f\x8b":
+            begin = raw.read(STATED_MAX)
+            if begin[:2] != b"\x1f\x8b" or read_statement(begin, last=True):
                 return False
             raw.seek(0)
             with gzip.GzipFile(fileobj=raw) as content:

@@ -19,7 +19,7 @@ _OURS = b"TR"
 _EMPTY = b"\x03\0" + bytes(8)
 _MEMBER = re.compile(
     re.escape(_EXTRA) + rb".{8}" + _OURS + rb"..(" + "|".join(get_args(LossDetail)).encode()
-    + rb") ([0-9]{1,18})" + re.escape(_EMPTY),
+    + rb") ([0-9]{1,19})" + re.escape(_EMPTY),
     re.DOTALL,
 )  # fmt: skip
 
@@ -43,6 +43,7 @@ def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
     """Return the loss that the member at the beginning of `data` states, False if it states none, True if that takes more
     bytes."""
     if found := _MEMBER.match(data):
-        return StatedMember(cast("LossDetail", found[1].decode()), int(found[2]), found.end())
+        lost = min(int(found[2]), 2**63 - 1)
+        return StatedMember(cast("LossDetail", found[1].decode()), lost, found.end())
     ours = _EXTRA.startswith(data[:4]) and _OURS.startswith(data[12:14])
     return ours and len(data) < STATED_MAX and not last
