@@ -10,13 +10,17 @@ import pytest
 from click.testing import CliRunner
 
 from tailrace.cli.commands import tailrace
+from tailrace.decoding.formats.dftracer import names as dftracer_names
+from tailrace.decoding.formats.et3 import maps
+from tailrace.decoding.formats.ovni import names as ovni_names
 from tailrace.model import holding
 from tailrace.query.completeness import completeness
 from tailrace.query.engine import Engine
 from tests.decoding import dftracer_lines
-from tests.decoding.ovni_bytes import HEADER, ends, event, jumbo, mark, starts, u32
+from tests.decoding.ovni_bytes import HEADER, ends, event as of_ovni, jumbo, mark, starts, u32
 from tests.decoding.test_conformance import VECTORS
 from tests.decoding.test_dftracer import TRACES
+from tests.ingest.test_dftracer_pieces import traced
 from tests.query.asking import ask
 from tests.system.collector import until
 from tests.system.test_last_records import following
@@ -110,7 +114,7 @@ def stream(directory, thread, data, **metadata):
 
 
 MARKS = {"mark": {"1": {"title": "Phase", "chan_type": "stack", "labels": {"1": "compute"}}}}
-CREATES = event("VTc", 3, u32(5, 9)) + event("VTx", 4, u32(5, 0)) + event("VTe", 5, u32(5, 0))
+CREATES = of_ovni("VTc", 3, u32(5, 9)) + of_ovni("VTx", 4, u32(5, 0)) + of_ovni("VTe", 5, u32(5, 0))
 MARKED = mark("OM[", 10, 1, 2) + mark("OM]", 11, 1, 2)
 LABEL = jumbo("VYc", 2, u32(9) + b"work\0")
 
@@ -184,3 +188,70 @@ def test_a_stop_says_which_names_have_not_come(collectors, tmp_path):
     assert ask(collector.store, LOST) == []
     collector.stop()
     assert ask(collector.store, LOST) == [("FH:ab12", 1, 1)]
+
+
+def event(number, pid, key, value):
+    args = f'"{key}":"{value}"'
+    return dftracer_lines.event(number, pid=pid, ph='"X"', args=args)
+
+
+@pytest.mark.parametrize("pids", [(7, 0), (0, 7)])
+def test_a_process_that_lacks_the_name_of_its_host_is_not_the_service(tmp_path, pids):
+    (tmp_path / "a.pfw").write_text("".join(event(1, pid, "hhash", "aa") + "\n" for pid in pids))
+    imported(tmp_path / "store", tmp_path / "a.pfw")
+    assert ask(tmp_path / "store", LOST) == [("HH:aa", 1, 1)]
+
+
+ASKS = "SELECT attributes ->> '$.asks' FROM events WHERE kind = 'session' AND name = 'close'"
+
+
+def test_names_that_memory_has_no_more_are_not_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(dftracer_names, "NAMES_MAX", 4)
+    names = [dftracer_lines.metadata("FH", f"/data/{n}", f"{n:016x}") for n in range(20)]
+    events = [event(n, 7, "fhash", f"{n % 20:016x}") for n in range(1, 60)]
+    long = dftracer_lines.metadata("FH", "/data" * 1000, "ab")
+    more = [long, event(60, 7, "fhash", "ab"), event(61, 7, "fhash", "ac")]
+    (tmp_path / "a.pfw").write_text("\n".join([*names, *events, *more]) + "\n")
+    imported(tmp_path / "store", tmp_path / "a.pfw")
+    assert ask(tmp_path / "store", ASKS) == [('["FH:ac"]',)]
+
+
+def test_ovni_asks_for_no_title_that_memory_has_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(ovni_names, "MARKS_MAX", 2)
+    titles = {str(n): {"title": f"Phase {n}", "chan_type": "stack"} for n in range(1, 9)}
+    marked = b"".join(
+        mark("OM[", 10 * n, n, 2) + mark("OM]", 10 * n + 1, n, 2) for n in range(1, 9)
+    )
+    stream(tmp_path / "run", 1, marked, mark=titles)
+    imported(tmp_path / "store", tmp_path / "run")
+    assert ask(tmp_path / "store", ASKS) == [(None,)]
+
+
+def test_et3_asks_for_no_name_that_memory_has_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(maps, "NAMES_MAX", 1)
+    (tmp_path / "run").mkdir()
+    shutil.copy(VECTORS / "et3" / "agent_simple.in", tmp_path / "run" / "trace")
+    for document in ("classs.list", "fields.list", "methods.list"):
+        shutil.copy(VECTORS / "et3" / f"agent_simple.{document}", tmp_path / "run" / document)
+    imported(tmp_path / "store", tmp_path / "run")
+    assert ask(tmp_path / "store", ASKS) == [(None,)]
+
+
+def test_the_keys_in_a_row_are_bounded(tmp_path):
+    lines = [event(n, 7, "fhash", "x" * 900 + f"{n:04}") for n in range(200)]
+    (tmp_path / "a.pfw").write_text("\n".join(lines) + "\n")
+    imported(tmp_path / "store", tmp_path / "a.pfw")
+    [(asks,)] = ask(tmp_path / "store", ASKS)
+    assert len(asks) < 2**16 + 100
+    assert json.loads(asks)[0] == ""
+    assert (None, None, None) in map(tuple, ask(tmp_path / "store", LOST))
+
+
+def test_an_import_that_brings_what_an_earlier_one_missed_misses_nothing(tmp_path):
+    parts = {"a": range(1, 101), "b": range(101, 201), "c": range(201, 301)}
+    for name, ids in parts.items():
+        (tmp_path / f"{name}.pfw").write_bytes(b"".join(traced(ids, last=300, host="")))
+    store = tmp_path / "store"
+    imported(store, tmp_path / "a.pfw", tmp_path / "c.pfw", code=4, more=["--max-loss", "0"])
+    said = imported(store, tmp_path / "b.pfw", more=["--max-loss", "0"])
+    assert "100 expected, 100 seen, 0 missing" in said

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import FileFacts, Rest
+from tailrace.ingest.payloads import FileFacts, OpenInfo, Rest
+from tailrace.ingest.state import decode, encode
 from tailrace.ledger import pieces
 from tests.decoding import dftracer_lines
 from tests.ingest.log import Log, run
@@ -268,5 +269,186 @@ def test_a_piece_costs_the_same_among_few_and_many():
     def some(count):
         found = [traced(range(3 * n + 1, 3 * n + 4), last=3 * count) for n in range(count)]
         return steps([*found[::2], *found[1::2]]) / count
+
+    assert some(400) < 1.3 * some(50)
+
+
+def rest(log, file):
+    facts = FileFacts(path="/runs/a", device=1, inode=2, birth=3)
+    log.file(file, replace(facts, rest=Rest(why="silent", since=log.now)))
+
+
+def opened(log, path, *replaces):
+    """The number of a session of a file, which stands for others, and its name."""
+    number = log.open_file("dftracer", path)
+    entry = log.entries.pop()
+    info = replace(decode(entry.payload, OpenInfo), replaces=replaces)
+    log.add(entry.kind, number, encode(info))
+    return number, info.session
+
+
+FOLD = (
+    re.sub('"(id|dur)":[0-9]+,', "", dftracer_lines.event(9, ph=3, pid=5, args='"hhash":"h"'))
+    + "\n"
+).encode()
+"""An aggregate, whose calls took ids."""
+
+
+def test_ids_near_the_largest_number_are_an_unknown_number():
+    last = 2**63 - 1
+
+    def line(id_, pid):
+        word = {1: "start", last: "end"}.get(id_)
+        more = {"name": word, "cat": "dftracer"} if word else {}
+        about = {"pid": pid, "ts": min(id_, 10**6), "args": '"hhash":"h"'} | more
+        return f"{dftracer_lines.event(id_, **about)}\n".encode()
+
+    files = [[line(id_, pid) for id_ in ids] for pid in (5, 6, 7) for ids in ([1, 2], [last])]
+    ingest, _ = checked(imported(files))
+    assert ingest.tally("s").unknown_gaps == 3
+    assert Ingest.restore(ingest.snapshot()).account("s").missing == 0
+
+
+def test_a_chain_of_files_is_told_at_once_that_their_runs_are_whole():
+    """Each file has the end of the run that the one before begins."""
+    log, count = Log(), 200
+    files = [log.open_file("dftracer", f"/runs/{n}") for n in range(count)]
+    for n, file in enumerate(files):
+        ids = {n: range(6, 8), n + 1: range(1, 6)}
+        log.data(file, b"".join(line for p, i in ids.items() for line in traced(i, pid=p, last=8)))
+        rest(log, file)
+    for n, file in enumerate(files):
+        log.data(file, b"".join(traced([8], pid=n, last=8)))
+    log.stop()
+    ids, unknown = lacking(checked(log.entries)[1])
+    assert not ids
+    assert sum(unknown.values()) <= 2  # the first run's beginning and the last one's end
+
+
+def test_the_end_of_a_run_in_another_file_shows_before_a_checkpoint():
+    log = Log()
+    head, tail = (log.open_file("dftracer", f"/runs/{n}") for n in range(2))
+    log.data(head, b"".join(traced(range(1, 6), last=8)))
+    rest(log, head)
+    log.data(tail, b"".join([*traced(range(6, 9), last=8), *traced([1], at=10_000)]))
+    words = [json.loads(r["attributes"]) for r in run(log.entries)[1] if r["name"] == "rest"]
+    assert [about["lacks"] for about in words] == ["no_end", ""]
+
+
+def test_a_file_that_turns_out_to_be_whole_leaves_no_piece():
+    log = Log()
+    whole = log.open_file("dftracer", "/runs/a")
+    for ids in (range(1, 51), range(51, 201)):
+        log.data(whole, b"".join(traced(ids, last=200)))
+        rest(log, whole)
+    log.close(whole, "deleted")
+    later = log.open_file("dftracer", "/runs/b")
+    log.data(later, b"".join(traced(range(51, 201), last=200, at=100_000)))
+    log.close(later, "deleted")
+    assert lacking(checked(log.entries)[1]) == ([], {"no_start": 1})
+
+
+@pytest.mark.parametrize("host", ["h", ""])
+def test_a_whole_run_with_aggregates_leaves_the_gaps_of_others(host):
+    head, tail = traced(range(1, 4), last=9), traced(range(6, 10), last=9)
+    fold = FOLD if host else FOLD.replace(b'"hhash":"h"', b"")
+    first, last = (traced(i, at=10**6, last=9, host=host) for i in ([1, 2], [8, 9]))
+    assert lost(head, tail, [*first, fold, *last]) == ([4, 5], {})
+
+
+def test_one_piece_that_shows_that_ids_count_suffices():
+    def old(ids):
+        return [line.replace(b'"ph":1', b'"ph":"X"') for line in traced(ids, last=9)]
+
+    shows = (
+        dftracer_lines.metadata("CM", "x", "y")
+        .replace('"pid":7', '"pid":5')
+        .replace('"tid":7', '"tid":5')
+        .replace(dftracer_lines.HOST, "h")
+        .replace('"ph":4', '"ph":"M"')
+    )
+    files = [old([1, 2]), [f"{shows}\n".encode(), *old([4, 5])], old([8, 9])]
+    found = [lost(*order) for order in permutations(files)]
+    assert all(ids == [3, 6, 7] for ids, _ in found), found
+
+
+def test_a_piece_without_the_beginning_of_its_run_lacks_something_at_rest():
+    log = Log()
+    files = [log.open_file("dftracer", f"/runs/{n}") for n in range(2)]
+    for file, ids in zip(files, (range(51, 101), range(101, 301)), strict=True):
+        log.data(file, b"".join(traced(ids, last=300)))
+    for file in files:
+        rest(log, file)
+    log.stop()
+    ids, unknown = lacking(checked(log.entries)[1])
+    assert not ids
+    assert unknown
+
+
+def test_ids_behind_the_end_are_not_missing():
+    def lines(ids):
+        return traced(ids, last=10)
+
+    assert lost(lines(range(1, 6)), lines([*range(6, 11), 13])) == ([], {})
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_joined_piece_that_grows_by_aggregates_proves_nothing(rests):
+    log = Log()
+    head, tail = (log.open_file("dftracer", f"/runs/{n}") for n in range(2))
+    log.data(head, b"".join(traced(range(1, 101), last=200)))
+    rest(log, head)
+    log.data(tail, b"".join(traced(range(101, 151), last=200)))
+    if rests:
+        rest(log, tail)
+    log.data(tail, FOLD + b"".join(traced([199, 200], last=200)))
+    rest(log, tail)
+    log.close(head, "deleted")
+    log.close(tail, "deleted")
+    assert lacking(checked(log.entries)[1])[0] == []
+
+
+@pytest.mark.parametrize("order", list(permutations("abc")))
+def test_files_that_are_read_again_stand_for_those_read_before(order):
+    log, names = Log(), {}
+    parts = {"a": range(1, 101), "b": range(101, 201), "c": range(201, 301)}
+    data = {name: b"".join(traced(ids, last=300)) for name, ids in parts.items()}
+    for name in "ac":
+        file, names[name] = opened(log, f"/runs/{name}")
+        log.data(file, data[name])
+        log.close(file, "end of file")
+    replaces = {name: [names[name]] if name in names else [] for name in order}
+    files = {name: opened(log, f"/runs/{name}", *replaces[name])[0] for name in order}
+    for name, file in files.items():
+        log.data(file, data[name])
+        log.close(file, "end of file")
+    ingest, rows = run(log.entries)
+    hidden = set(names.values())
+    assert lacking([row for row in rows if row["session"] not in hidden]) == ([], {})
+    assert not ingest.state.pieces["s"].runs
+
+
+def test_as_many_hosts_as_one_likes_may_have_the_same_process():
+    hosts = [f"h{n}" for n in range(pieces.LOOKED_AT + 8)]
+    heads = [traced(range(1, 6), pid=7, host=host) for host in hosts]
+    tails = [traced(range(6, 9), pid=7, host=host, last=8) for host in hosts]
+    assert lost(*heads, *tails) == ([], {})
+
+
+def test_the_gaps_of_a_run_are_bounded(monkeypatch):
+    monkeypatch.setattr(pieces, "GAPS_MAX", 4)
+    head, tail = traced(range(1, 40, 2), last=40), traced([40], last=40)
+    ingest, rows = run(imported([head, tail]))
+    gaps = [row for row in rows if row["kind"] == "gap" and row["seq"]]
+    assert [(row["seq"], row["missing"]) for row in gaps] == [(2, 1), (4, 1), (6, 1), (8, 16)]
+    assert json.loads(gaps[-1]["attributes"])["last"] == 38
+    assert ingest.account("s").missing == 19
+    more = imported([head, tail, traced(range(2, 40, 2))])
+    assert run(more)[0].account("s").missing == 0
+
+
+def test_pieces_without_numbers_cost_the_same_among_few_and_many():
+    def some(count):
+        return steps([[*traced([2, 3], at=1000 * n), FOLD] for n in range(count)]) / count
 
     assert some(400) < 1.3 * some(50)

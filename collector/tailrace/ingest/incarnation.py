@@ -289,13 +289,13 @@ class Incarnation:
             self._references.claim(said)
             self.report(now)
             if about.piece:
-                self.piece(about.piece, now, said.reason)
+                self.piece(about.piece, said.reason)
 
-    def piece(self, piece: RunPiece, now: int, said: str = "") -> None:
+    def piece(self, piece: RunPiece, said: str = "") -> None:
         """Take the part that an input has of the run, and the reason of a gap that its decoder `said`, if any."""
         if self._pieces:
             times = self.state.times or _ANY_TIME
-            self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said, now))
+            self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
 
     def copies(self, records: int) -> None:
         """Count the records of a datagram that had come before."""

@@ -289,6 +289,8 @@ class Ingest:
         first = IncarnationState(info.session)
         head = None if info.transport == "udp" else b""
         state = SessionState(entry.session, info, first, last=entry.time_ns, file=file, head=head)
+        for name in info.replaces if FORMATS[info.format].files.pieces else ():
+            self.shared.pieces(info.source).replaced(name)
         session = self._sessions[entry.session] = self._session(state)
         session.generations.opened(entry.time_ns)
 

@@ -83,7 +83,7 @@ class OwnRows:
             self.finding(finding, session)
             more = finding.events if finding.kind == Kind.GAP else -finding.events
             self._tally.events.add(Account(expected=more, missing=more))
-            self._tally.unknown_gaps -= not finding.events
+            self._tally.unknown_gaps -= finding.kind == Kind.HEAL and not finding.events
 
     def cut(self) -> None:
         """Write a gap of unknown size: the connection did not end with the producer's last byte."""

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.decoding.contract import Decoder, holds, is_quick, reads_files, separates, settles
+from tailrace.decoding.contract import (
+    Decoder,
+    SeparatingDecoder,
+    holds,
+    is_quick,
+    reads_files,
+    separates,
+    settles,
+)
 from tailrace.decoding.foreign import HEAD, ForeignDecoder, foreign, readable_before
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announcements import Announcements
@@ -141,6 +149,8 @@ class Session:
         yield from self._succession.steps(chunk, now, raw)
         self._succession.report_refused()
         self.generations.note_news()
+        if self._pieces:
+            self._pieces.tell(now)
 
     def _told_apart(self, chunk: Decoded, payload: bytes) -> Decoded:
         """Return the records of a chunk. If the first bytes are of a foreign content, one record has all bytes that no
@@ -257,17 +267,26 @@ class Session:
 
     def _note_pieces(self, now: int) -> None:
         if self._pieces and separates(self.decoder):
-            pieces = self.decoder.pieces.items()
-            mine = [(self.generations.of(process), piece) for process, piece in pieces]
-            for incarnation, piece in mine:
-                if piece:
-                    incarnation.piece(piece, now)
-            goes_on = self._pieces.goes_on
-            self._file.goes_on = all(piece and goes_on(each.state.name) for each, piece in mine)
+            pieces = self.decoder.pieces
+            for process in self.decoder.processes:
+                incarnation = self.generations.of(process)
+                if piece := pieces.get(process):
+                    incarnation.piece(piece)
+                else:
+                    self._pieces.alone(incarnation.state.name)
+            self._file.goes_on = self._goes_on(self.decoder, self._pieces)
+            self._pieces.tell(now)
+
+    def _goes_on(self, decoder: SeparatingDecoder, pieces: SplitRuns) -> bool:
+        mine = decoder.pieces.items()
+        names = ((self.generations.of(process).state.name, piece) for process, piece in mine)
+        return all(piece and pieces.goes_on(name) for name, piece in names)
 
     def _rest_again(self, now: int) -> None:
-        self._note_pieces(now)
-        self._file.rest_again(self._own, now)
+        if self._pieces and separates(self.decoder):
+            self._file.goes_on = self._goes_on(self.decoder, self._pieces)
+            if self._file.goes_on:
+                self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
         """Take a part of a document beside the session's file."""

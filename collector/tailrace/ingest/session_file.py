@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring_ascii as quote
+
 from msgspec.structs import replace
 from zlib_ng.zlib_ng import crc32
 
@@ -11,6 +13,9 @@ from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
 from tailrace.ingest.state import SessionState
 from tailrace.model.record import Record
+
+ASKS_MAX = 2**16
+"""The size of the keys that a row may have, in bytes."""
 
 
 class SessionFile:
@@ -114,9 +119,16 @@ class SessionFile:
 
     @property
     def _asked(self) -> dict[str, object]:
-        """Return, as members of a row, the keys of the names that have not come."""
-        asked = self.decoder.asked if asks(self.decoder) else ()
-        return {"asks": sorted(asked)} if asked else {}
+        """Return, as members of a row, the keys of the names that have not come. Beyond `ASKS_MAX`, "" stands for the others."""
+        kept: list[str] = []
+        size = 0
+        for key in sorted(self.decoder.asked if asks(self.decoder) else ()):
+            size += len(quote(key)) + 1
+            if size > ASKS_MAX:
+                kept = list(dict.fromkeys(["", *kept]))
+                break
+            kept.append(key)
+        return {"asks": kept} if kept else {}
 
     @property
     def _end(self) -> dict[str, object]:

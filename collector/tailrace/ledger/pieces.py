@@ -16,24 +16,29 @@ gaps as they are.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
 from operator import attrgetter
 
 import msgspec
 
 from tailrace.ledger.findings import Finding
+from tailrace.ledger.references import CLAIM_MAX
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
 """Pieces and ranges of ids that a source remembers, of some 200 bytes each."""
 
+GAPS_MAX = 256
+"""How many holes of a run become gaps of their own; the last gap stands for all further holes."""
+
 LOOKED_AT = 32
 """Runs of one PID that are looked at for a piece, the newest."""
 
 _LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
 _CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
+_UNKNOWN = Finding(Kind.GAP, "", None, 0, Reason.NETWORK, of=Kind.SPAN, detail="ids")
 _first = attrgetter("first")
 
 
@@ -72,10 +77,16 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     """How many sessions are open."""
     judged: bool = False
     """Whether holes have been claimed."""
+    doubted: bool = False
+    """Whether a piece shows that ids prove nothing."""
 
     @property
     def begins(self) -> bool:
         return bool(self.ranges) and self.ranges[0].first == 1
+
+    @property
+    def whole(self) -> bool:
+        return self.begins and bool(self.ends)
 
 
 class SplitRunsState(msgspec.Struct, omit_defaults=True):
@@ -99,6 +110,8 @@ class SplitRuns:
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
         """By PID."""
+        self._changed: dict[str, None] = {}
+        """The sessions of files whose runs turned out to be whole elsewhere."""
         self._places = 0
         for number, run in state.runs.items():
             self._runs_of.setdefault(run.pid, {})[number] = None
@@ -106,13 +119,42 @@ class SplitRuns:
             self._places += sum(map(_places, run.pieces.values()))
 
     def goes_on(self, session: str) -> bool:
-        """Return whether another piece has the end of a session's run."""
+        """Return whether other pieces have the beginning and the end of a session's run."""
         run = self.state.runs.get(self._run_of.get(session, -1))
-        return run is not None and bool(run.ends)
+        return run is not None and run.whole
 
-    def take(
-        self, session: str, piece: RunPiece, times: tuple[int, int], said: str, now: int
-    ) -> Found:
+    def tell(self, now: int) -> None:
+        """Write anew what resting files lack whose runs turned out to be whole."""
+        while self._changed:
+            session = next(iter(self._changed))
+            del self._changed[session]
+            self.resting.get(session, int)(now)
+
+    def alone(self, session: str) -> None:
+        """Forget the piece of a session whose file turned out to have the whole run."""
+        number = self._run_of.get(session)
+        if number is not None and len(self.state.runs[number].pieces) == 1:
+            self._forget(number)
+
+    def replaced(self, session: str) -> None:
+        """Forget the pieces of a session whose file is read again."""
+        for name in [name for name in self._run_of if name.partition(".")[0] == session]:
+            number = self._run_of[name]
+            run = self.state.runs[number]
+            if len(run.pieces) == 1:
+                self._forget(number)
+                continue
+            del self._run_of[name]
+            held = run.pieces.pop(name)
+            self._places -= _places(held)
+            run.open -= held.open
+            run.late, run.cut = ([n for n in names if n != name] for names in (run.late, run.cut))
+            if run.ends == name:
+                run.ends, run.last, run.claims, run.judged = "", 0, [], False
+            run.ranges = []
+            _put_all(run.ranges, run.pieces.values())
+
+    def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> Found:
         """Take a session's piece as it is now, and the reason of a gap that its decoder `said`, "" for none. Return what
         that proves."""
         number = self._run_of.get(session)
@@ -124,18 +166,23 @@ class SplitRuns:
             self.state.runs[number] = SplitRun(piece.pid, piece.host)
             self._runs_of.setdefault(piece.pid, {})[number] = None
         run, self._run_of[session] = self.state.runs[number], number
+        whole = run.whole
         found = self._add(run, session, HeldPiece(piece, *times))
-        for other in () if piece.ranges else self._alike(run):
-            found += [(other.ends, _missing(Kind.HEAL, claim)) for claim in other.claims]
-            other.claims = []
+        if not piece.ranges and not run.doubted:
+            known = any(
+                other.doubted and other.host in ("", run.host) for other in self._alike(run)
+            )
+            run.doubted = True
+            for other in () if known else self._alike(run):
+                found += [(other.ends, _missing(Kind.HEAL, claim)) for claim in other.claims]
+                other.claims = []
         if said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
         if piece.last and not run.ends:
             run.ends, run.last = session, piece.last
-            for name in [
-                name for name, held in run.pieces.items() if held.open and name != session
-            ]:
-                self.resting.get(name.partition(".")[0], int)(now)
+        if run.whole and not whole:
+            names = (name for name, held in run.pieces.items() if held.open and name != session)
+            self._changed |= dict.fromkeys(name.partition(".")[0] for name in names)
         found += self._judge(run)
         while self._places > PLACES_MAX and len(self.state.runs) > 1:
             self._forget(next(iter(self.state.runs)))
@@ -163,8 +210,10 @@ class SplitRuns:
 
     def _find(self, piece: RunPiece, since: int, until: int) -> int | None:
         """Return the run that a new piece is of, None if that is not certain."""
-        known = islice(reversed(self._runs_of.get(piece.pid, {})), LOOKED_AT)
-        fits = {n: _fits(self.state.runs[n], piece, since, until) for n in known}
+        runs = self.state.runs
+        known = reversed(self._runs_of.get(piece.pid, {}))
+        known_there = (n for n in known if _same(runs[n].host, piece.host))
+        fits = {n: _fits(runs[n], piece, since, until) for n in islice(known_there, LOOKED_AT)}
         suiting = [n for n, fit in fits.items() if fit == max(fits.values())]
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
@@ -179,9 +228,7 @@ class SplitRuns:
         added = [held]
         if before:
             run.ranges, added = [], list(run.pieces.values())
-        for each in added:
-            for first, last in each.piece.ranges:
-                _put(run.ranges, IdRange(first, last, each.since, each.until))
+        _put_all(run.ranges, added)
         came = [each for ids in held.piece.ranges for each in _fill(run.claims, *ids)]
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
@@ -199,22 +246,23 @@ class SplitRuns:
             )
             found += [(name, heal) for name in names if name not in kept]
             names[:] = kept
-        if run.begins and run.ends and not run.judged:
+        if run.whole and not run.judged and self._counts(run):
             run.judged = True
-            if self._counts(run):
-                run.claims = list(_holes(run))
-                found += [(run.ends, _missing(Kind.GAP, claim)) for claim in run.claims]
+            holes = list(_holes(run))
+            run.claims = [each for each in holes if each.last - each.first < CLAIM_MAX]
+            found += [(run.ends, gap) for gap in _gaps(run.claims)]
+            found += [(run.ends, _UNKNOWN)] * (len(run.claims) < len(holes))
         return found
 
     def _counts(self, run: SplitRun) -> bool:
         """Return whether ids count the events of a run's process: no piece shows that they prove nothing."""
-        doubted = any(not other.ranges for other in self._alike(run))
-        return not doubted and any(held.piece.counts for held in run.pieces.values())
+        counts = any(held.piece.counts for held in run.pieces.values())
+        return counts and not any(other.doubted for other in self._alike(run))
 
-    def _alike(self, run: SplitRun) -> list[SplitRun]:
-        """Return the runs that may be of a run's process."""
-        others = (self.state.runs[number] for number in self._runs_of[run.pid])
-        return [other for other in others if _same(other.host, run.host)]
+    def _alike(self, run: SplitRun) -> Iterator[SplitRun]:
+        """Yield the runs that may be of a run's process, that one among them, the newest first."""
+        others = (self.state.runs[number] for number in reversed(self._runs_of[run.pid]))
+        return (other for other in others if _same(other.host, run.host))
 
 
 def _places(held: HeldPiece) -> int:
@@ -260,6 +308,12 @@ def _put(ranges: list[IdRange], new: IdRange) -> None:
     ranges[begin:stop] = [new]
 
 
+def _put_all(ranges: list[IdRange], pieces: Iterable[HeldPiece]) -> None:
+    for each in pieces:
+        for first, last in each.piece.ranges:
+            _put(ranges, IdRange(first, last, each.since, each.until))
+
+
 def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
     """Remove ids from those that are claimed. Return the ones that were."""
     begin = max(bisect_right(claims, first, key=_first) - 1, 0)
@@ -278,11 +332,20 @@ def _holes(run: SplitRun) -> Iterator[IdRange]:
     """Yield the ids that no piece has, without as many as malformed records may have had."""
     explained = sum(held.piece.unnumbered for held in run.pieces.values())
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):
-        first, last = before.last + 1, behind.first - 1
+        first, last = before.last + 1, min(behind.first - 1, run.last)
         used = min(explained, max(last - first + 1, 0))
         explained -= used
         if first + used <= last:
             yield IdRange(first + used, last)
+
+
+def _gaps(holes: list[IdRange]) -> Iterator[Finding]:
+    one_by_one = holes if len(holes) <= GAPS_MAX else holes[: GAPS_MAX - 1]
+    yield from (_missing(Kind.GAP, each) for each in one_by_one)
+    if rest := holes[len(one_by_one) :]:
+        count = sum(each.last - each.first + 1 for each in rest)
+        gap = _missing(Kind.GAP, rest[0])
+        yield gap._replace(events=count, detail="scattered_ids", last=rest[-1].last)
 
 
 def _missing(kind: Kind, ids: IdRange) -> Finding:

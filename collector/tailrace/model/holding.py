@@ -41,7 +41,7 @@ class Evicted(StrEnum):
 
 
 ASKED_MAX = 65536
-"""How many keys of names that have not come are remembered for one input."""
+"""How many keys of names that have not come, or that came and were evicted, are remembered for one input."""
 
 ASKED_BYTES = 192
 """The size of a short one."""
@@ -74,11 +74,16 @@ def cost(text: str | None) -> int:
 
 
 class AskedNames:
-    """The keys of names that events ask for and that have not come. With the key "", there are more."""
+    """The keys of names that events ask for and that have not come. With the key "", there are more. True stands for the
+    key of a name that came and was evicted: it has a row, so nothing is missing when an event asks again."""
 
-    def __init__(self, keys: dict[str, None]) -> None:
+    def __init__(self, keys: dict[str, bool | None]) -> None:
         self.keys = keys
         self.held = sum(map(_asked_cost, keys))
+
+    @property
+    def missing(self) -> list[str]:
+        return [key for key, came in self.keys.items() if not came]
 
     def ask(self, key: str) -> None:
         if key in self.keys:
@@ -93,13 +98,21 @@ class AskedNames:
             del self.keys[key]
             self.held -= _asked_cost(key)
 
+    def gone(self, key: str) -> None:
+        """Note that a name which came is evicted."""
+        if len(self.keys) < ASKED_MAX and len(key) <= TEXT_MAX and key not in self.keys:
+            self.keys[key] = True
+            self.held += _asked_cost(key)
+
     def forget(self) -> int:
         """Forget which keys they are. Return how many."""
         forgotten = len(self.keys) - ("" in self.keys)
         if forgotten:
+            lacks = bool(self.missing)
             self.keys.clear()
-            self.keys[""] = None
-            self.held = _asked_cost("")
+            if lacks:
+                self.keys[""] = None
+            self.held = 0
         return forgotten
 
 

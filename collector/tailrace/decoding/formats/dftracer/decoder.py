@@ -72,14 +72,15 @@ _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 
 class DFTracerState(msgspec.Struct):
     """Unfinished lines; the first lines of a split record, and how often they were tried; names by the
-    keys of their hashes; the processes whose records the file has; the keys that events ask for in vain so far."""
+    keys of their hashes; the processes whose records the file has; the keys that events ask for in vain so far,
+    and of names that were evicted (see `AskedNames`)."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     held: bytes = b""
     tried: int = 0
     names: dict[str, str] = {}
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
-    asked: dict[str, None] = {}
+    asked: dict[str, bool | None] = {}
 
 
 class DFTracerDecoder:
@@ -119,8 +120,8 @@ class DFTracerDecoder:
     @property
     def asked(self) -> Collection[str]:
         """The hashes without names. The service that counts for a node, PID 0, never names its host."""
-        asked = self._names.asked.keys
-        if self._processes.current.pid == "0":
+        asked = self._names.asked.missing
+        if self._processes.only("0"):
             return [key for key in asked if not key.startswith("HH:")]
         return asked
 

@@ -25,7 +25,7 @@ class HashNames:
 
     what = Evicted.NAMES
 
-    def __init__(self, known: dict[str, str], asked: dict[str, None]) -> None:
+    def __init__(self, known: dict[str, str], asked: dict[str, bool | None]) -> None:
         self.known = known
         self.asked = AskedNames(asked)
         self.version = next(_versions)
@@ -40,7 +40,7 @@ class HashNames:
     def give_way(self, size: int) -> None:
         goal = self.held - size
         while self.known and self.held > goal:
-            self._forget(next(iter(self.known)))
+            self._evict()
             self.evicted += 1
         if self.held > goal:
             self.evicted += self.asked.forget()
@@ -53,9 +53,10 @@ class HashNames:
         elif self._lacked:
             self.version, self._lacked = next(_versions), False
         if len(name) > TEXT_MAX or len(key) > TEXT_MAX:
+            self.asked.gone(key)
             return
         if len(self.known) >= NAMES_MAX:
-            self._forget(next(iter(self.known)))
+            self._evict()
         text = self.known[key] = quote(name)
         self._texts += _texts((key, text))
 
@@ -78,6 +79,11 @@ class HashNames:
             self.asked.ask(key)
         late = [f"{quote(member)}:{quote(key)}" for member, key in unknown.items()]
         return known | {"$late": "{" + ",".join(late) + "}"}
+
+    def _evict(self) -> None:
+        oldest = next(iter(self.known))
+        self._forget(oldest)
+        self.asked.gone(oldest)
 
     def _forget(self, key: str) -> None:
         self.version = next(_versions)

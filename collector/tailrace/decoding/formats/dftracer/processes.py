@@ -119,6 +119,10 @@ class Processes:
         """The numbers of all processes, that of the current one first."""
         return self._in_turn(self._all.keys())
 
+    def only(self, pid: str) -> bool:
+        """Return whether all processes have this PID."""
+        return all(each.pid == pid for each in self._all.values())
+
     def run(self, number: int) -> TracedRun:
         return self._all[number].run
 

@@ -241,7 +241,7 @@ class TracedRun:
         """The part of the run that the file has. None of a run that is judged alone: the file has its first and last event, or no
         ids, or those of a release that counts nothing by them."""
         state = self._state
-        if state.counts is False or not state.numbered or (state.last and self.ids.begun):
+        if state.counts is False or not state.numbered or (state.last and not state.headless):
             return None
         return RunPiece(
             pid=self.pid, host=self.host, ranges=self.ids.came, last=state.last,

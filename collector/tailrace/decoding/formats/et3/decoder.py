@@ -100,7 +100,7 @@ class Et3Decoder:
     @property
     def asked(self) -> Collection[str]:
         """The numbers without names. In the specification's form nobody need name fields."""
-        asked = self._names.asked.keys
+        asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
         return asked

@@ -56,7 +56,7 @@ class MapNamesState(msgspec.Struct):
 
     names: dict[str, dict[str, str]] = {}
     members: dict[str, tuple[str, str]] = {}
-    asked: dict[str, None] = {}
+    asked: dict[str, bool | None] = {}
 
 
 class MapReading(NamedTuple):
@@ -137,11 +137,12 @@ class MapNames:
             del members[key]
             self._held -= _cost(name)
             self.evicted += 1
-        for known in self.state.names.values():
+        for sort, known in self.state.names.items():
             for id_, name in list(known.items()):
                 if self.held <= goal:
                     break
                 del known[id_]
+                self.asked.gone(f"{sort}:{id_}")
                 self._held -= _cost(name)
                 self.evicted += 1
         if self.held > goal:
@@ -218,6 +219,8 @@ class MapNames:
             if len(name) <= TEXT_MAX and (id_ in known or len(known) < NAMES_MAX):
                 self._held += _cost(name) - (_cost(known[id_]) if id_ in known else 0)
                 known[id_] = name
+            elif id_ not in known:
+                self.asked.gone(f"{sort}:{id_}")
         return [(f"{sort}:{id_}", name) for id_, name in new.items()]
 
 

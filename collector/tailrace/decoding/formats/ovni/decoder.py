@@ -103,7 +103,7 @@ class OvniDecoder:
 
     @property
     def asked(self) -> Collection[str]:
-        return self._names.asked.keys
+        return self._names.asked.missing
 
     @property
     def stream(self) -> str:

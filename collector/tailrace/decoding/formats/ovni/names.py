@@ -45,7 +45,7 @@ class NamesState(msgspec.Struct):
     types: dict[str, str] = {}
     tasks: dict[str, int] = {}
     marks: dict[str, str] = {}
-    asked: dict[str, None] = {}
+    asked: dict[str, bool | None] = {}
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256
@@ -73,9 +73,14 @@ class Names:
 
     def give_way(self, size: int) -> None:
         goal = self.held - size
-        for names in (self.state.tasks, self.state.types, self.state.marks):
+        tasks = self.state.tasks
+        while tasks and self.held > goal:
+            del tasks[next(iter(tasks))]
+            self.evicted += 1
+        types = self.type_key("", 0)[:-1]
+        for prefix, names in ((types, self.state.types), ("mark:", self.state.marks)):
             while names and self.held > goal:
-                del names[next(iter(names))]
+                self._evict(prefix, names)
                 self.evicted += 1
         if self.held > goal:
             self.evicted += self.asked.forget()
@@ -88,8 +93,8 @@ class Names:
         return f"task:{self.state.process}:{model}{task}"
 
     def learn_type(self, model: str, type_: int, label: str) -> None:
-        self.asked.given(self.type_key(model, type_))
-        _keep(self.state.types, f"{model}{type_}", label, TYPES_MAX)
+        types = self.type_key("", 0)[:-1]
+        self._keep(types, self.state.types, f"{model}{type_}", label, TYPES_MAX)
 
     def learn_task(self, model: str, task: int, type_: int) -> None:
         tasks = self.state.tasks
@@ -101,10 +106,26 @@ class Names:
     def learn_mark(self, key: str, name: str) -> str | None:
         """Remember a name; return the name that `key` had before, or None."""
         before = self.state.marks.get(key)
-        self.asked.given(f"mark:{key}")
         self._marked.clear()
-        _keep(self.state.marks, key, name, MARKS_MAX)
+        self._keep("mark:", self.state.marks, key, name, MARKS_MAX)
         return before
+
+    def _keep(
+        self, prefix: str, names: dict[str, str], key: str, name: str, entries_max: int
+    ) -> None:
+        self.asked.given(prefix + key)
+        names.pop(key, None)
+        if len(name) > NAME_MAX:
+            self.asked.gone(prefix + key)
+            return
+        if len(names) >= entries_max:
+            self._evict(prefix, names)
+        names[key] = name
+
+    def _evict(self, prefix: str, names: dict[str, str]) -> None:
+        key = next(iter(names))
+        del names[key]
+        self.asked.gone(prefix + key)
 
     def of_type(self, model: str, type_: int) -> Named:
         label = self.state.types.get(f"{model}{type_}")
@@ -202,14 +223,6 @@ _NAMINGS: dict[str, Naming] = {
     "set": _set,
     "create": created_name,
 }
-
-
-def _keep(names: dict[str, str], key: str, name: str, entries_max: int) -> None:
-    names.pop(key, None)
-    if len(name) <= NAME_MAX:
-        if len(names) >= entries_max:
-            del names[next(iter(names))]
-        names[key] = name
 
 
 def _ask(key: str) -> str:
