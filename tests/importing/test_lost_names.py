@@ -254,4 +254,4 @@ def test_an_import_that_brings_what_an_earlier_one_missed_misses_nothing(tmp_pat
     store = tmp_path / "store"
     imported(store, tmp_path / "a.pfw", tmp_path / "c.pfw", code=4, more=["--max-loss", "0"])
     said = imported(store, tmp_path / "b.pfw", more=["--max-loss", "0"])
-    assert "100 expected, 100 seen, 0 missing" in said
+    assert "100 expected, 100 seen, 0 of them duplicates, 0 missing" in said

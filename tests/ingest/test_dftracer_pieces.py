@@ -304,21 +304,21 @@ def test_ids_near_the_largest_number_are_an_unknown_number():
         return f"{dftracer_lines.event(id_, **about)}\n".encode()
 
     files = [[line(id_, pid) for id_ in ids] for pid in (5, 6, 7) for ids in ([1, 2], [last])]
-    ingest, _ = checked(imported(files))
+    ingest, _ = run(imported(files))
     assert ingest.tally("s").unknown_gaps == 3
     assert Ingest.restore(ingest.snapshot()).account("s").missing == 0
 
 
 def test_a_chain_of_files_is_told_at_once_that_their_runs_are_whole():
-    """Each file has the end of the run that the one before begins."""
-    log, count = Log(), 200
+    """Each file has the end of the run that the next one begins."""
+    log, count = Log(), 400
     files = [log.open_file("dftracer", f"/runs/{n}") for n in range(count)]
     for n, file in enumerate(files):
-        ids = {n: range(6, 8), n + 1: range(1, 6)}
+        ids = {n: range(1, 6), n + 1: range(6, 8)}
         log.data(file, b"".join(line for p, i in ids.items() for line in traced(i, pid=p, last=8)))
         rest(log, file)
     for n, file in enumerate(files):
-        log.data(file, b"".join(traced([8], pid=n, last=8)))
+        log.data(file, b"".join(traced([8], pid=n + 1, last=8)))
     log.stop()
     ids, unknown = lacking(checked(log.entries)[1])
     assert not ids
@@ -403,6 +403,7 @@ def test_a_joined_piece_that_grows_by_aggregates_proves_nothing(rests):
         rest(log, tail)
     log.data(tail, FOLD + b"".join(traced([199, 200], last=200)))
     rest(log, tail)
+    assert lacking(checked(log.entries)[1])[0] == []
     log.close(head, "deleted")
     log.close(tail, "deleted")
     assert lacking(checked(log.entries)[1])[0] == []

@@ -128,7 +128,7 @@ def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
     decoded then, are among these sums."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
-    # What earlier imports missed and this one has is no event less.
+    # An event that earlier imports missed and this one has is no event less.
     changes["expected_events"] -= min(changes["missing_events"], 0)
     for name in ("missing_events", "unknown_gaps"):
         changes[name] = max(changes[name], 0)
