@@ -256,7 +256,7 @@ def imported(directory, format_, place, spelled):
         path = about.get("peer") or about.get("file", {}).get("path")
         if row["kind"] == "session" and path:
             number = Path(path).relative_to(directory / "files").parts[-2]
-            of_session[row["session"]] = chosen[int(number)].name
+            of_session[row["session"].partition(".")[0]] = chosen[int(number)].name
     found = {vector.name: Counter() for vector in chosen}
     once = (
         "malformed",
@@ -267,7 +267,7 @@ def imported(directory, format_, place, spelled):
         if row["kind"] != "session":
             several = row["missing"] if row["name"] in once and row["missing"] else 0
             key = tuple(None if several and c == "missing" else row[c] for c in columns)
-            found[of_session[row["session"]]][key] += several or 1
+            found[of_session[row["session"].partition(".")[0]]][key] += several or 1
     return found
 
 
