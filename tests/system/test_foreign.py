@@ -56,11 +56,16 @@ def test_what_is_no_trace_is_named(collector, tmp_path):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.sendto(content[:1400], collector.address("heph"))
     size = sum(len(FOREIGN[kind]) * 3 for kind in KINDS)
+    datagrams = sum(min(1400, len(FOREIGN[kind]) * 3) for kind in KINDS)
     for source in ("runs", "tcp"):
         until(
             lambda name=source: collector.status()["sources"][name]["malformed_bytes"] == size,
             f"{source} to read all",
         )
+    until(
+        lambda: collector.status()["sources"]["heph"]["received_bytes"] >= datagrams,
+        "the datagrams",
+    )
     collector.settle()
     gaps = {"runs": {}, "tcp": {}, "heph": {}}
     for row in collector.rows(kind="gap"):

@@ -243,8 +243,14 @@ class TracedRun:
         state = self._state
         if state.counts is False or not state.numbered or (state.last and not state.headless):
             return None
+        came = self.ids.came
+        if state.headless and came and came[0][0] == 1:
+            # Of a record that is no `start`, such as the beginning of a torn line: the next run's, or damaged.
+            came = tuple((max(first, 2), last) for first, last in came if last > 1)
+            if not came:
+                return None
         return RunPiece(
-            pid=self.pid, host=self.host, ranges=self.ids.came, last=state.last,
+            pid=self.pid, host=self.host, ranges=came, last=state.last,
             counts=bool(state.counts), unnumbered=state.unnumbered,
         )  # fmt: skip
 
