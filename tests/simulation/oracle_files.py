@@ -288,7 +288,11 @@ def _held(play: Play, of_trace: dict[int, Session]) -> Counter[str]:
     tail = play.collector.life.tail if play.collector.life else None
     held = Counter({f: tail.without_place(f) for f in play.yard.formats} if tail else {})
     for number, file in play.yard.files.items():
-        held[file.trace.format] -= bool(not file.gone and file.raw and number not in of_trace)
+        recorded = any(
+            piece.number is not None for piece in file.trace.pieces
+        )  # else of no session
+        waits = not file.gone and file.raw and recorded and number not in of_trace
+        held[file.trace.format] -= bool(waits)
     return held
 
 

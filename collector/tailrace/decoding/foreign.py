@@ -148,6 +148,8 @@ def _is_old_heph(head: bytes) -> bool:
     if len(head) - at < EVENT_MIN or _prefix(head, at)[0] != EVENT:
         return False
     size = _prefix(head, at)[1]
+    if at + size > len(head):
+        return False  # torn, or its rest is still to come
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
         return False  # only the first event is damaged
