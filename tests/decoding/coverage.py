@@ -23,7 +23,8 @@ from tailrace import kernels
 
 HERE = Path(__file__).parent
 DECODING = HERE.parents[1] / "collector" / "tailrace" / "decoding"
-BRANCHES_MIN = 0.98
+BRANCHES_MIN = 0.97
+"""The rest has reasons in `EXCEPTIONS`; answers that only the ingest asks for are a part of it."""
 BLOCKS = "blocks.py"
 """Modules that run only with kernels have this name."""
 OTHERS = ["*/encoder.py", "*/encoding/*", "*/foreign.py"]
