@@ -245,7 +245,7 @@ class TracedRun:
             return None
         came = self.ids.came
         if state.headless and came and came[0][0] == 1:
-            # Of a record that is no `start`, such as the beginning of a torn line: the next run's, or damaged.
+            # The record is no `start`: the beginning of a torn line, or damaged.
             came = tuple((max(first, 2), last) for first, last in came if last > 1)
             if not came:
                 return None
