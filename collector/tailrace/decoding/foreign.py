@@ -85,7 +85,7 @@ def foreign(path: str, head: bytes) -> str:
 
 
 def readable_before(what: str, records: Sequence[Record]) -> list[Record]:
-    """Return the records before a foreign content: old Heph may have an epoch."""
+    """Return the readable records that stand before a foreign content: an epoch before old Heph, else none."""
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 
 
@@ -99,7 +99,7 @@ def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
 
 
 class ForeignDecoder:
-    """The decoder of what is foreign: all of it is unreadable, however much comes. It keeps no state but that of the
+    """Report every byte of a foreign content as unreadable, to its end. The decoder keeps no state but that of the
     decoder that it replaces, which reads nothing more."""
 
     def __init__(self, what: str, offset: int, replaced: Decoder) -> None:

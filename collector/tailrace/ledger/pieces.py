@@ -52,7 +52,7 @@ class IdRange(msgspec.Struct, array_like=True):
 
 
 class HeldPiece(msgspec.Struct, array_like=True):
-    """A session's piece, the times of its first and its last event, and whether more may come."""
+    """The part of a run that one session has, the times of its first and last event, and whether more events may come."""
 
     piece: RunPiece
     since: int
@@ -124,7 +124,7 @@ class SplitRuns:
         return run is not None and run.whole
 
     def tell(self, now: int) -> None:
-        """Write anew what resting files lack whose runs turned out to be whole."""
+        """Correct the rest rows of files whose missing beginnings or ends other files turned out to have."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]

@@ -44,7 +44,7 @@ ASKED_MAX = 65536
 """How many keys of names that have not come, or that came and were evicted, are remembered for one input."""
 
 ASKED_BYTES = 192
-"""The size of a short one."""
+"""Bytes of memory that one such key of usual length takes."""
 
 
 class Holding(Protocol):
