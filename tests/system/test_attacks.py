@@ -302,6 +302,6 @@ def test_a_file_that_inflates_without_end(collector_of, tmp_path):
         (runs / "honest.jets").write_bytes(jets(2000))
         until(lambda: figures(collector, "runs")["received_bytes"] > whole, "all of it", pause=0.1)
         assert collector.status()["spool"]["size_bytes"] <= 64 * MIB
-        assert figures(collector, "runs")["records"]["begin"] == 2000
+        until(lambda: figures(collector, "runs")["records"]["begin"] == 2000, "the honest file")
     collector.settle()
     assert sum(row["kind"] in {"begin", "span"} for row in collector.rows(["kind"])) == 2000

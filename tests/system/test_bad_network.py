@@ -24,8 +24,10 @@ def settled(collector, received):
     """Wait until all bytes sent are decoded, and the collector waits for nothing late any more."""
 
     def look():
+        # Datagrams that came together are received at once and decoded in steps.
         source = collector.status()["sources"]["udp"]
-        return source["received_bytes"] == received and not source["open_windows"]
+        undecoded = source["pending_bytes"] or source["open_windows"]
+        return source["received_bytes"] == received and not undecoded
 
     until(look, "all that was sent, and the windows to close")
 
