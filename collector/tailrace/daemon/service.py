@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 
-import pyarrow  # type: ignore[import-untyped]  # it has no types
 import trio
 from prometheus_client.core import Metric
 
@@ -76,8 +75,6 @@ def run(
             "ignored, as they describe a service of Kubernetes or Docker: %s", ", ".join(links)
         )
     raise_descriptor_limit()
-    # Arrow's own allocator keeps what commits have freed: 35 MiB.
-    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
     clock, notifier = SystemClock(), Notifier.from_environment(os.environ)
     descriptors = Descriptors.from_environment(notifier, os.environ)
     supervision = Supervision(notifier, clock)
