@@ -41,7 +41,7 @@ from tests.simulation.table import Quarantine, Table
 from tests.simulation.tail import FilesAround, Host, Intake as FilesIntake, Tail, format_of
 from tests.simulation.violation import demand
 from tests.simulation.watch import Watch
-from tests.simulation.world import SECOND, World
+from tests.simulation.world import FOR_EVER, SECOND, World
 
 STORE = Path("/store")
 DIRECTORY = STORE / "spool"
@@ -84,6 +84,12 @@ class Book:
         self.connections: dict[int, Connection] = {}
         """By session."""
 
+    def cut(self, end: int) -> None:
+        """Forget the sessions that the log lost before anybody read of them: it gives their numbers to others."""
+        for number in [n for n in self.opened if n >= end and n not in self.entries]:
+            del self.opened[number]
+            self.connections.pop(number, None)
+
 
 @dataclass
 class Machine:
@@ -106,6 +112,8 @@ class Machine:
     """When a name was lost without which the process that runs must end (age, ns)."""
     stalled: list[tuple[int, int]] = field(default_factory=list)
     """When a blocking call of a collector took seconds: from, to (ages, ns)."""
+    behind: list[list[int]] = field(default_factory=list)
+    """When a source of files waited for the decoder before it could begin: from, to (ages, ns)."""
 
     def opened(self, spool: str) -> None:
         """Note a spool's identity. The table knows nothing of a spool that was made after a loss."""
@@ -180,6 +188,9 @@ class Life:
         check_store = disk.lock(STORE).check if machine.names_are_lost else lambda: None
         spool = Spool.open(DIRECTORY, config.spool, clock, disk)
         machine.opened(spool.identity)
+        machine.book.cut(spool.end)
+        for waits in machine.behind:  # of the process before
+            waits[1] = min(waits[1], world.age)
         table = machine.table.opened()
         committed = machine.table.position() or 0
         self.ingest = restored(spool, checkpoints.newest(committed), committed)
@@ -387,7 +398,10 @@ class Life:
         files, begins = self._machine.files, object()
         assert files is not None
         self._left[name] = begins, left
+        waits = [self._world.age, FOR_EVER]
+        self._machine.behind.append(waits)
         yield from self.loops.decoding.reached(self.loops.spool.end)
+        waits[1] = self._world.age
         if self._left.get(name, (None, {}))[0] is not begins or self._stopping:
             return  # the source was removed meanwhile
         del self._left[name]

@@ -391,6 +391,10 @@ def _of_collector(play: Play) -> list[tuple[int, int]]:
     for collector in play.collectors:
         found += collector.outages + [(0, at) for at in collector.moved_away]
         found += collector.machine.stalled + collector.unfollowed
+        # While two batches wait for the table, the decoder does, too, and so does a source that was added again.
+        found += [
+            (since, until) for since, until in collector.machine.behind if until - since > SECOND
+        ]
     if play.scenario.spool < AMPLE:
         found.append((0, play.world.age))  # receiving waits while the spool is full
     pauses = (f for f in play.scenario.facts if isinstance(f, facts.Suspend | facts.FullDisk))

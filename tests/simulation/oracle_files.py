@@ -248,7 +248,8 @@ def _looks_grown(file: File, files: dict[int, File]) -> bool:
 
 def _was_let_go(play: Play, file: File) -> bool:
     """Whether a file was lost while no source led to it, before anything of it was read."""
-    return any(since <= file.gone_at <= until for since, until in play.collector.unfollowed)
+    unfollowed = [*play.collector.unfollowed, *play.collector.machine.behind]
+    return any(since <= file.gone_at <= until for since, until in unfollowed)
 
 
 def _may_be_copied(play: Play, file: File) -> bool:
