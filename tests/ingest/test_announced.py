@@ -1218,6 +1218,29 @@ def test_what_is_missing_without_numbers_is_healed_when_numbers_show_it(log, how
     assert_replays(log.entries, *range(1, len(log.entries)))
 
 
+@pytest.mark.parametrize("shown_by", ["event", "goodbye"])
+def test_numbers_show_what_was_discarded_beside_streams_that_are_not_followed(log, shown_by):
+    """A stream that finds no place stands between the gap without a number and the numbers that show its events."""
+    session = log.open(limits=LedgerConfig(streams_max=1))
+    log.data(session, heph_epoch(9) + heph_session(7) + events(0) + heph_report([1, 1, 20], **FULL))
+    log.tick(1)
+    log.data(session, events(0, stream=2))
+    if shown_by == "event":
+        log.data(session, events(21))
+    log.data(session, heph_goodbye({1: 21 + (shown_by == "event"), 2: 1}, **FULL))
+    log.close(session)
+    ingest, rows = run(log.entries)
+    assert sorted(in_words(rows), key=str) == [
+        ("sender", "", None, 30, "unnumbered"),
+        ("sender", "1", 1, 20, None),
+        ("uncounted", "2", None, 0, "streams_max"),
+    ]
+    assert in_words(rows, "heal") == [("sender", "", None, 20, "unnumbered")]
+    assert ingest.account("s").missing == 30
+    assert_conserved(ingest)
+    assert_replays(log.entries, *range(1, len(log.entries)))
+
+
 def test_without_a_goodbye_an_unknown_number_is_missing_besides_the_numbers(log):
     """The client may have reported its discarded events by number to another collector."""
     session = log.open()

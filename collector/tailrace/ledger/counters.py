@@ -125,15 +125,16 @@ class Counters:
         """Count the events that the client reports as discarded and that no number shows.
 
         Every missing number counts as such an event, since the network's losses look the same. If some numbers are not
-        followed, a gap of unknown size covers them, and the count does not change any more."""
+        followed, a gap of unknown size covers them, and the count only falls any more: as numbers show events of it."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
+        shown = state.missing + sum(stream.base for stream in state.streams.values())
+        unnumbered = max(0, state.never_sent - shown)
         unknown = state.unfollowed or state.others or state.tails_refused
         if unknown or not all(stream.counted for stream in state.streams.values()):
-            return state.unnumbered
-        shown = state.missing + sum(stream.base for stream in state.streams.values())
-        return max(0, state.never_sent - shown)
+            return min(unnumbered, state.unnumbered)
+        return unnumbered
 
     def observe(
         self,
