@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 
 from tailrace.daemon import gate
 from tailrace.daemon.loops import save
+from tailrace.errors import LostError, causes
 from tailrace.spool.checkpoint import Checkpoints
 from tests.daemon.virtual import CONFIG, configuration, opened, running
 from tests.ingest.log import heph_event
@@ -81,3 +83,29 @@ async def test_many_streams_have_one_after_sixteen_times_as_many_bytes_as_they_h
             during = [*saved]
     assert 1 < len(during) < 5
     assert all(behind - before >= save.PER_STATE * held[1] for before, behind in pairwise(during))
+
+
+async def test_a_spool_that_is_removed_right_behind_a_checkpoint_ends_the_collector_in_order(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    """The names were last checked before the checkpoint. All that was received is committed, and the error names the spool."""
+    with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
+        save, spool = Checkpoints.save, life.daemon.spool.directory
+
+        def saved_and_removed(self, position, state, *, since=None):
+            save(self, position, state, since=since)
+            shutil.rmtree(spool, ignore_errors=True)
+
+        async def live():
+            async with running(life):
+                await life.committed()
+                monkeypatch.setattr(Checkpoints, "save", saved_and_removed)
+                life.daemon.loops.committing.relieve()
+                await trio.sleep(60)
+
+        with pytest.raises(ExceptionGroup) as ended:
+            await live()
+        (error,) = causes(ended.value)
+        assert isinstance(error, LostError)
+        assert str(spool) in str(error)
+        assert life.daemon.loops.committing.committed == life.daemon.spool.durable

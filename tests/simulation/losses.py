@@ -76,7 +76,7 @@ class Losses:
     def over(self, error: Exception) -> None:
         """A process has ended with an error: undo what is to be undone before the next start."""
         machine = self._collector.machine
-        if not isinstance(error, LostError) or self._under_way is None:
+        if self._under_way is None:
             return
         fact, path, aside, table = self._under_way
         self._under_way = None
@@ -84,8 +84,8 @@ class Losses:
         self._collector.outages.append((machine.lost_at, self._world.age))
         machine.lost_at = None
         self.ends += 1
-        if str(path) not in str(error):
-            self._world.failure = Violation("a loss that is not named", (fact, str(error)))
+        if not isinstance(error, LostError) or str(path) not in str(error):
+            self._world.failure = Violation("a loss that is not named", (fact, repr(error)))
         if fact.undone and aside is not None:
             self._collector.disk.take_away(path)
             self._collector.disk.take_away(aside, path)

@@ -81,3 +81,9 @@ def test_a_second_collector_that_is_let_in_is_found(monkeypatch):
 def test_a_loss_that_is_not_named_is_found(monkeypatch):
     monkeypatch.setattr(losses.LostError, "__str__", lambda _: "lost", raising=False)
     assert judge(scenario("segment")).kind == "a loss that is not named"
+
+
+def test_a_process_that_fails_because_of_a_loss_is_found(monkeypatch):
+    """The process ends at once, with the error of the system, and commits nothing more."""
+    monkeypatch.setattr("tailrace.owned.lost", FileNotFoundError)
+    assert judge(scenario("segment")).kind == "a loss that is not named"

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tailrace.errors import FullError, StoreError, SyncError
+from tailrace.errors import FullError, LostError, StoreError, SyncError
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
+from tailrace.spool.files import SystemFiles
 
 
 def test_the_newest_not_beyond_the_commit_is_found(tmp_path):
@@ -129,3 +131,49 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError):
         Checkpoints(tmp_path / "file")
+
+
+CALLS = [lambda checkpoints: checkpoints.save(30, b""), lambda checkpoints: checkpoints.needed_from]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=["save", "needed_from"])
+@pytest.mark.parametrize(
+    ("error", "means"),
+    [(errno.ENOENT, LostError), (errno.EMFILE, FullError), (errno.EIO, SyncError)],
+)
+def test_a_directory_that_cannot_be_listed_is_told_by_what_that_means(
+    tmp_path, monkeypatch, call, error, means
+):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(10, b"")
+    checkpoints.save(20, b"")
+
+    def names(*_):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(SystemFiles, "names", names)
+    with pytest.raises(means, match=str(tmp_path)):
+        call(checkpoints)
+
+
+def test_nothing_is_released_while_a_checkpoint_cannot_be_read(tmp_path, monkeypatch):
+    """It may need the log from far below its position."""
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1_000, b"", since=400)
+    checkpoints.save(2_000, b"")
+
+    def unreadable(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemFiles, "read", unreadable)
+        assert checkpoints.needed_from is None
+    assert checkpoints.needed_from == 400
+
+
+def test_a_directory_that_is_removed_is_lost(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "spool")
+    shutil.rmtree(tmp_path / "spool")
+    for call in CALLS:
+        with pytest.raises(LostError):
+            call(checkpoints)

@@ -20,7 +20,7 @@ from zlib_ng.zlib_ng import crc32
 
 from tailrace.errors import StoreError
 from tailrace.filesystem import refusal_text
-from tailrace.spool.disk import SYSTEM, Disk
+from tailrace.spool.disk import SYSTEM, Disk, opening
 
 MAGIC = b"tailckp1"
 KEPT = 2
@@ -62,11 +62,16 @@ class Checkpoints:
 
     @property
     def needed_from(self) -> int | None:
-        """The position up to which the log may be released; None (release nothing) with fewer than two files."""
-        files = self._files()
+        """The position up to which the log may be released; None (release nothing) with fewer than two files, or if one
+        cannot be read for now. To read it raises FullError, LostError or SyncError."""
+        with opening(self.directory):
+            files = self._files()
         if len(files) < KEPT:
             return None
-        return min(position - self._reach(path) for position, path in files.items())
+        try:
+            return min(position - self._reach(path) for position, path in files.items())
+        except OSError:
+            return None
 
     @property
     def size(self) -> int:
@@ -78,14 +83,15 @@ class Checkpoints:
 
         The state needs the log from `since` on, by default from its own position. Call this once the table
         holds all rows from below `position`: a start needs a checkpoint that is not beyond the commit.
-        Raise FullError or SyncError; the earlier checkpoints stay.
+        Raise FullError, LostError or SyncError; the earlier checkpoints stay.
         """
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
         header = _HEADER.pack(MAGIC, position, len(state), checksum, reach)
         self._disk.replace(self.directory / f"{position:020}.checkpoint", header, state)
-        files = self._files()
-        left = [path for path in self._disk.paths(self.directory) if _DRAFT.fullmatch(path.name)]
+        with opening(self.directory):
+            files, paths = self._files(), self._disk.paths(self.directory)
+        left = [path for path in paths if _DRAFT.fullmatch(path.name)]
         for path in [*(files[at] for at in sorted(files)[:-KEPT]), *left]:
             self._disk.unlink(path)
         self._disk.sync_directory(self.directory)
@@ -110,11 +116,8 @@ class Checkpoints:
         return {int(match[1]): path for match, path in found if match}
 
     def _reach(self, path: Path) -> int:
-        """Return how many bytes of log before its position a checkpoint needs; 0 if it cannot be read."""
-        try:
-            header = self._disk.read(path, _HEADER.size)
-        except OSError:
-            return 0
+        """Return how many bytes of log before its position a checkpoint needs; 0 if it is torn. Raise OSError."""
+        header = self._disk.read(path, _HEADER.size)
         return int(_HEADER.unpack(header)[-1]) if len(header) == _HEADER.size else 0
 
     def _read(self, path: Path, position: int, size: int) -> bytes:

@@ -44,6 +44,18 @@ def writing(path: Path) -> Iterator[None]:
         raise SyncError(text) from error
 
 
+@contextlib.contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Do as `writing` does for a call that takes a descriptor: raise FullError if none is free, too."""
+    with writing(path):
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _NO_DESCRIPTOR:
+                raise FullError(f"{path}: {os.strerror(error.errno or 0)}") from error
+            raise
+
+
 class Disk:
     """A file system. Operations that write raise FullError, LostError or SyncError.
 
@@ -80,13 +92,8 @@ class Disk:
         """Open a file to write it, and make it if it is missing. Unless `empty`, it keeps what it has.
 
         Raise FullError when no descriptor is free, too."""
-        with writing(path):
-            try:
-                return self.files.open(path, write=True, create=True, truncate=empty)
-            except OSError as error:
-                if error.errno in _NO_DESCRIPTOR:
-                    raise FullError(f"{path}: {os.strerror(error.errno or 0)}") from error
-                raise
+        with opening(path):
+            return self.files.open(path, write=True, create=True, truncate=empty)
 
     def preallocate(self, fd: int, size: int, path: Path) -> None:
         """Reserve room up to `size`, which reads as zeros behind the file's end.

@@ -66,9 +66,8 @@ class Saving:
 
     def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
         """Save a snapshot of a position, and release the segments that no restart needs any more."""
-        save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
         try:
-            yield Work(save)
+            needed: int | None = yield Work(partial(self._save, position, snapshot))
         except FullError as error:
             self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
             return
@@ -79,12 +78,16 @@ class Saving:
             self.under_way = False
         self._health.clear(Condition.CHECKPOINT)
         self._saved_at, self._saved_position = self._clock.monotonic(), position
-        needed = self._checkpoints.needed_from
         if needed is not None:
             try:
                 yield Work(partial(self._spool.release, needed))
             except LostError as error:
                 self._names.lose(error)
+
+    def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | None:
+        """Save a snapshot, and return the position below which no start needs the log. This blocks."""
+        self._checkpoints.save(position, snapshot.state, since=snapshot.since)
+        return self._checkpoints.needed_from
 
     def _named_from(self) -> int:
         """Return the position from which on a checkpoint may leave unfinished records in the spool.
