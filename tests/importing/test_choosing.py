@@ -276,3 +276,64 @@ def test_a_file_without_newlines_is_read_in_parts(tmp_path):
         tracemalloc.stop()
     assert sizes == [LINE_MAX] * 21 + [0]
     assert peak < 8 * LINE_MAX
+
+
+HEADER = b'{"type":"header","version":"2.0","metadata":{}}\n'
+LINE = b'{"type":"record","name":"n","record_type":"t","id":%d,"parent_id":null,"clk":1}\n'
+WHOLE = HEADER + b"".join(LINE % n for n in range(40))
+BEGUN = WHOLE[: WHOLE.index(LINE % 9)]
+LEFT_BESIDE = [
+    "a.jets~", "#a.jets#", ".a.jets.Xy12Zw", "a.jets.part", "a.jets.bak", "a (copy).jets",
+    "a - Copy (2).jets", "Copy of a.jets", "a.jets.1", "a.jets-20261128", "a_old.jets",
+    "a (1).jets.gz", "a.jets.2.gz", "a (copy).jets.bak",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_BESIDE)
+@pytest.mark.parametrize("data", [WHOLE, BEGUN, HEADER], ids=["whole", "begun", "header"])
+def test_what_is_left_beside_a_trace_under_a_name_made_of_its_own_is_a_copy(tmp_path, name, data):
+    (tmp_path / "a.jets").write_bytes(WHOLE)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    taken, left_out = chosen(tmp_path)
+    assert taken == {"a.jets": ()}
+    assert left_out == {name: "a.jets"}
+
+
+@pytest.mark.parametrize("name", ["b.jets", "a_1.jets", "a-2.jets", "b/a.jets~"])
+def test_a_trace_with_a_name_or_a_directory_of_its_own_may_begin_like_another(tmp_path, name):
+    (tmp_path / "a.jets").write_bytes(WHOLE)
+    (tmp_path / "b").mkdir()
+    (tmp_path / name).write_bytes(BEGUN)
+    assert chosen(tmp_path)[0] == {"a.jets": (), name: ()}
+
+
+@pytest.mark.parametrize("name", LEFT_BESIDE)
+def test_a_trace_that_only_begins_like_the_one_whose_name_its_own_is_made_of_is_one(tmp_path, name):
+    (tmp_path / "a.jets").write_bytes(WHOLE)
+    data = BEGUN + LINE % 77
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    assert chosen(tmp_path)[0] == {"a.jets": (), name: ()}
+
+
+@pytest.mark.parametrize("name", LEFT_BESIDE)
+def test_the_trace_that_a_copy_was_the_beginning_of_replaces_its_session(tmp_path, name):
+    (tmp_path / "a.jets").write_bytes(WHOLE)
+    known = fingerprint(str(_with(tmp_path / "a.jets.tmp", BEGUN)))
+    (tmp_path / "a.jets.tmp").unlink()
+    read = AsRead(str(tmp_path / name), 1, known.size, 1, known.crc)
+    readings = [Reading("files", "jets", "s", read, closed=True)]
+    assert chosen(tmp_path, readings)[0] == {"a.jets": ("s",)}
+
+
+def _with(path, data):
+    path.write_bytes(data)
+    return path
+
+
+def chosen(directory, readings=()):
+    """The files that an import takes, each with what it replaces; and those that it leaves out, each with its original."""
+    files = sorted(str(file) for file in directory.rglob("*") if file.is_file())
+    choice = choose({"jets": files}, readings, again=False)
+    below = len(str(directory)) + 1
+    taken = {file.path[below:]: file.replaces for file in choice.taken}
+    return taken, {file.path[below:]: file.of[below:] for file in choice.left_out}

@@ -19,6 +19,7 @@ evicted (`HoldingDecoder`).
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
@@ -277,6 +278,31 @@ def _visible(path: str) -> bool:
 def without_gz(path: str) -> str:
     """Return the name that a file and its compressed form have in common."""
     return path.removesuffix(".gz")
+
+
+_DERIVED = re.compile(
+    r"""(?ix)
+    \.(?P<hidden>.+)\.(?:sw[a-p]|[a-z0-9]{6})
+    | (?P<before>.+?) (?: ~ | \.~\d+~ | \.\d+ | -\d{8} | [._-](?:bak|backup|old|orig|save?|copy|te?mp)\d*
+        | \.(?:part|partial|filepart|crdownload|download|sw[a-p]) )
+    | \#(?P<between>.+?)(?:\.\d+)?\#
+    | (?:copy|backup)(?:[ ]\(\d+\))?[ ]of[ ](?P<behind>.+)
+    | (?P<stem>.+?) (?: [ ]\([^()]*\) | [ _-]+(?:copy|old|orig|bak|backup)(?:[ ]?\(?\d+\)?)? ) (?P<suffix>\.[^ ]*)?
+    """
+)
+"""The names that editors, download tools, log rotations, file managers and people give to a copy: behind the original's name,
+around it, before it, or before its suffix."""
+
+
+def originals(path: str) -> list[str]:
+    """Return the paths of files of which this one may be a copy by its name, the nearest first, without `.gz`. Only contents
+    tell whether it is one."""
+    found: list[str] = []
+    directory, name = posixpath.split(without_gz(path))
+    while match := _DERIVED.fullmatch(name):
+        name = without_gz("".join(filter(None, match.groups())))
+        found.append(posixpath.join(directory, name))
+    return found
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):

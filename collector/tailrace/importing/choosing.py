@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
-from tailrace.decoding.contract import without_gz
+from tailrace.decoding.contract import originals, without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.importing.discover import LeftOut, Why
 from tailrace.importing.readings import AsRead, Reading
@@ -95,6 +95,7 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
         return file
 
     begins = {file: _begin(file) for file in files}
+    named = {without_gz(file): file for file in files}
     packed = {begin.head for begin in begins.values() if begin.packed}
     for file in files:
         head, size, _ = begins[file]
@@ -103,6 +104,8 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
             keys.append((head, None if head in packed else size))
         for key in keys:
             above[top(file)] = top(first.setdefault(key, file))
+        for original in originals(file):
+            above[top(file)] = top(named.get(original, file))
     groups: dict[str, list[str]] = {}
     for file in files:
         groups.setdefault(top(file), []).append(file)
@@ -191,11 +194,14 @@ class _Known:
     def __init__(self, readings: list[Reading]) -> None:
         self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
         self._by_key: dict[str, list[Reading]] = {}
+        self._by_original: dict[str, list[Reading]] = {}
         self._by_node: dict[tuple[int | None, int], list[Reading]] = {}
         for reading in readings:
             file = reading.file
             key = FORMATS[reading.format].files.copy(file.path)
             self._by_key.setdefault(key, []).append(reading)
+            for original in originals(file.path):
+                self._by_original.setdefault(original, []).append(reading)
             self._by_node.setdefault((file.device, file.inode), []).append(reading)
             self._by_content.setdefault((file.size, file.crc), []).append(reading)
         self._sizes = {size for size, _ in self._by_content}
@@ -208,6 +214,9 @@ class _Known:
         for file in files:
             key = spelled(FORMATS[format_].files.copy(file))
             near = [*self._by_key.get(key, ()), *self._by_node.get(_node(file), ())]
+            near += self._by_original.get(without_gz(spelled(file)), ())
+            for original in originals(spelled(file)):
+                near += self._by_key.get(original, ())
             begin = _begin(file)
             if near or begin.size in self._sizes or (begin.packed and self._longest > 0):
                 mine = prints[file] = _print(file, [reading.file.size for reading in near])
@@ -254,7 +263,7 @@ class _Group:
 
     def _in_order(self) -> list[str]:
         """Return the files in the order of choice: interrupted readings first, then the longest, since a
-        shorter file may be the beginning of a longer one."""
+        shorter file may be the beginning of a longer one, and equal ones by how far their names are from an original's."""
         if len(self._files) == 1 and not self._readings:
             return self._files
         if len(self._files) > 1:
@@ -264,7 +273,11 @@ class _Group:
             self._prints = {file: _print(file, sizes) for file in self._files}
         return sorted(
             self._files,
-            key=lambda file: (file not in self._going_on, -self._size(file)),
+            key=lambda file: (
+                file not in self._going_on,
+                -self._size(file),
+                len(originals(file)),
+            ),
         )
 
     def _size(self, file: str) -> int:
@@ -347,7 +360,9 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str) -> bool:
-    return without_gz(spelled(file)) == without_gz(spelled(other))
+    """Return whether the name of one file, compressed or not, is the other's or that of a copy of the other."""
+    file, other = without_gz(spelled(file)), without_gz(spelled(other))
+    return file == other or file in originals(other) or other in originals(file)
 
 
 def _is_at(read: AsRead, file: str) -> bool:

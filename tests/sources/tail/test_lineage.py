@@ -501,3 +501,117 @@ async def test_a_copy_of_a_file_that_waits_for_an_earlier_one_waits_for_both(
     (files / "a").unlink()
     await settle()
     assert intake.contents == [TEXT]
+
+
+LEFT_BESIDE = ["a~", "#a#", "a.part", "a.bak", "a (copy)", "Copy of a", "a.1", "a_old", "a.gz~"]
+"""Names that editors, download tools, log rotations and people make of a file's name."""
+
+
+def left_beside(name, data):
+    """The original's name and content for a copy of this name."""
+    return ("a.gz", packed(data)) if ".gz" in name else ("a", data)
+
+
+@pytest.mark.parametrize("name", LEFT_BESIDE)
+@pytest.mark.parametrize("part", [10**9, 100], ids=["whole", "begun"])
+@pytest.mark.parametrize("first", [True, False], ids=["at_start", "later"])
+async def test_what_is_left_beside_a_file_under_a_name_made_of_its_own_is_no_file_of_its_own(
+    autojump_clock, follow, files, intake, settle, name, part, first
+):
+    original, data = left_beside(name, TEXT)
+    files.write(original, data)
+    if not first:
+        follow()
+        await settle()
+    files.write(name, data[:part])
+    tail = follow() if first else None
+    await settle()
+    files.append(original, left_beside(name, b"more")[1])
+    await settle()
+    if tail is not None:
+        assert tail.source.figures().waiting["original"] == 1
+    (files / original).unlink()
+    await settle()
+    assert intake.contents == [TEXT + b"more"]
+
+
+@pytest.mark.parametrize("name", LEFT_BESIDE)
+async def test_a_file_that_only_begins_like_the_one_whose_name_its_own_is_made_of_is_read(
+    autojump_clock, follow, files, intake, settle, name
+):
+    """A run that goes on otherwise, and one that is found while it holds no more than the other."""
+    original, data = left_beside(name, TEXT)
+    files.write(original, data)
+    files.write(name, data[:-20])
+    follow()
+    await settle()
+    assert intake.contents == [TEXT]
+    files.append(name, data[-20:] + left_beside(name, b"of its own")[1])
+    await settle()
+    assert intake.contents == [TEXT, TEXT + b"of its own"]
+
+
+async def test_a_file_that_has_what_was_not_read_of_the_original_is_read(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", TEXT)
+    files.write("a.bak", TEXT + b"more")
+    follow()
+    await settle()
+    assert intake.contents == [TEXT, TEXT + b"more"]
+
+
+async def test_a_large_copy_is_compared_to_its_end_with_each_original(
+    autojump_clock, follow, files, intake, settle
+):
+    large = TEXT * 3000
+    files.write("a", large + b"a")
+    files.write("a.1", large + b"1")
+    files.write("a.1.bak", large + b"a")
+    files.write("a.1.old", large + b"b")
+    follow()
+    await settle()
+    assert sorted(intake.contents) == [large + b"1", large + b"a", large + b"b"]
+
+
+async def test_runs_in_two_directories_may_be_equal(autojump_clock, follow, files, intake, settle):
+    files.write("one/a", TEXT)
+    files.write("two/a.bak", TEXT)
+    follow()
+    await settle()
+    assert intake.contents == [TEXT, TEXT]
+
+
+async def test_a_log_rotation_that_copies_and_empties_is_read_once(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(TEXT)
+    files.write("a.1", TEXT)
+    files.write("a", b"the next")
+    await settle()
+    assert intake.contents == [TEXT, b"the next"]
+
+
+async def test_a_rotated_file_and_the_next_of_its_name_are_two_however_they_begin(
+    autojump_clock, followed, files, intake, settle
+):
+    await followed(TEXT)
+    (files / "a").rename(files / "a.1")
+    files.write("a", TEXT[:300])
+    await settle()
+    files.append("a", TEXT[300:])
+    await settle()
+    assert intake.contents == [TEXT, TEXT]
+
+
+async def test_a_download_that_is_renamed_when_it_is_whole_is_one(
+    autojump_clock, follow, files, intake, settle
+):
+    follow()
+    files.write("a.part", TEXT[:500])
+    await settle()
+    files.append("a.part", TEXT[500:])
+    (files / "a.part").rename(files / "a")
+    await settle()
+    assert intake.contents == [TEXT]
+    assert intake.sessions[0].closed is None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import NamedTuple
 
+from tailrace.decoding.contract import originals
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail
 
@@ -24,10 +25,11 @@ class Ended(NamedTuple):
 
 class Catalog:
     """All known files of a source. `key` returns what a path has in common with the paths of its
-    copies (`Files.copy`)."""
+    copies (`Files.copy`). With `apart`, no file is a copy of another one."""
 
-    def __init__(self, key: Callable[[str], str]) -> None:
-        self._key = key
+    def __init__(self, key: Callable[[str], str], *, apart: bool = False) -> None:
+        self._key = str if apart else key
+        self._apart = apart
         self._by_path: dict[str, Followed] = {}
         self._by_node: dict[tuple[int, int], Followed] = {}
         self._by_key: dict[str, list[Followed]] = {}
@@ -96,6 +98,11 @@ class Catalog:
         insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
         self._by_path[file.location.path] = file
         self._by_node[file.location.node] = file
+
+    def originals(self, file: Followed) -> list[str]:
+        """Return the paths of files of which this one may be a copy by its name."""
+        found = [] if self._apart else originals(file.location.path)
+        return [path for name in found for path in (name, f"{name}.gz")]
 
     def waiting(self, file: Followed) -> list[Followed]:
         """Return the relatives that may be copies of this file and are not followed."""

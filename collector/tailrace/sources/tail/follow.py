@@ -12,6 +12,7 @@ when a later try may succeed, and neither waits.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Literal
 
 from tailrace.ingest.file_state import FileState
@@ -20,7 +21,7 @@ from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed
 from tailrace.sources.tail.handoff import Desk, Handoff
-from tailrace.sources.tail.identity import Trail, judge
+from tailrace.sources.tail.identity import ContentCheck, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, Location, Signature, signature
 from tailrace.sources.tail.raw import ContentView, SparseRange
@@ -32,6 +33,25 @@ KEPT_OPEN = 60.0
 read."""
 
 Phase = Literal["new", "waits", "follows", "shadow", "left"]
+
+
+class Compared:
+    """How a file compares with another one. `trail` are the equal bytes so far. `part` is what is read of the other file, and
+    `changed_as` the signature of this one when they were compared. `found` is None until all bytes are compared."""
+
+    def __init__(
+        self, part: ReadPart | None, changed_as: Signature | None = None, trail: Trail | None = None
+    ) -> None:
+        self.part = part
+        self.changed_as = changed_as
+        self.trail = trail or Trail()
+        self.check = ContentCheck(self.trail)
+        self.found: bool | None = None
+
+    @property
+    def taken(self) -> int:
+        """Return how many bytes of the other file were read."""
+        return (self.part or self).trail.offset
 
 
 class Followed:
@@ -66,6 +86,8 @@ class Followed:
         self._touched = False
         """Whether it was written to without growing, so that bytes already read may have changed."""
         self._resting = Resting(desk)
+        self._compared: dict[Followed | Trail, Compared] = {}
+        """The files, and contents of ended ones, that this file may be a copy of by its name."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -219,6 +241,7 @@ class Followed:
         """Begin to read the file: as the shadow of an ended file, if there is one that begins like
         it."""
         self.phase = "follows"
+        self._compared.clear()
         if shadowed is not None:
             self.phase = "shadow"
             self._go_on_after(shadowed)
@@ -245,6 +268,49 @@ class Followed:
             # A file that is begun again in the same place is shorter at first.
             return other.size >= self.taken
         return self.location.gone is not None or self.behind > 0 or len(head) <= known.offset
+
+    @property
+    def was_part(self) -> bool:
+        """Return whether all bytes of this file, which has not changed since, are among those that were read of another one."""
+        return any(
+            each.found and each.changed_as == self._signature and each.taken >= self.size
+            for each in self._compared.values()
+        )
+
+    def is_part_of(self, other: Followed) -> bool | None:
+        """Return whether another file begins with all bytes of this one, None while they are still being compared. Raise
+        OSError for this file."""
+        known = self._compared.get(other)
+        if known is None or known.part is not other._part:
+            known = self._compared[other] = Compared(other._part)
+        trail = known.trail
+        if known.changed_as != self._signature:
+            known.changed_as, known.found = self._signature, None
+            head, last = identity.look(self.location.open(), trail)
+            if self.size < trail.offset or judge(trail, head, last, grown=True).verdict != "same":
+                trail = known.trail = Trail()
+        if known.found is None:
+            size = min(identity.VERIFY_BYTES, self.size - trail.offset)
+            data = os.pread(self.location.open(), size, trail.offset)
+            known.found = False
+            with suppress(OSError):  # the other file's own look reports it
+                theirs = os.pread(other.location.open(), len(data), trail.offset)
+                if not identity.differing(data, theirs, trail.offset):
+                    trail.add(data)
+                    known.found = trail.offset >= self.size or (None if data else False)
+        return known.found
+
+    def was_read_as(self, content: Trail) -> bool | None:
+        """Return whether this is the content of a plain file that has ended, None while it is still being compared. Raise
+        OSError."""
+        if content.offset != self.size or content.crc is None:
+            return False
+        known = self._compared.get(content)
+        if known is None or known.changed_as != self._signature:
+            known = self._compared[content] = Compared(None, self._signature, content)
+        if known.found is None:
+            known.found = known.check.step(self.location.open())
+        return known.found
 
     def head(self) -> bytes:
         """Return the first bytes of its content, as far as they were there when it changed last.

@@ -95,7 +95,7 @@ class Trail:
 
     def precedes(self, last: bytes) -> bool:
         """Return whether these are the bytes before the place reached."""
-        return not _differing(self.last, last, self.offset - len(self.last))
+        return not differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
         copy = Trail(self.offset, self.head, self.last)
@@ -129,9 +129,9 @@ class Judgement(NamedTuple):
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
     """Judge the bytes now at the places of a trail's head and last, by the rules of this module."""
-    if _differing(trail.head, head, 0):
+    if differing(trail.head, head, 0):
         return Judgement("rewritten")
-    behind = _differing(trail.last, last, trail.offset - len(trail.last))
+    behind = differing(trail.last, last, trail.offset - len(trail.last))
     if behind and grown:
         return Judgement("rewritten")
     unsaying = sum(map(int.__ne__, trail.head[:UNSAYING], head))
@@ -161,12 +161,12 @@ def follows_on(known: Trail, again: Trail) -> bool:
     """Return whether two trails that have come equally far may be of one content; `again` need not go
     back to the first byte."""
     size = min(len(known.last), len(again.last))
-    ends = not _differing(known.last[-size:], again.last[-size:], known.offset - size)
+    ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")
 
 
-def _differing(before: bytes, now: bytes, offset: int) -> int:
-    """Return how many of these bytes, which begin at `offset`, have changed."""
+def differing(before: bytes, now: bytes, offset: int) -> int:
+    """Return how many of these bytes, which begin at `offset`, differ. The first two of a file prove nothing."""
     skip = max(0, UNSAYING - offset)
     before, now = before[skip:], now[skip:]
     if before == now:

@@ -4,10 +4,15 @@ gzip writes a copy beside a file and then removes the file. libovni copies a str
 removes it. rsync puts a longer copy in a file's place. Each stream is to be read once. A file that
 may be a copy therefore waits while its original is there, continues the original's session when the
 original is gone, and is compared with what was read of files that ended before.
+
+Editors, download tools, log rotations and people leave copies beside a file, under names made of its name. Such a file
+waits as long as all its bytes are the original's.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import chain
 from operator import attrgetter
 
 from tailrace.sources.tail.catalog import Catalog
@@ -39,6 +44,26 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
             other.look(now)
             if _is_alike(other, head) and other.may_have_copy(file, head):
                 return True
+    return False
+
+
+def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
+    """Return whether a file is a copy, by its name (`originals`), of one that is or was followed and begins with all its
+    bytes. None while they are being compared. Raise OSError.
+
+    The first bytes do not tell: runs of one program, and traces that a log rotation cuts, begin alike."""
+    if file.was_part:
+        return True
+    paths = catalog.originals(file)
+    for other in filter(None, map(catalog.at, paths)):
+        if other is not file and other.phase != "left":
+            with suppress(OSError):  # its own look reports it
+                other.look(now)  # it may have grown, or ended
+            if (found := file.is_part_of(other)) is not False:
+                return found
+    for ended in chain.from_iterable(map(catalog.ended_akin, paths)):
+        if ended.path in paths and (found := file.was_read_as(ended.content)) is not False:
+            return found
     return False
 
 

@@ -86,7 +86,7 @@ class Watch:
         self._complaints = Complaints(name, self._figures)
         roots = Roots(files.documents, system)
         self._descriptors = TailDescriptors(config.descriptors_max, roots)
-        self._catalog = Catalog(files.copy if chosen is None else str)
+        self._catalog = Catalog(files.copy, apart=chosen is not None)
         self._search_due = self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
         self._schedule = Schedule(config)
@@ -251,6 +251,12 @@ class Watch:
             return
         if self._has_later_relatives(file, now):
             self._schedule.put(file, self._clock.monotonic())  # it may be a copy of these
+            return
+        part = lineage.is_part(self._catalog, file, now)
+        if part is not False:
+            file.wait_for("original")
+            if part is None:
+                self._schedule.put(file, self._clock.monotonic())  # more bytes are to be compared
             return
         copies = lineage.yielding(self._catalog, file)
         begun = lineage.begun_copy(self._catalog, file)
