@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace import heaps
 from tailrace.chosen import choose
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
@@ -45,8 +46,7 @@ def command(config: Path | None, store: str | None, *, rest: bool, as_json: bool
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
     held = {} if managed else hold(loaded.config, SystemClock())
 
-    # Arrow's own allocator keeps what commits have freed: 35 MiB. Arrow reads the variable once, when it is loaded.
-    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    heaps.return_large()
 
     from tailrace import log
     from tailrace.daemon import service

@@ -77,9 +77,9 @@ def command(
     runs = [named_run(name) for name in names] or [NamedRun(None, ())]
     loaded = [load_config(config, run.store) for run in runs]
 
-    from tailrace.view.heaps import share_heaps
+    from tailrace import heaps
 
-    share_heaps()  # before there are threads
+    heaps.share()  # before there are threads
     never_wait(STDOUT, STDERR)
 
     from tailrace.clock import SystemClock

@@ -10,12 +10,12 @@ import pytest
 
 COUNTS = """
 import ctypes, sys, threading
-from tailrace.view.heaps import share_heaps
+from tailrace import heaps
 
 libc = ctypes.CDLL(None)
 libc.fopen.restype = libc.malloc.restype = ctypes.c_void_p
 if sys.argv[1] == "shared":
-    share_heaps()
+    heaps.share()
 together = threading.Barrier(8)
 
 def allocate():
