@@ -551,3 +551,51 @@ async def test_the_figures_tell_how_far_it_is(autojump_clock, follow, files, int
     assert (figures.files, figures.open, figures.descriptors) == (2, 2, 2)
     assert (figures.raw_bytes, figures.behind_bytes) == (150, 7)
     assert tail.source.address == str(files.directory)
+
+
+RECORD = (
+    b'{"id":1,"name":"start","cat":"dftracer","pid":1,"tid":1,"ts":1,"dur":1,"ph":"X","args":{}}\n'
+)
+
+
+@pytest.mark.parametrize("pattern", [".", "*", "*.json"])
+async def test_a_trace_under_another_name_is_found_by_its_content(
+    autojump_clock, follow, files, intake, settle, caplog, pattern
+):
+    """As an import finds it; a growing one as soon as its first record is there."""
+    files.write("trace.json", RECORD)
+    files.write("other.json", b"{}")
+    files.write(".hidden.json", RECORD)
+    follow(pattern, format="dftracer")
+    await settle()
+    assert intake.contents == [RECORD]
+    path = files.write("young.json", RECORD[:20])
+    os.utime(path, (1e9 + trio.current_time(),) * 2)
+    await settle()
+    files.append("young.json", RECORD[20:])
+    files.append("trace.json", RECORD)
+    await trio.sleep(3)
+    assert intake.contents == [RECORD * 2, RECORD]
+    named = [line.split("'")[1].rpartition("/")[2] for line in caplog.messages]
+    assert named == (["other.json", "young.json"] if pattern == "*.json" else [])
+
+
+async def test_files_of_other_programs_in_a_directory_are_looked_at_once_a_minute(
+    autojump_clock, follow, files, intake
+):
+    for number in range(250):
+        files.write(f"{number}.log", b"nothing that a tracer wrote")
+    looks, stat = [], os.stat
+
+    def look(path):
+        if str(path).endswith(".log"):
+            looks.append(path)
+        return stat(path)
+
+    follow(format="dftracer", idle_interval=0.1, system=System(stat=look))
+    await trio.sleep(50)
+    assert len(looks) == len(set(looks)) == 250
+    files.write("9.log", RECORD)
+    await trio.sleep(70)
+    assert intake.contents == [RECORD]
+    assert len([path for path in looks if not path.endswith("/9.log")]) == 2 * 249

@@ -16,13 +16,20 @@ from tailrace.sources.tail.fingerprint import beginning
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.handoff import Desk
 from tailrace.sources.tail.roots import OutsideError, Roots
-from tailrace.sources.tail.scan import Found, Outside, Search
+from tailrace.sources.tail.scan import RELIST, Found, Outside, Search
 from tailrace.sources.tail.schedule import Schedule
 
 FILES_AT_ONCE = 100
 """Files looked at before other tasks run."""
 STRANGE_MAX = 16384
 """Files of no known format that are remembered. Others are looked at when their directory is listed again."""
+YOUNG = RELIST
+"""Seconds since its last change for which a file that no pattern spells is looked at in each search, and not once in this
+time: it may be a trace whose first record is being written."""
+
+
+_LookedAt = tuple[int, int] | None
+"""Size and time of modification (Unix ns) of a file at the last look; None if it could not be read."""
 
 
 class Discovery:
@@ -50,9 +57,10 @@ class Discovery:
         self._files: Files = desk.files
         self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
-        self._strange: dict[str, tuple[int, int] | None] = {}
-        """Size and time of modification (Unix ns) of the files that a pattern spells, and that the format recognises neither
-        by name nor by content; None if a file could not be read."""
+        self._strange: dict[Found, _LookedAt] = {}
+        """The files that the format recognises neither by name nor by content, and that each search looks at."""
+        self._settled: dict[Found, tuple[float, _LookedAt]] = {}
+        """Those that are looked at when their directory is listed again and some time has passed; with the last time."""
 
     @property
     def directories(self) -> int:
@@ -68,11 +76,14 @@ class Discovery:
         began = self._clock.monotonic()
         self.looks = files = 0
         unreachable = (Found(path, named=True) for path in list(self._unreachable))
-        strange = (Found(path, spelled=True) for path in list(self._strange))
-        for found in chain(unreachable, strange, self._search.run()):
+        for found in chain(unreachable, list(self._strange), self._search.run()):
             if isinstance(found, Found):
                 wanted = found.named or self._files.stream(found.path)
-                if wanted or (found.spelled and self._recognises(found.path)):
+                if (
+                    wanted
+                    or self._catalog.at(found.path)
+                    or (self._may_be_one(found) and self._recognises(found))
+                ):
                     self.admit(found.path)
                 files += 1
             elif isinstance(found, Outside):
@@ -105,11 +116,12 @@ class Discovery:
             file.rank = known.rank  # copies of either file come after both
         self.enter(file)
 
-    def _recognises(self, path: str) -> bool:
-        """Return whether the format recognises a file by its content. Log that a file with content is none of the format;
-        look at the file again once it has changed, or could not be read."""
+    def _recognises(self, strange: Found) -> bool:
+        """Return whether the format recognises a file by its content. Log that a file with content that a pattern spells is
+        none of the format; look at the file again once it has changed, or could not be read."""
         self.looks += 1
-        looked = self._strange.pop(path, None)
+        path = strange.path
+        looked = self._strange.pop(strange, None) or self._settled.pop(strange, (0, None))[1]
         try:
             found = self._roots.system.stat(path)
             now_as = (found.st_size, found.st_mtime_ns)
@@ -123,20 +135,35 @@ class Discovery:
                     os.close(fd)
                 if head and self._files.recognises(path, head):
                     return True
-                if head:
+                if head and strange.spelled:
                     self._complaints.is_of_no_format(path)
-            self._remember(path, now_as)
+            self._remember(strange, now_as)
         except OutsideError:
             self._complaints.leads_outside(path)
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
                 self._complaints.failed(name_of(error))
-                self._remember(path, None)
+                self._remember(strange, None)
         return False
 
-    def _remember(self, path: str, looked: tuple[int, int] | None) -> None:
-        if len(self._strange) < STRANGE_MAX:
-            self._strange[path] = looked
+    def _remember(self, strange: Found, looked: _LookedAt) -> None:
+        age = self._clock.wall_ns() - looked[1] if looked else 0
+        if not strange.spelled and age >= YOUNG * 1e9:
+            if len(self._settled) >= STRANGE_MAX:
+                self._settled.clear()  # of files that are gone, too
+            self._settled[strange] = self._clock.monotonic(), looked
+        elif len(self._strange) < STRANGE_MAX:
+            self._strange[strange] = looked
+
+    def _may_be_one(self, strange: Found) -> bool:
+        """Return whether a file under another name than the format's is now looked at for its content. A hidden one is another
+        program's, unless a pattern spells its name."""
+        if strange.spelled or strange in self._strange:
+            return True
+        if strange.path.rpartition("/")[2].startswith("."):
+            return False
+        last, _ = self._settled.get(strange, (float("-inf"), None))
+        return self._clock.monotonic() - last >= YOUNG
 
     def enter(self, file: Followed) -> None:
         self._catalog.add(file)
