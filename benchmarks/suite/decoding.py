@@ -13,13 +13,13 @@ from benchmarks.peers import loops
 from benchmarks.peers.peer import Peer
 from benchmarks.processes import apart
 from benchmarks.results import Case, Run
-from benchmarks.spellings import COMMAS, SPELLINGS, Spell
+from benchmarks.spellings import OF_FORMAT, SPELLINGS, Spell
 from benchmarks.suite.benchmark import Benchmark
 from tailrace import kernels
 
 FORMATS = ("heph",)
 """Formats that have a kernel."""
-SPELLED = {"dftracer": SPELLINGS | COMMAS, "jets": SPELLINGS}
+SPELLED = {format_: SPELLINGS | others for format_, others in OF_FORMAT.items()}
 """The legal spellings of lines, by format. The first is the tracer's own."""
 MIXED_MOST = 200_000
 """Events of each spelling: there are many."""
@@ -105,7 +105,7 @@ BENCHMARKS = {
     ),
     "mix": Benchmark(
         "Cost of other spellings",
-        "The same records of DFTracer and JETS as filters and other writers spell them: white space, order, commas, arrays. Goal: at most 3 times the tracer's own spelling.",
+        "The same records of DFTracer and JETS as filters and other writers spell them: white space, order, commas, arrays, escapes, further members, processes in turn. Goal: at most 3 times the tracer's own spelling.",
         mixes,
     ),
 }

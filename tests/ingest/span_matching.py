@@ -18,6 +18,7 @@ from tailrace.model.record import Kind, Record
 from tailrace.normalize import COUNTER, DETAIL, FLAW, SIZE
 
 ROW = [name for i, name in enumerate(Record._fields) if i not in {SIZE, COUNTER, FLAW, DETAIL}]
+ADDED = ["depth", "end_offset"]
 APART = {Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL}
 
 
@@ -45,9 +46,9 @@ class Side:
         for part in match_block(self.spans, block):
             if isinstance(part, Matched):
                 rows = BlockRows(part.block, None, None, part.depths, part.end_offsets)
-                names = [*ROW, "flaw", "depth", "end_offset"]
-                columns = (part.block.column(rows.column(name)) for name in names)
-                found += zip(*columns, strict=True)
+                columns = dict(zip(Record._fields, part.block.columns(), strict=True))
+                columns |= {name: part.block.column(rows.column(name)) for name in ADDED}
+                found += zip(*(columns[name] for name in [*ROW, "flaw", *ADDED]), strict=True)
                 self.by_kernel += part.block.rows
             else:
                 found += self.listed(part.columns)

@@ -2,13 +2,13 @@
 
 The caller sees to it that a newline comes before `end`, the end of the buffer: nothing here goes past one. Every
 function returns where the text ends, or NULL for what is not JSON, and for what these functions leave to Python:
-surrogates, and nesting deeper than `NESTING_MAX`.
+lone surrogates, and nesting deeper than `NESTING_MAX`.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcpy
 
-from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, sequence
+from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, sequence, write_escape
 
 cdef extern from *:
     """
@@ -47,10 +47,20 @@ cdef inline bint _is_hexadecimal(uint8_t c) noexcept nogil:
     return c'0' <= c <= c'9' or c'a' <= (c | 0x20) <= c'f'
 
 
+cdef inline uint8_t _surrogate(const uint8_t *at) noexcept nogil:
+    """Return 0xD8 for the first escape of a surrogate pair, 0xDC for the second, 1 for any other `\\uXXXX`; else 0."""
+    cdef int i
+    for i in range(2, 6):
+        if not _is_hexadecimal(at[i]):
+            return 0
+    if (at[2] | 0x20) != c'd' or c'0' <= at[3] <= c'7':
+        return 1
+    return 0xD8 if at[3] <= c'9' or (at[3] | 0x20) <= c'b' else 0xDC
+
+
 cdef inline int _escape(const uint8_t *at, int *spelling) noexcept nogil:
     """Return the length of the escape at `at`, or 0."""
     cdef uint8_t c = at[1]
-    cdef int i
     if (
         c == QUOTE or c == BACKSLASH
         or c == c'b' or c == c'f' or c == c'n' or c == c'r' or c == c't'
@@ -62,12 +72,10 @@ cdef inline int _escape(const uint8_t *at, int *spelling) noexcept nogil:
         return 2
     if c != c'u':
         return 0
-    for i in range(2, 6):
-        if not _is_hexadecimal(at[i]):
-            return 0
-    if (at[2] | 0x20) == c'd' and not c'0' <= at[3] <= c'7':  # a surrogate
-        return 0
-    return 6
+    c = _surrogate(at)
+    if c == 0xD8:
+        return 12 if at[6] == BACKSLASH and at[7] == c'u' and _surrogate(at + 6) == 0xDC else 0
+    return 6 if c == 1 else 0
 
 
 cdef inline const uint8_t *string_end(
@@ -100,6 +108,67 @@ cdef inline const uint8_t *string_end(
         if not width:
             return NULL
         at += width
+
+
+cdef inline uint32_t _unit(const uint8_t *at) noexcept nogil:
+    """Return the UTF-16 unit of an escape `\\uXXXX`."""
+    cdef uint32_t unit = 0
+    cdef int i
+    for i in range(2, 6):
+        unit = unit << 4 | ((at[i] & 15) + 9 * (at[i] >> 6))
+    return unit
+
+
+cdef inline uint8_t *write_respelled(const uint8_t *at, const uint8_t *stop, uint8_t *out) noexcept nogil:
+    """Write what stands between the quotes of a valid string, as `json.encoder.encode_basestring` spells it: in no more bytes."""
+    cdef const uint8_t *escape
+    cdef uint32_t point
+    cdef uint8_t c
+    while at < stop:
+        escape = <const uint8_t *>memchr(at, BACKSLASH, stop - at)
+        if not escape:
+            escape = stop
+        memcpy(out, at, escape - at)
+        out += escape - at
+        at = escape
+        if at == stop:
+            break
+        c = at[1]
+        if c != c'u':
+            if c == c'/':
+                out[0] = c
+                out += 1
+            else:
+                out[0], out[1] = BACKSLASH, c
+                out += 2
+            at += 2
+            continue
+        point = _unit(at)
+        at += 6
+        if point < 0x20 or point == QUOTE or point == BACKSLASH:
+            out = write_escape(<uint8_t>point, out)
+            continue
+        if point < 0x80:
+            out[0] = <uint8_t>point
+            out += 1
+            continue
+        if point < 0x800:
+            out[0] = 0xC0 | point >> 6
+            out += 1
+        else:
+            if 0xD800 <= point < 0xDC00:
+                point = 0x10000 + ((point & 0x3FF) << 10 | (_unit(at) & 0x3FF))
+                at += 6
+                out[0], out[1] = 0xF0 | point >> 18, 0x80 | (point >> 12 & 0x3F)
+                out += 2
+            else:
+                out[0] = 0xE0 | point >> 12
+                out += 1
+            out[0] = 0x80 | (point >> 6 & 0x3F)
+            out += 1
+        out[0] = 0x80 | (point & 0x3F)
+        out += 1
+    return out
 
 
 cdef inline const uint8_t *_digits_end(const uint8_t *at) noexcept nogil:

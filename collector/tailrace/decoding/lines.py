@@ -12,7 +12,9 @@ boundaries count from the beginning of the line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -28,6 +30,10 @@ WHITE = b" \t\r\n"
 
 BLANK_MAX = 2**20
 """The most blank bytes that are written again. A larger distance to the next record means that bytes are gone."""
+
+
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u....|u....|.)")
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 class Piece(NamedTuple):
@@ -231,6 +237,22 @@ def only_white(data: bytes, again: bytes) -> bool:
     than was read."""
     dropped = len(data) - len(again)
     return not dropped or dropped == _white(data) - _white(again)
+
+
+def same_value(data: bytes, again: bytes) -> bool:
+    """Return the same where the writer may also spell characters otherwise."""
+    return only_white(data, again) or (
+        b"\\" in data and only_white(_unescaped(data), _unescaped(again))
+    )
+
+
+def _unescaped(data: bytes) -> bytes:
+    return _ESCAPE.sub(lambda found: _character(found[0]), data)
+
+
+@lru_cache(4096)
+def _character(escape: bytes) -> bytes:
+    return _decode_text(b'"' + escape + b'"').encode()
 
 
 def _white(data: bytes) -> int:

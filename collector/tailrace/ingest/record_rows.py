@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,9 @@ class RecordRows:
         end_offsets: Values = None,
     ) -> None:
         """Write the rows of a block: events with their sequence numbers, spans with depths and end offsets."""
+        if block.flaw is not None:
+            flaws = Counter(block.flaw.list(block.rows))
+            add_counts(self._tally.flaws, {flaw: n for flaw, n in flaws.items() if flaw})
         state = self._state
         times = block_times(block, state.epoch, state.ticks_per_second)
         size = block.length + PACKED_ROW_BYTES * block.rows

@@ -2,7 +2,7 @@
 
 Kernels yield blocks where the decoders in Python yield one `Record` for each unit. A block holds the same
 facts: `Block.records` returns the records that the decoder in Python would have yielded. A block has only
-events without a flaw and without a detail, one behind the other in the input.
+events without a detail, one behind the other in the input. Only events without an id and a parent may have a flaw.
 
 All buffers are in the layout of Arrow, in the machine's byte order: 64-bit integers, 32-bit codes and ends,
 and bitmaps of valid rows with the first row in the lowest bit. So a block becomes Arrow arrays without a copy.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tailrace.model.record import Record
+from tailrace.model.record import FLAW_OF_ROW, Record
 
 Buffer = bytes | bytearray | memoryview
 
@@ -98,8 +98,8 @@ Values = Integers | Words | Texts | None
 class Block(NamedTuple):
     """Events of the usual shape, which cover `length` bytes of the input without a gap between them.
 
-    The columns are those of `Record`, without `flaw` and `detail`; begins and ends are rows of their own. Attributes
-    are JSON without white space around their names."""
+    The columns are those of `Record`, without `detail`; begins and ends are rows of their own. Attributes
+    are JSON without white space around their names, and begin with `$flaw` as in a row of the table if there is a flaw."""
 
     rows: int
     length: int
@@ -116,6 +116,7 @@ class Block(NamedTuple):
     start: Values
     end: Values
     attributes: Values
+    flaw: Words | None = None
 
     def column(self, values: Values) -> list[Any]:
         """Return one of the block's columns as a list."""
@@ -124,10 +125,17 @@ class Block(NamedTuple):
     def columns(self, stop: int | None = None, begin: int = 0) -> list[list[Any]]:
         """Return all columns of some rows as lists of their own, in the order of `Record`'s fields."""
         stop = self.rows if stop is None else stop
-        values: tuple[Values, ...] = (*self[2:], None, None)
-        return [
+        values: tuple[Values, ...] = (*self[2:], None)
+        columns: list[list[Any]] = [
             [None] * (stop - begin) if each is None else each.list(stop, begin) for each in values
         ]
+        if self.flaw is not None:
+            *_, attributes, flaws, _ = columns
+            for i, flaw in enumerate(flaws):
+                if flaw:
+                    rest = str(attributes[i]).removeprefix(f'{{"{FLAW_OF_ROW}":"{flaw}"')
+                    attributes[i] = None if rest == "}" else "{" + rest[1:]
+        return columns
 
     def records(self) -> Iterator[Record]:
         """Yield the records."""

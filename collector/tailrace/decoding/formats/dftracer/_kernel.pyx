@@ -1,11 +1,13 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The kernel of DFTracer: packs complete events, counters and names of hashes of the usual shape into blocks.
 
-A record is usual if it has only the tracer's own fields, each once, in any order; its strings are UTF-8 without
-a backslash; its arguments are strings and numbers. White space may stand wherever JSON allows it, blank lines before
+A record is usual if it has the tracer's fields and at most eight others, each once, in any order, with keys and hashes
+that are spelled without an escape; its strings are UTF-8. White space may stand wherever JSON allows it, blank lines before
 the record, and commas around it. The kernel stops before any other line, and before a line whose newline has not
 come; `decoder` reads what stands there.
 """
+
+from json import loads
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -16,7 +18,7 @@ from tailrace.decoding.formats.dftracer.usual_line cimport (
     ARGS, HASH_MAX, ID, TYPE, Line, Text, read_integer, read_line,
 )
 from tailrace.decoding.json_scan cimport behind_blank_lines
-from tailrace.decoding.json_text cimport QUOTE, write_plain
+from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, write_plain
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
 )
@@ -42,7 +44,7 @@ cdef enum:
     MEMBERS_MAX = 4096
     NAMED_MAX = 16384  # the names behind a record's hashes
     TEXT_MAX = 2 << 20  # a block's attributes
-    TEXT_MORE = 64
+    TEXT_MORE = 128
     SPAN_OF_IDS = 1 << 15
     # Why the kernel stops
     HERE = -2  # at what is not usual, or when the block is full
@@ -54,6 +56,7 @@ cdef enum:
     A_NAME = 2
 
 _KINDS = [Kind.SPAN, Kind.COUNTER, Kind.NAME]
+_FLAWS = ["backslash"]
 
 
 cdef struct Columns:
@@ -70,9 +73,11 @@ cdef struct Columns:
     uint8_t *valid_start
     uint8_t *valid_end
     uint8_t *valid_text
+    uint8_t *flawed
     uint8_t *text
     int rows
     int empty  # rows without attributes
+    int flaws  # rows with a backslash
     int spans
     int names
     bint counts  # a record shows a release that counts events by ids
@@ -149,6 +154,7 @@ cdef class Scanner:
         into.valid_start = <uint8_t *>allocated(ROWS_MAX // 8)
         into.valid_end = <uint8_t *>allocated(ROWS_MAX // 8)
         into.valid_text = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.flawed = <uint8_t *>allocated(ROWS_MAX // 8)
         into.text = <uint8_t *>allocated(TEXT_MAX)
 
     def __dealloc__(self) -> None:
@@ -157,7 +163,8 @@ cdef class Scanner:
         for pointer in (
             <size_t>of.offset, <size_t>of.size, <size_t>of.start, <size_t>of.end, <size_t>of.number,
             <size_t>of.kind, <size_t>of.stream, <size_t>of.name, <size_t>of.category, <size_t>of.ends,
-            <size_t>of.valid_start, <size_t>of.valid_end, <size_t>of.valid_text, <size_t>of.text,
+            <size_t>of.valid_start, <size_t>of.valid_end, <size_t>of.valid_text,
+            <size_t>of.flawed, <size_t>of.text,
         ):
             free(<void *><size_t>pointer)
 
@@ -182,11 +189,12 @@ cdef class Scanner:
         self.busy = True
         self.host.at, self.host.size = <const uint8_t *>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host)
         try:
-            to.rows = to.empty = to.spans = to.names = to.ends[0] = 0
+            to.rows = to.empty = to.flaws = to.spans = to.names = to.ends[0] = 0
             to.counts = False
             memset(to.valid_start, 0, ROWS_MAX // 8)
             memset(to.valid_end, 0, ROWS_MAX // 8)
             memset(to.valid_text, 0, ROWS_MAX // 8)
+            memset(to.flawed, 0, ROWS_MAX // 8)
             if not self._knows_pid(pid):
                 return None, at, b"", False
             if self.version is not names.version:
@@ -258,6 +266,9 @@ cdef class Scanner:
                     if member < 0:
                         return member
                 text = self._write_attributes(&line, aggregate, member, text)
+            if line.spelling:
+                to.flawed[row >> 3] |= 1 << (row & 7)
+                to.flaws += 1
             if text > to.text + to.ends[row]:
                 to.valid_text[row >> 3] |= 1 << (row & 7)
             else:
@@ -309,6 +320,8 @@ cdef class Scanner:
     ) noexcept nogil:
         """Write the attributes of an event; return where they end, which is `out` if it has none."""
         cdef uint8_t *begin = out
+        if line.spelling:
+            out = write_plain(b',"$flaw":"backslash"', out)
         if line.fields & ID:
             out = _copy(line.id, write_plain(b',"id":', out))
         if line.fields & TYPE:
@@ -317,6 +330,7 @@ cdef class Scanner:
             out = write_plain(b',"aggregate":true', out)
         if line.host.at or line.file.at:
             out = _copy(self.members[member], out)
+        out = _write_others(line, out)
         if line.fields & ARGS:
             out = _copy(line.args, write_plain(b',"args":', out))
         if out == begin:
@@ -416,6 +430,7 @@ cdef class Scanner:
             _words(of.kind, rows, _KINDS), _words(of.stream, rows, self.streams.texts), None, None,
             _words(of.name, rows, self.words.texts), _words(of.category, rows, self.categories.texts), None, None,
             start if of.names < rows else None, end, attributes,
+            Words(bytes(rows * sizeof(int32_t)), _FLAWS, 1, copied(of.flawed, (rows + 7) // 8)) if of.flaws else None,
         )
 
 
@@ -461,7 +476,11 @@ def ranges(bytes numbers not None):
 cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogil:
     """Write the attributes of a name; return where they end."""
     cdef bint text = line.value.at[0] == QUOTE
-    out = _copy(line.name, write_plain(b'{"$key":"', out))
+    if line.spelling:
+        out = write_plain(b'{"$flaw":"backslash","$key":"', out)
+    else:
+        out = write_plain(b'{"$key":"', out)
+    out = _copy(line.name, out)
     out[0] = c':'
     out = out + 1
     if text:
@@ -474,11 +493,24 @@ cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogi
     if line.host.at[0] == QUOTE:
         out[0] = QUOTE
         out = out + 1
+    out = _write_others(line, out)
     out[0] = c'}'
     return out + 1
 
 
+cdef inline uint8_t *_write_others(const Line *line, uint8_t *out) noexcept nogil:
+    """Write the fields that the tracer does not have."""
+    cdef int i
+    for i in range(line.others):
+        out = _copy(line.other[i].key, write_plain(b',"', out))
+        out = _copy(line.other[i].value, write_plain(b'":', out))
+    return out
+
+
 cdef inline object _text(Text raw):
+    """Return what a string stands for."""
+    if memchr(raw.at, BACKSLASH, raw.size):
+        return loads(b'"' + raw.at[: raw.size] + b'"', strict=True)
     return raw.at[: raw.size].decode()
 
 

@@ -58,10 +58,10 @@ from tailrace.decoding.formats.dftracer.salvage import (
     FoundFields,
     find_fields,
 )
-from tailrace.decoding.formats.dftracer.usual import read_usual
-from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
+from tailrace.decoding.formats.dftracer.usual import read_usual, turned
+from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece
 from tailrace.model.holding import Holding
-from tailrace.model.record import Record, RunPiece, SessionFacts, malformed
+from tailrace.model.record import Record, RunPiece, malformed
 
 JOINS_MAX = 4
 """How often the decoder tries whether a split record is whole."""
@@ -193,29 +193,18 @@ class DFTracerDecoder:
                 self._malformed(piece.data, piece.kind)
 
     def _read_lines(self, data: bytes) -> None:
-        """Read lines at once if all of them are usual, else a few at once, else one by one."""
-        if self._read_usual(data):
-            return
-        for group in grouped(split_lines(data)):
-            if not self._read_usual(b"".join(group)):
-                for line in group:
-                    if not self._read_usual(line):
-                        self._line(line, "bad_json")
+        stop = self._offset + len(self._held) + len(data)
+        read_usual(
+            stop - len(data), data, self._names, self._processes, self._records, self._read_other,
+            bool(self._held),
+        )  # fmt: skip
+        self._offset = stop - len(self._held)
 
-    def _read_usual(self, data: bytes) -> bool:
-        if self._held or not self._run.clocked or self._run.claims:
-            return False
-        stop = self._offset + len(data)
-        if not read_usual(
-            self._offset, data, self._names, self._processes, self._records, self._read_other
-        ):
-            return False
-        self._offset = stop
-        return True
-
-    def _read_other(self, offset: int, line: bytes) -> None:
-        self._offset = offset
-        self._fresh(line, "bad_json")
+    def _read_other(self, offset: int, line: bytes) -> bool:
+        """Read a line that is not usual; return whether a split record waits for others."""
+        self._offset = offset - len(self._held)
+        self._line(line, "bad_json")
+        return bool(self._held)
 
     def _line(self, line: bytes, unreadable: str) -> None:
         if self._held:
@@ -363,8 +352,7 @@ class DFTracerDecoder:
 
     def _turned(self) -> None:
         """Add the statement that what follows is of the current process."""
-        facts = SessionFacts(process=self._processes.number)
-        self._records.append(about_session(self._offset, 0, "process", facts))
+        self._records.append(turned(self._offset, self._processes))
 
     def _malformed(self, data: bytes, reason: str) -> None:
         if self._processes.find(data):

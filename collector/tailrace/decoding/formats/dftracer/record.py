@@ -8,7 +8,7 @@ from tailrace.decoding.formats.dftracer.line import GivenName, RecordReading, Te
 from tailrace.decoding.formats.dftracer.salvage import FoundFields
 from tailrace.model.record import Kind, Record, SessionFacts, named
 
-_OURS = {
+OURS = {
     "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "producer",
     "thread_name", "ticks_per_second",
 }  # fmt: skip
@@ -28,7 +28,7 @@ def to_record(
     repeated = len(keys) < len(found.fields)
     ours = _clock(facts) | reading.before | names
     theirs = reading.after
-    if repeated or theirs.keys() & _OURS or any(key[:1] == "$" for key in keys):
+    if repeated or theirs.keys() & OURS or any(key[:1] == "$" for key in keys):
         theirs = {"$line": quote(found.text.decode())}
     attributes = _object(ours | theirs)
     flaw = found.flaw or ("duplicate_key" if repeated else reading.flaw)

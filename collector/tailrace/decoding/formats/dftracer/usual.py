@@ -1,15 +1,15 @@
 """Read the usual records of DFTracer, many at a time: the same result as `line`, only faster.
 
-A record is usual if it is a complete event or a counter with only the tracer's own fields, without a backslash, and
-without objects in its arguments if these have hashes. White space may stand wherever JSON allows it, blank lines before
-a record, commas around it.
+A record is usual if it is a complete event or a counter whose fields each come once, in any order and any legal spelling,
+and whose arguments have hashes at most once. Fields that the tracer does not have may be there. White space may stand
+wherever JSON allows it, blank lines before a record, commas around it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Annotated, cast
+from json.encoder import encode_basestring as quote
+from typing import Annotated, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -17,19 +17,21 @@ from msgspec.structs import astuple
 
 from tailrace.decoding.formats.dftracer.names import HashNames, joined
 from tailrace.decoding.formats.dftracer.processes import Processes
+from tailrace.decoding.formats.dftracer.record import OURS, about_session
 from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import DEPTH_MAX
-from tailrace.decoding.lines import WHITE, only_white, split_lines
-from tailrace.model.record import Kind, Record
+from tailrace.decoding.lines import WHITE, only_white, same_value, split_lines
+from tailrace.model.record import Kind, Record, SessionFacts
 
 SPAN, COUNTER = Kind.SPAN, Kind.COUNTER
 INT64_MAX = 2**63 - 1
 
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
+_found = cast(Callable[["type[_Found]", tuple[object, ...]], "_Found"], tuple.__new__)
 _Int = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
 
 
-class _UsualLine(Struct, forbid_unknown_fields=True, gc=False):
+class _UsualLine(Struct, gc=False):
     name: str
     cat: str
     pid: _Int
@@ -43,16 +45,31 @@ class _UsualLine(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Hashes(Struct, gc=False):
-    """The hashes among the arguments."""
+    """The hashes among the arguments, and the number of calls that an aggregate stands for."""
 
     fhash: str | _Int | UnsetType = UNSET
     hhash: str | _Int | UnsetType = UNSET
+    dft_cnt: Raw | UnsetType = UNSET
+
+
+class _Found(NamedTuple):
+    """A line with the white space around its record, the record, and its fields if it is usual.
+
+    `more` are the fields that the tracer does not have, as members of the attributes."""
+
+    whole: bytes
+    record: bytes
+    line: _UsualLine | None
+    more: str = ""
 
 
 _decode_hashes = msgspec.json.Decoder(_Hashes).decode
+_decode_line = msgspec.json.Decoder(_UsualLine).decode
 _decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
-_COUNT = re.compile(rb'"dft_cnt"\s*:')
+_KNOWN = frozenset(_UsualLine.__struct_fields__)
 _SEPARATORS = WHITE + b","
 
 
@@ -62,23 +79,39 @@ def read_usual(
     names: HashNames,
     processes: Processes,
     records: list[Record],
-    other: Callable[[int, bytes], None],
-) -> bool:
-    """Read whole lines from `offset` on into `records`; return False, with nothing read, if `_decode` refuses.
+    other: Callable[[int, bytes], bool],
+    waits: bool,
+) -> None:
+    """Read whole lines from `offset` on into `records`. Pass the lines that are no events, or unusual ones, to `other`,
+    which returns whether a record waits for further lines, and those that follow while one `waits`."""
+    reading = _UsualReading(names, processes, records)
+    for whole, line, one, more in _find(data):
+        size = len(whole)
+        if waits or one is None or not reading.takes(offset, size, line, one, more):
+            reading.stop()
+            waits = other(offset, whole)
+            reading = _UsualReading(names, processes, records)
+        offset += size
+    reading.stop()
 
-    Pass the lines that are no events, or unusual ones, to `other`."""
-    found = _find(data)
-    if found is None:
-        return False
-    lines, sizes, usual = found
-    begin = offset
-    texts = _Texts(names)
-    run, own, host = _own(processes)
-    ids: list[int] = []
-    shows = False  # only releases that count events by ids have a number as `ph`
-    for line, one, size in zip(lines, usual, sizes, strict=True):
-        name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(one)
-        kind, stop, attributes, aggregate = COUNTER, None, None, False
+
+class _UsualReading:
+    """Usual lines, one behind the other."""
+
+    __slots__ = ("_host", "_ids", "_own", "_processes", "_records", "_run", "_shows", "_texts")
+
+    def __init__(self, names: HashNames, processes: Processes, records: list[Record]) -> None:
+        self._processes, self._records = processes, records
+        self._texts = _Texts(names)
+        self._run, self._own, self._host = _own(processes)
+        self._ids: list[int] = []
+        self._shows = False
+        """Whether a record has a number as `ph`, as only releases that count events by ids write it."""
+
+    def takes(self, offset: int, size: int, text: bytes, line: _UsualLine, more: str) -> bool:
+        """Add the record of a line; return False if it is unusual."""
+        name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(line)
+        kind, stop, aggregate = SPAN, None, False
         if (
             (ph == 1 or ph == "X")  # noqa: PLR1714 - twice as fast
             and category != "dftracer"
@@ -88,70 +121,87 @@ def read_usual(
             and duration >= 0
             and (stop := start + duration) <= INT64_MAX
         ):
-            kind = SPAN
             about = f'"id":{number}' if type_ is UNSET else f'"id":{number},"type":{type_}'
-            attributes = texts.attributes(about, raw)
         elif (
             (ph == 2 or ph == 3 or ph == "C")  # noqa: PLR1714
             and number is UNSET
             and duration is UNSET
             and start is not UNSET
-            and (counts := _counts_calls(line)) is not None
+            and (counts := _counts_calls(text, raw)) is not None
         ):
-            aggregate = ph == 3 or counts
+            kind, aggregate = COUNTER, ph == 3 or counts
             about = "" if type_ is UNSET else f'"type":{type_}'
             if aggregate:
                 about += ',"aggregate":true' if about else '"aggregate":true'
-            attributes = texts.attributes(about, raw)
-        if attributes is None or pid != own or texts.host not in ("", host):
-            run.came(ids, counts=shows)
-            ids.clear()
-            other(offset, data[offset - begin : offset - begin + size])
-            texts, (run, own, host) = _Texts(names), _own(processes)
-            shows = False
         else:
-            if kind is SPAN:
-                ids.append(number)
-                shows = shows or ph == 1
-            elif aggregate:
-                run.came(ids, counts=shows)
-                ids.clear()
-                run.ids.doubt()
-            records.append(
-                _record(
-                    Record,
-                    (
-                        offset, size, kind, f"{pid}/{tid}", None, None, name, category, None,
-                        None, start, stop, attributes, None, None,
-                    ),
-                )
-            )  # fmt: skip
-        offset += size
-    run.came(ids, counts=shows)
-    return True
+            return False
+        texts = self._texts
+        attributes = texts.attributes(about, raw, more)
+        if attributes is None or (
+            (pid != self._own or texts.host not in ("", self._host))
+            and not self._turns(offset, pid, texts.host)
+        ):
+            return False
+        if kind is SPAN:
+            self._ids.append(number)
+            self._shows = self._shows or ph == 1
+        elif aggregate:
+            self.stop()
+            self._run.ids.doubt()
+        self._records.append(
+            _record(
+                Record,
+                (
+                    offset, size, kind, f"{pid}/{tid}", None, None, name, category, None,
+                    None, start, stop, attributes, "backslash" if b"\\" in text else None, None,
+                ),
+            )
+        )  # fmt: skip
+        return True
+
+    def stop(self) -> None:
+        """Let the run know what has come."""
+        self._run.came(self._ids, counts=self._shows)
+        self._ids, self._shows = [], False
+
+    def _turns(self, offset: int, pid: int, host: str) -> bool:
+        """Turn to the process of a record; return whether its records may be read here."""
+        self.stop()
+        if self._processes.turn(str(pid), host):
+            self._records.append(turned(offset, self._processes))
+        self._run, self._own, self._host = _own(self._processes)
+        return pid == self._own and host in ("", self._host)
 
 
-def _find(data: bytes) -> tuple[list[bytes], list[int], list[_UsualLine]] | None:
-    """Return the lines without what stands around their records, the lines' sizes, and their fields."""
+def turned(offset: int, processes: Processes) -> Record:
+    """Return the statement that what follows is of the current process."""
+    return about_session(offset, 0, "process", SessionFacts(process=processes.number))
+
+
+def _find(data: bytes) -> list[_Found]:
+    """Return the lines: all at once if they are of the tracer's own fields, else one by one."""
     lines = data.split(b"\n")
     lines.pop()
     usual = _decode(data, lines)
     if usual is not None:
-        return lines, [len(line) + 1 for line in lines], usual
+        return [
+            _found(_Found, (line + b"\n", line, one, ""))
+            for line, one in zip(lines, usual, strict=True)
+        ]
     whole = split_lines(data)
     bare = [line.strip(_SEPARATORS) for line in whole]
-    if bare == lines or (usual := _decode(b"\n".join(bare) + b"\n", bare)) is None:
-        return None
-    return bare, list(map(len, whole)), usual
+    if bare != lines and (usual := _decode(b"\n".join(bare) + b"\n", bare)) is not None:
+        return [_found(_Found, (*each, "")) for each in zip(whole, bare, usual, strict=True)]
+    return list(map(_find_one, whole, bare))
 
 
 def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
-    """Return the lines, or None if any of them could also be read in another way.
+    """Return the lines, or None if any of them could also be read in another way, or has fields of its own.
 
-    msgspec takes the last of repeated keys and passes over white space. But it never writes more
-    than it read, so if the bytes that it does not write again are as many as the white space, it dropped nothing else. It
-    does not look inside `args`, so nesting and UTF-8 are checked here. To msgspec a newline is white space: only one between braces is
-    sure to stand between two records, and not inside of one.
+    msgspec takes the last of repeated keys, passes over white space, reads any spelling of a string, and skips fields that
+    the struct lacks. But it never writes more than it read, so if the bytes that it does not write again are as many as the
+    white space, it dropped nothing else. It does not look inside `args`, so nesting and UTF-8 are checked here. To msgspec a
+    newline is white space: only one between braces is sure to stand between two records, and not inside of one.
     """
     try:
         if not data.isascii():
@@ -164,12 +214,35 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
         len(usual) != len(lines)
         or data.count(b"}\n{") != len(lines) - 1
         or not (data.startswith(b"{") and data.endswith(b"}\n"))
-        or b"\\" in data
-        or not only_white(data, _encode_lines(usual))
+        or not same_value(data, _encode_lines(usual))
         or (opened - len(lines) >= DEPTH_MAX and any(map(_may_be_deep, lines)))
     ):
         return None
     return usual
+
+
+def _find_one(whole: bytes, record: bytes) -> _Found:
+    """Return one line, with the fields that the tracer does not have."""
+    unusual = _Found(whole, record, None)
+    try:
+        if not record.isascii():
+            record.decode()
+        line = _decode_line(record)
+        if _may_be_deep(record):
+            return unusual
+        again = _encode(line)
+        if only_white(record, again):
+            return _Found(whole, record, line)
+        more = ""
+        for key, raw in _decode_fields(record).items():
+            if key not in _KNOWN:
+                if key in OURS or key[:1] == "$":
+                    return unusual
+                more += f",{quote(key)}:{str(raw, 'utf-8')}"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return unusual
+    same = same_value(record, again + more.encode())
+    return _Found(whole, record, line, more) if same else unusual
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
@@ -184,12 +257,14 @@ def _may_be_deep(line: bytes) -> bool:
     return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
 
-def _counts_calls(line: bytes) -> bool | None:
-    """Return whether a counter counts calls; None if the key `dft_cnt` may stand outside the args."""
-    if b'"dft_cnt"' not in line:
+def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
+    """Return whether a counter counts calls; None if `line` must read it."""
+    if raw is UNSET or not (b'"dft_cnt"' in line or b"\\u" in line):
         return False
-    sure = line.count(b'"dft_cnt"') == 1 and _COUNT.search(line) and line.count(b"{") == 2
-    return True if sure else None
+    try:
+        return _decode_hashes(raw).dft_cnt is not UNSET
+    except msgspec.ValidationError:
+        return None
 
 
 class _Texts:
@@ -203,17 +278,17 @@ class _Texts:
         self.host = ""
         """The hash of the host that the last record states, "" if it states none."""
 
-    def attributes(self, about: str, raw: Raw | UnsetType) -> str | None:
-        """Return the attributes of a record that says `about` and has these args.
+    def attributes(self, about: str, raw: Raw | UnsetType, more: str) -> str | None:
+        """Return the attributes of a record that says `about` and has these args and the members `more`.
 
         Return None if `line` must read them: a hash stands elsewhere or twice."""
         self.host = ""
         if raw is UNSET:
-            return f"{{{about}}}" if about else None
+            return f"{{{about}{more}}}" if about else f"{{{more[1:]}}}" if more else None
         args = str(raw, "utf-8")
         hashes = args.count('hash"')
         members = ""
-        if hashes:
+        if hashes or "\\u" in args:
             try:
                 found = _decode_hashes(raw)
             except msgspec.ValidationError:
@@ -222,9 +297,11 @@ class _Texts:
             if (file is not UNSET) + (host is not UNSET) != hashes:
                 return None
             self.host = "" if host is UNSET else str(host)
-            members = self._members.get((file, host)) or self._members_of(file, host)
+            if hashes:
+                members = self._members.get((file, host)) or self._members_of(file, host)
         elif args[0] != "{":
             return None
+        members += more
         if about:
             return f'{{{about}{members},"args":{args}}}'
         return f'{{{members[1:]},"args":{args}}}' if members else f'{{"args":{args}}}'

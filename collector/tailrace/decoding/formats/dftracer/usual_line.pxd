@@ -5,21 +5,14 @@ read at once, the line's end is checked first.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memset
 
-from tailrace.decoding.json_scan cimport behind_white
-from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, sequence
-
-cdef extern from *:
-    """
-    #define lowest_bit(word) __builtin_ctzll(word)
-    #define FIRST_IS_LOWEST (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
-    """
-    bint FIRST_IS_LOWEST
-    int lowest_bit(uint64_t word) noexcept nogil
+from tailrace.decoding.json_scan cimport behind_white, number_end, string_end, value_end
+from tailrace.decoding.json_text cimport BACKSLASH, QUOTE
 
 cdef enum:
     HASH_MAX = 64  # bytes of a hash
+    OTHERS_MAX = 8
     # The fields of a record
     ID = 1
     NAME = 2
@@ -42,8 +35,13 @@ cdef struct Text:
     Py_ssize_t size
 
 
+cdef struct Member:
+    Text key, value
+
+
 cdef struct Line:
     int fields, arguments
+    int spelling  # of the strings, as in `json_scan`
     Text id, name, category, type, args
     Text host, file, value  # among the arguments: hashes, and what a name is for; a string's with its first quote
     Text given  # the argument `name`, if it is a string
@@ -51,34 +49,9 @@ cdef struct Line:
     uint8_t phase  # M for all phases of metadata
     bint counts_calls  # says how many calls it stands for
     bint names  # gives a name to a hash
-
-
-cdef inline const uint8_t *string_end(const uint8_t *at, const uint8_t *stop) noexcept nogil:
-    """Return where the quote stands that ends a string, NULL for a string that is not usual. `stop` is a newline."""
-    cdef uint64_t ones = 0x0101010101010101ULL, tops = 0x8080808080808080ULL
-    cdef uint64_t word, quotes, slashes
-    cdef int width
-    while True:
-        if FIRST_IS_LOWEST and stop - at >= 8:
-            memcpy(&word, at, 8)
-            quotes, slashes = word ^ (ones * QUOTE), word ^ (ones * BACKSLASH)
-            # A borrow can only mark a byte behind the first one that is marked rightly.
-            word = (word | (word - ones * 0x20) | (quotes - ones) | (slashes - ones)) & tops
-            if not word:
-                at += 8
-                continue
-            at += lowest_bit(word) >> 3
-        if at[0] == QUOTE:
-            return at
-        if at[0] >= 0x80:
-            width = sequence(at, stop - at)
-            if not width:
-                return NULL
-            at += width
-        elif at[0] < 0x20 or at[0] == BACKSLASH:
-            return NULL
-        else:
-            at += 1
+    bint quoted  # has numbers in quotes
+    int others
+    Member other[OTHERS_MAX]  # fields that the tracer does not have
 
 
 cdef inline const uint8_t *read_integer(const uint8_t *at, int64_t *value) noexcept nogil:
@@ -99,35 +72,6 @@ cdef inline const uint8_t *read_integer(const uint8_t *at, int64_t *value) noexc
     return at
 
 
-cdef inline const uint8_t *digits_end(const uint8_t *at) noexcept nogil:
-    """Return where digits end, NULL if there are none."""
-    cdef const uint8_t *begin = at
-    while c'0' <= at[0] <= c'9':
-        at += 1
-    return at if at > begin else NULL
-
-
-cdef inline const uint8_t *number_end(const uint8_t *at) noexcept nogil:
-    """Return where a number ends, NULL for what JSON does not take as one."""
-    at += at[0] == c'-'
-    if at[0] == c'0':
-        at += 1
-    else:
-        at = digits_end(at)
-        if not at:
-            return NULL
-    if at[0] == c'.':
-        at = digits_end(at + 1)
-        if not at:
-            return NULL
-    if at[0] == c'e' or at[0] == c'E':
-        at += 1
-        if at[0] == c'+' or at[0] == c'-':
-            at += 1
-        at = digits_end(at)
-    return at
-
-
 cdef inline const uint8_t *behind_mark(const uint8_t *at, uint8_t mark) noexcept nogil:
     """Return what follows a mark and the white space on its sides, NULL if the mark is not there."""
     if at[0] != mark:
@@ -141,12 +85,28 @@ cdef inline bint is_word(Text text, const char *word, Py_ssize_t size) noexcept 
     return text.size == size and not memcmp(text.at, word, size)
 
 
+cdef inline const uint8_t *_any_end(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
+    """Return where any value ends."""
+    cdef const uint8_t *begin = at
+    cdef bint whole
+    if at[0] == QUOTE:
+        at = string_end(at + 1, stop, &line.spelling)
+        return at + 1 if at else NULL
+    if at[0] == c'-' or c'0' <= at[0] <= c'9':
+        return number_end(at, &whole)
+    at = value_end(at, stop)
+    if at and memchr(begin, BACKSLASH, at - begin):
+        line.spelling = 1
+    return at
+
+
 cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the object of the arguments from `at` on; return where it ends, NULL if it is not usual."""
     cdef Text key
     cdef Text *hash
     cdef const uint8_t *value
     cdef int64_t number
+    cdef int spelling
     at = behind_mark(at, c'{')
     if not at:
         return NULL
@@ -154,8 +114,9 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
         return at + 1
     while at and at[0] == QUOTE:
         key.at = at + 1
-        at = string_end(key.at, stop)
-        if not at:
+        spelling = 0
+        at = string_end(key.at, stop, &spelling)
+        if not at or spelling:
             return NULL
         key.size = at - key.at
         value = behind_mark(at + 1, c':')
@@ -167,35 +128,102 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
             hash = &line.host if key.at[0] == c'h' else &line.file if key.at[0] == c'f' else NULL
         elif is_word(key, b"dft_cnt", 7):
             line.counts_calls = True
-        if value[0] == QUOTE:
-            at = string_end(value + 1, stop)
-            if not at:
-                return NULL
-            if hash:
-                if hash.at or at - value > HASH_MAX:
+        if hash:
+            if value[0] == QUOTE:
+                at = string_end(value + 1, stop, &spelling)
+                if not at or spelling or hash.at or at - value > HASH_MAX:
                     return NULL
                 hash.at, hash.size = value, at - value
-            elif is_word(key, b"name", 4):
-                line.given.at, line.given.size = value + 1, at - value - 1
-            elif is_word(key, b"value", 5):
-                line.value.at, line.value.size = value, at - value
-            at += 1
-        elif hash:
-            at = read_integer(value, &number)
-            if not at or hash.at or at - value > 18:
-                return NULL
-            hash.at, hash.size = value, at - value
+                at += 1
+            else:
+                at = read_integer(value, &number)
+                if not at or hash.at or at - value > 18:
+                    return NULL
+                hash.at, hash.size = value, at - value
         else:
-            at = number_end(value)
+            at = _any_end(value, stop, line)
             if not at:
                 return NULL
-            if is_word(key, b"value", 5):
-                line.value.at, line.value.size = value, at - value
+            if is_word(key, b"name", 4):
+                line.given.at = NULL
+                if value[0] == QUOTE:
+                    line.given.at, line.given.size = value + 1, at - value - 2
+            elif is_word(key, b"value", 5):
+                line.value.at, line.value.size = value, at - value - (value[0] == QUOTE)
         at = behind_white(at)
         if at[0] == c'}':
             return at + 1
         at = behind_mark(at, c',')
     return NULL
+
+
+cdef inline int _field_of(const uint8_t *key) noexcept nogil:
+    """Return the field whose key begins behind a quote, 0 if it is none of the tracer's. At least 5 bytes follow."""
+    if not memcmp(key, b'id"', 3):
+        return ID
+    if not memcmp(key, b'ts"', 3):
+        return TS
+    if not memcmp(key, b'ph"', 3):
+        return PH
+    if not memcmp(key, b'pid"', 4):
+        return PID
+    if not memcmp(key, b'tid"', 4):
+        return TID
+    if not memcmp(key, b'dur"', 4):
+        return DUR
+    if not memcmp(key, b'cat"', 4):
+        return CATEGORY
+    if not memcmp(key, b'name"', 5):
+        return NAME
+    if not memcmp(key, b'type"', 5):
+        return TYPE
+    return ARGS if not memcmp(key, b'args"', 5) else 0
+
+
+cdef inline bint _is_ours(Text key) noexcept nogil:
+    """Return whether an attribute of ours may have this key (see `record.OURS`)."""
+    return (
+        is_word(key, b"aggregate", 9) or is_word(key, b"clock", 5) or is_word(key, b"cmd", 3) or is_word(key, b"cwd", 3)
+        or is_word(key, b"epoch", 5) or is_word(key, b"exec", 4) or is_word(key, b"fname", 5)
+        or is_word(key, b"hostname", 8) or is_word(key, b"producer", 8) or is_word(key, b"thread_name", 11)
+        or is_word(key, b"ticks_per_second", 16)
+    )
+
+
+cdef inline const uint8_t *_read_other(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
+    """Read a field that the tracer does not have; return where it ends, NULL if it is not usual."""
+    cdef Member *other = &line.other[line.others]
+    cdef int spelling = 0, i
+    if line.others == OTHERS_MAX:
+        return NULL
+    other.key.at = at + 1
+    at = string_end(at + 1, stop, &spelling)
+    if not at or spelling or other.key.at[0] == c'$':
+        return NULL
+    other.key.size = at - other.key.at
+    if _is_ours(other.key):
+        return NULL
+    for i in range(line.others):
+        if is_word(other.key, <const char *>line.other[i].key.at, line.other[i].key.size):
+            return NULL
+    at = behind_mark(at + 1, c':')
+    if not at:
+        return NULL
+    other.value.at = at
+    at = _any_end(at, stop, line)
+    if at:
+        other.value.size = at - other.value.at
+        line.others += 1
+    return at
+
+
+cdef inline const uint8_t *_read_number(const uint8_t *at, int64_t *value, Line *line) noexcept nogil:
+    """Read an integer, which may stand in quotes; return where it ends, NULL for anything else."""
+    if at[0] != QUOTE:
+        return read_integer(at, value)
+    line.quoted = True
+    at = read_integer(at + 1, value)
+    return at + 1 if at and at[0] == QUOTE else NULL
 
 
 cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
@@ -205,73 +233,54 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
     cdef int field
     if stop - at < 6 or at[0] != QUOTE:
         return NULL
-    if at[3] == QUOTE:
-        value = behind_mark(at + 4, c':')
-        if not value:
-            return NULL
-        if at[1] == c'i' and at[2] == c'd':
-            field, at = ID, read_integer(value, &line.number)
-            if not at:
-                return NULL
-            line.id.at, line.id.size = value, at - value
-        elif at[1] == c't' and at[2] == c's':
-            field, at = TS, read_integer(value, &line.start)
-        elif at[1] == c'p' and at[2] == c'h':
-            field = PH
-            if value[0] == QUOTE and value[1] in b"XCMH" and value[2] == QUOTE:
-                line.phase, at = value[1], value + 3
-            elif c'1' <= value[0] <= c'4':
-                line.phase, at = value[0], value + 1
-            else:
-                return NULL
-        else:
-            return NULL
-    elif at[4] == QUOTE:
-        value = behind_mark(at + 5, c':')
-        if not value:
-            return NULL
-        if not memcmp(at + 1, "pid", 3):
-            field, at = PID, read_integer(value, &line.pid)
-        elif not memcmp(at + 1, "tid", 3):
-            field, at = TID, read_integer(value, &line.tid)
-        elif not memcmp(at + 1, "dur", 3):
-            field, at = DUR, read_integer(value, &line.duration)
-        elif not memcmp(at + 1, "cat", 3) and value[0] == QUOTE:
-            field, at = CATEGORY, string_end(value + 1, stop)
-            if not at:
-                return NULL
-            line.category.at, line.category.size = value + 1, at - value - 1
-            at += 1
-        else:
-            return NULL
-    elif at[5] == QUOTE:
-        value = behind_mark(at + 6, c':')
-        if not value:
-            return NULL
-        if not memcmp(at + 1, "name", 4) and value[0] == QUOTE:
-            field, at = NAME, string_end(value + 1, stop)
-            if not at:
-                return NULL
-            line.name.at, line.name.size = value + 1, at - value - 1
-            at += 1
-        elif not memcmp(at + 1, "type", 4):
-            field, at = TYPE, read_integer(value, &ignored)
-            if not at:
-                return NULL
-            line.type.at, line.type.size = value, at - value
-        elif not memcmp(at + 1, "args", 4):
-            field, at = ARGS, read_arguments(value, stop, line)
-            if not at:
-                return NULL
-            line.args.at, line.args.size = value, at - value
-        else:
-            return NULL
-    else:
-        return NULL
+    field = _field_of(at + 1)
+    if not field:
+        return _read_other(at, stop, line)
     if line.fields & field:
         return NULL
     line.fields |= field
-    return at
+    value = behind_mark(at + (4 if field & (ID | TS | PH) else 5 if field & (PID | TID | DUR | CATEGORY) else 6), c':')
+    if not value:
+        return NULL
+    if field == TS:
+        return _read_number(value, &line.start, line)
+    if field == PID:
+        return _read_number(value, &line.pid, line)
+    if field == TID:
+        return _read_number(value, &line.tid, line)
+    if field == DUR:
+        return _read_number(value, &line.duration, line)
+    if field == ID:
+        at = read_integer(value, &line.number)
+        if at:
+            line.id.at, line.id.size = value, at - value
+        return at
+    if field == PH:
+        if value[0] == QUOTE and value[1] in b"XCMH" and value[2] == QUOTE:
+            line.phase = value[1]
+            return value + 3
+        line.phase = value[0]
+        return value + 1 if c'1' <= value[0] <= c'4' else NULL
+    if field == TYPE:
+        at = read_integer(value, &ignored)
+        if at:
+            line.type.at, line.type.size = value, at - value
+        return at
+    if field == ARGS:
+        at = read_arguments(value, stop, line)
+        if at:
+            line.args.at, line.args.size = value, at - value
+        return at
+    if value[0] != QUOTE:
+        return NULL
+    at = string_end(value + 1, stop, &line.spelling)
+    if not at:
+        return NULL
+    if field == NAME:
+        line.name.at, line.name.size = value + 1, at - value - 1
+    else:
+        line.category.at, line.category.size = value + 1, at - value - 1
+    return at + 1
 
 
 cdef inline bint is_key(Text hash) noexcept nogil:
@@ -283,7 +292,7 @@ cdef inline bint is_key(Text hash) noexcept nogil:
     if hash.size > HASH_MAX:
         return False
     for at in range(hash.size):
-        if hash.at[at] >= 0x7F:
+        if hash.at[at] >= 0x7F or hash.at[at] == BACKSLASH:
             return False
     return True
 
@@ -308,7 +317,7 @@ cdef inline const uint8_t *behind_separators(const uint8_t *at) noexcept nogil:
 cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the record of a line that ends before the newline `stop`; return whether it is usual."""
     cdef int needed
-    memset(line, 0, sizeof(Line))
+    memset(line, 0, sizeof(Line) - sizeof(line.other))
     at = behind_mark(behind_separators(at), c'{')
     while at:
         at = read_field(at, stop, line)
@@ -323,6 +332,8 @@ cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) n
     if line.phase == c'4' or line.phase == c'M' or line.phase == c'H':
         line.names = is_naming(line)
         return line.names
+    if line.quoted:
+        return False
     needed = line.fields & ~(TYPE | ARGS)
     if line.phase == c'1' or line.phase == c'X':
         return needed == EVENT_FIELDS and line.duration >= 0 and not is_word(line.category, b"dftracer", 8)
