@@ -24,7 +24,7 @@ PIECE = 64 * 1024
 
 BLOCK = 16 * 1024
 """Whole lines are handed out in pieces of about this many bytes: the records read from a piece stay in the
-processor's cache, and one unusual line slows down only the lines of its piece."""
+processor's cache."""
 
 WHITE = b" \t\r\n"
 
@@ -32,8 +32,7 @@ BLANK_MAX = 2**20
 """The most blank bytes that are written again. A larger distance to the next record means that bytes are gone."""
 
 
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u....|u....|.)")
-_decode_text = msgspec.json.Decoder(str).decode
+_UNICODE = re.compile(rb"\\u(?:[dD][89abAB]..\\u)?....")
 
 
 class Piece(NamedTuple):
@@ -242,30 +241,24 @@ def only_white(data: bytes, again: bytes) -> bool:
 def same_value(data: bytes, again: bytes) -> bool:
     """Return the same where the writer may also spell characters otherwise."""
     return only_white(data, again) or (
-        b"\\" in data and only_white(_unescaped(data), _unescaped(again))
+        b"\\" in data and only_white(_respelled(data), _respelled(again))
     )
 
 
-def _unescaped(data: bytes) -> bytes:
-    return _ESCAPE.sub(lambda found: _character(found[0]), data)
+def _respelled(data: bytes) -> bytes:
+    """Return valid JSON with the escapes that the writer may spell otherwise as it does, and no other backslash
+    that escapes one."""
+    data = data.replace(rb"\\", b"--").replace(rb"\/", b"/")
+    return _UNICODE.sub(lambda found: _character(found[0]), data) if rb"\u" in data else data
 
 
 @lru_cache(4096)
 def _character(escape: bytes) -> bytes:
-    return _decode_text(b'"' + escape + b'"').encode()
+    return msgspec.json.encode(msgspec.json.decode(b'"' + escape + b'"'))[1:-1]
 
 
 def _white(data: bytes) -> int:
     return data.count(b" ") + data.count(b"\r") + data.count(b"\t")
-
-
-GROUP = 8
-"""Number of lines that a decoder tries together when a block holds an unusual line."""
-
-
-def grouped(lines: list[bytes]) -> list[list[bytes]]:
-    """Return groups of lines, so that an unusual line slows down no more than a few others."""
-    return [lines[at : at + GROUP] for at in range(0, len(lines), GROUP)]
 
 
 def blank_lines(size: int) -> bytes:

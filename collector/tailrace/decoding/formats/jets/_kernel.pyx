@@ -2,11 +2,8 @@
 """The kernel of JETS: packs lines of the usual shape into blocks.
 
 A line is usual if `line` reads it as a record, record_end, event or annotation without a flaw, it has at most
-`MEMBERS_MAX` fields, each key comes once and is spelled without an escape, no key begins with "$", and
-
-- ids are numbers, and what is a column is spelled without an escape;
-- a description is spelled as we spell it;
-- values nest no deeper than `json_scan` reads them.
+`MEMBERS_MAX` fields, each key comes once and is spelled without an escape, as is the type, no key begins with "$",
+ids are numbers, and values nest no deeper than `json_scan` reads them.
 
 White space may stand wherever JSON allows it, blank lines before the line.
 
@@ -14,11 +11,13 @@ The kernel stops before any other line, and before bytes without a newline. The 
 there.
 """
 
+from json import loads
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 cdef extern from *:
     """
@@ -30,9 +29,10 @@ cdef extern from *:
     void *memrchr(const void *data, int byte, size_t size) nogil
 
 from tailrace.decoding.json_scan cimport (
-    ESCAPED, RESPELLED, behind_blank_lines, behind_white, number_end, read_unsigned, string_end, value_end, word_end,
+    RESPELLED, behind_blank_lines, behind_white, number_end, read_unsigned, string_end, value_end, word_end,
+    write_respelled,
 )
-from tailrace.decoding.json_text cimport QUOTE
+from tailrace.decoding.json_text cimport BACKSLASH, QUOTE
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
 )
@@ -269,6 +269,12 @@ cdef inline uint8_t *_write_attributes(Line *line, int used, uint8_t *out) noexc
         out += 2 + member.key_size
         out[0] = QUOTE
         out[1] = c':'
+        if i == -2 and member.spelling & RESPELLED:
+            out[2] = QUOTE
+            out = write_respelled(member.begin, member.end, out + 3)
+            out[0] = QUOTE
+            out += 1
+            continue
         quote = member.value == STRING
         memcpy(out + 2, member.begin - quote, member.end - member.begin + 2 * quote)
         out += 2 + member.end - member.begin + 2 * quote
@@ -316,13 +322,14 @@ cdef class Vocabulary:
         """Return a column."""
         cdef WordTable *table = &self.table
         cdef uint32_t code
+        cdef const char *word
+        cdef Py_ssize_t size
         if self.emptied:
             self.texts, self.emptied = [], False
         for code in range(<uint32_t>len(self.texts), table.words):
+            word, size = <const char *>table.arena + table.ends[code], table.ends[code + 1] - table.ends[code]
             self.texts.append(
-                PyUnicode_DecodeUTF8(
-                    <const char *>table.arena + table.ends[code], table.ends[code + 1] - table.ends[code], NULL
-                )
+                loads(b'"' + word[:size] + b'"') if memchr(word, BACKSLASH, size) else PyUnicode_DecodeUTF8(word, size, NULL)
             )
         return Words(copied(codes, rows * sizeof(int32_t)), self.texts, len(self.texts), valid)
 
@@ -429,7 +436,6 @@ cdef class Scanner:
     cdef inline bint _add(self, Line *line, int64_t offset, Py_ssize_t size) noexcept nogil:
         """Add a row; return whether the line is usual and there is room."""
         cdef Columns *to = &self.columns
-        cdef const Member *described
         cdef int row = to.rows, kind = _kind(line), used, name = 0, category = 0, key
         cdef int64_t clk = 0, id = 0, parent = 0
         cdef bint has_parent = False
@@ -437,10 +443,8 @@ cdef class Scanner:
         cdef uint8_t *stop
         if kind < 0:
             return False
-        if line.at[DESCRIPTION] >= 0:
-            described = _member(line, DESCRIPTION, STRING)
-            if not described or described.spelling & RESPELLED:
-                return False
+        if line.at[DESCRIPTION] >= 0 and not _member(line, DESCRIPTION, STRING):
+            return False
         if kind == ANNOTATION:
             if line.at[DATA] < 0:
                 return False
@@ -499,7 +503,7 @@ cdef class Scanner:
     cdef inline int _code(self, Line *line, int key, Vocabulary words) noexcept nogil:
         """Return the code of a text, or -1 if it is not usual, or there is no room for it in this block."""
         cdef const Member *text = _member(line, key, STRING)
-        if not text or text.spelling:
+        if not text:
             return -1
         return words.code(text, not self.columns.rows)
 

@@ -44,7 +44,7 @@ import msgspec
 from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.decoding.json_object import is_whole
-from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece, grouped, split_lines
+from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece
 from tailrace.model.record import Kind, Record, malformed
 
 IN_SESSION = frozenset({"headless", "open"})
@@ -112,27 +112,16 @@ class JetsDecoder:
         return records
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read lines at once if all of them are usual, else a few at once, else one by one."""
-        if self._read_usual(offset, data, records):
-            return
-        for group in grouped(split_lines(data)):
-            together = b"".join(group)
-            if not self._read_usual(offset, together, records):
-                self._read_each(offset, group, records)
-            offset += len(together)
-
-    def _read_each(self, offset: int, lines: list[bytes], records: list[Record]) -> None:
-        for line in lines:
-            if not self._read_usual(offset, line, records):
-                self._read_after_nuls(offset, line, records)
-            offset += len(line)
-
-    def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> bool:
-        if self._stage not in IN_SESSION:
-            return False
-        usual = read_usual(offset, data)
-        records += usual or ()
-        return usual is not None
+        """Read lines, those that are not usual one by one."""
+        begin = offset
+        for found in read_usual(offset, data):
+            if isinstance(found, Record) and self._stage in IN_SESSION:
+                records.append(found)
+                offset += found.size
+                continue
+            size = found.size if isinstance(found, Record) else len(found)
+            self._read_after_nuls(offset, data[offset - begin : offset - begin + size], records)
+            offset += size
 
     def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
         """Read a line that may stand behind the NULs of a file that was emptied."""

@@ -1,13 +1,11 @@
 """Read the usual lines of JETS, many at a time: the same result as `line.read_line`, only faster.
 
 A line is usual if it is a record, record_end, event or annotation whose ids are strings or integers below 2^63.
-A line with ids of integers and with only the fields that the specification names takes 1 us. A line with string ids
-(dialect A) or with further fields takes 4 to 5.
+A line with ids of integers and with only the fields that the specification names takes least.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from typing import Annotated, NamedTuple, cast, get_args
@@ -17,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tailrace.decoding.formats.jets.line import number_of
 from tailrace.decoding.json_object import DEPTH_MAX
-from tailrace.decoding.lines import WHITE, only_white, split_lines
+from tailrace.decoding.lines import WHITE, same_value, split_lines
 from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind, Record
 
@@ -51,7 +49,7 @@ class _Begin(Struct, tag_field="type", tag="record", gc=False):
     description: str | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
 
-    def record(self, offset: int, size: int) -> Record | None:
+    def record(self, offset: int, size: int, more: str) -> Record | None:
         parent = None if self.parent_id is UNSET else self.parent_id
         if type(self.id) is str or type(parent) is str or self.name is UNSET:
             return None
@@ -59,7 +57,7 @@ class _Begin(Struct, tag_field="type", tag="record", gc=False):
             Record,
             (
                 offset, size, BEGIN, "", None, None, self.name, self.record_type, self.id,
-                parent, self.clk, None, _attributes(self), None, None,
+                parent, self.clk, None, _with(_attributes(self), more), None, None,
             ),
         )  # fmt: skip
 
@@ -74,14 +72,14 @@ class _End(Struct, tag_field="type", tag="record_end", gc=False):
     record_id: _Id | str | UnsetType = UNSET
     id: _Id | str | UnsetType = UNSET
 
-    def record(self, offset: int, size: int) -> Record | None:
+    def record(self, offset: int, size: int, more: str) -> Record | None:
         if type(self.record_id) is not int or self.id is not UNSET:
             return None
         return _record(
             Record,
             (
                 offset, size, END, "", None, None, None, None, self.record_id, None, None,
-                self.clk, None, None, None,
+                self.clk, _with(None, more), None, None,
             ),
         )  # fmt: skip
 
@@ -99,14 +97,14 @@ class _Event(Struct, tag_field="type", tag="event", gc=False):
     description: str | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
 
-    def record(self, offset: int, size: int) -> Record | None:
+    def record(self, offset: int, size: int, more: str) -> Record | None:
         if type(self.record_id) is str or self.name is UNSET:
             return None
         return _record(
             Record,
             (
                 offset, size, INSTANT, "", None, None, self.name, None, None, self.record_id,
-                self.clk, None, _attributes(self), None, None,
+                self.clk, None, _with(_attributes(self), more), None, None,
             ),
         )  # fmt: skip
 
@@ -120,14 +118,14 @@ class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
     name: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
 
-    def record(self, offset: int, size: int) -> Record | None:
+    def record(self, offset: int, size: int, more: str) -> Record | None:
         if type(self.record_id) is str or self.name is UNSET:
             return None
         return _record(
             Record,
             (
                 offset, size, ANNOTATION, "", None, None, self.name, None, None, self.record_id,
-                None, None, _attributes(self), None, None,
+                None, None, _with(_attributes(self), more), None, None,
             ),
         )  # fmt: skip
 
@@ -142,16 +140,15 @@ _FIRST = frozenset({"description", "data"})
 """The attributes that come before all others, whatever their order in the line."""
 
 
-_ESCAPES = re.compile(rb"(?:\\(?:u....|.))++")
+_NOTHING: dict[str, Raw] = {}
 
 _decode = msgspec.json.Decoder(_Line).decode
-_decode_text = msgspec.json.Decoder(str).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().encode_lines
 
 
-def read_usual(offset: int, data: bytes) -> list[Record] | None:
-    """Read whole lines from `offset` on; return None if `read_line` might read any of them differently.
+def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
+    """Read whole lines from `offset` on; return those as they are that `read_line` might read differently.
 
     msgspec takes the last of repeated keys, passes over white space, reads any spelling of a
     string, skips fields that the structs lack, and checks Raw values only for being JSON. But it never writes
@@ -161,84 +158,97 @@ def read_usual(offset: int, data: bytes) -> list[Record] | None:
     """
     lines = data.split(b"\n")
     lines.pop()
-    records = _read(offset, data, lines, [len(line) + 1 for line in lines])
-    if records is None:
+    sizes = [len(line) + 1 for line in lines]
+    usual: list[_Line | None] | None = _decode_all(data, lines)
+    if usual is None:
         whole = split_lines(data)
-        bare = [line.strip(WHITE) for line in whole]
-        if bare != lines:
-            records = _read(offset, data, bare, list(map(len, whole)))
-    return records
+        lines, sizes = [line.strip(WHITE) for line in whole], list(map(len, whole))
+        usual = list(map(_decode_one, lines))
+    fields = _fields(lines, usual)
+    found: list[Record | bytes] = []
+    begin = offset
+    for line, one, size, members in zip(lines, usual, sizes, fields, strict=True):
+        record = None if one is None or members is None else _read(offset, size, line, one, members)
+        found.append(record or data[offset - begin : offset - begin + size])
+        offset += size
+    return found
 
 
-def _read(offset: int, data: bytes, lines: list[bytes], sizes: list[int]) -> list[Record] | None:
-    """Read lines, which may lack the white space around them in `data`; `sizes` are those in `data`."""
+def _decode_all(data: bytes, lines: list[bytes]) -> list[_Line | None] | None:
+    """Return the lines, which may lack the white space around them in `data`; None if any is not usual."""
     try:
         if not data.isascii():
             data.decode()
-        usual = list(map(_decode, lines))
+        usual: list[_Line | None] = list(map(_decode, lines))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     longest = max(map(len, lines))
-    if longest > 2 * DEPTH_MAX and any(map(_may_be_deep, lines)):
-        return None
-    whole = _same(data, _encode_lines(usual))
-    records: list[Record] = []
-    for line, one, size in zip(lines, usual, sizes, strict=True):
-        again = line if whole else _encode(one)
-        record = one.record(offset, size) if whole or _same(line, again) else None
-        record = record or _read_all_fields(offset, size, line, one, again)
-        if record is None:
-            return None
-        records.append(record)
-        offset += size
-    return records
+    return None if longest > 2 * DEPTH_MAX and any(map(_may_be_deep, lines)) else usual
 
 
-def _same(data: bytes, again: bytes) -> bool:
-    """Return whether lines that were read and written again lack nothing but spaces, carriage returns and the
-    producer's spelling of characters."""
-    return only_white(data, again) or (
-        b"\\" in data and only_white(_unescaped(data), _unescaped(again))
-    )
+def _decode_one(line: bytes) -> _Line | None:
+    usual = _decode_all(line, [line])
+    return usual[0] if usual else None
 
 
-def _unescaped(data: bytes) -> bytes:
-    return _ESCAPES.sub(lambda escapes: _decode_text(b'"' + escapes[0] + b'"').encode(), data)
+def _fields(lines: list[bytes], usual: list[_Line | None]) -> list[dict[str, Raw] | None]:
+    """Return the fields of each line, `_NOTHING` where all lines have only those of their types; None of a line that has
+    one twice."""
+    read = [(line, one) for line, one in zip(lines, usual, strict=True) if one is not None]
+    text = b"\n".join(line for line, _ in read) + b"\n"
+    if same_value(text, _encode_lines([one for _, one in read])):
+        return [_NOTHING] * len(lines)
+    every = [
+        None if one is None else _decode_fields(line)
+        for line, one in zip(lines, usual, strict=True)
+    ]
+    if same_value(text, _encode_lines([each for each in every if each is not None])):
+        return every
+    return [
+        each if each is not None and same_value(line, _encode(each)) else None
+        for line, each in zip(lines, every, strict=True)
+    ]
 
 
-def _read_all_fields(
-    offset: int, size: int, line: bytes, one: _Line, again: bytes
-) -> Record | None:
-    """Return the record of a line with fields that no column holds; None if `read_line` must read it.
+def _read(offset: int, size: int, line: bytes, one: _Line, fields: dict[str, Raw]) -> Record | None:
+    """Return a line's record; None if `read_line` must read it. No `fields`: it has only those of its type."""
+    if not fields:
+        if record := one.record(offset, size, ""):
+            return record
+        fields = _decode_fields(line)
+    known, more = _KNOWN[type(one)], ""
+    for key, raw in fields.items():
+        if key not in known:
+            if key[:1] == "$" or key in _FIRST:
+                return None
+            more += f",{quote(key)}:{str(raw, 'utf-8')}"
+        elif key in _IDS and type(getattr(one, key)) is str:
+            more += f',"{key}":{str(raw, "utf-8")}'
+    return one.record(offset, size, more) or _read_columns(offset, size, one, more)
 
-    `again` are the fields of `one`, written again; the line may lack none of them and of the further fields."""
+
+def _read_columns(offset: int, size: int, one: _Line, more: str) -> Record | None:
+    """Return the record of a line whose ids are strings, or that has no name; None if `read_line` must read it."""
     columns = one.columns()
     if columns is None or (columns.name is UNSET and type(columns.named_by) is not str):
         return None
-    known, rest = _KNOWN[type(one)], ""
-    for key, raw in _decode_fields(line).items():
-        if key not in known:
-            member = f",{quote(key)}:{str(raw, 'utf-8')}"
-            rest += member
-            again += member.encode()
-            if key[:1] == "$" or key in _FIRST:
-                return None
-        elif key in _IDS and type(getattr(one, key)) is str:
-            rest += f',"{key}":{str(raw, "utf-8")}'
-    if not _same(line, again):
-        return None
     attributes = None if isinstance(one, _End) else _attributes(one)
-    if rest:
-        attributes = f"{attributes[:-1]}{rest}}}" if attributes else f"{{{rest[1:]}}}"
     return _record(
         Record,
         (
             offset, size, columns.kind, "", None, None,
             None if columns.name is UNSET else columns.name, columns.category,
-            _number(columns.id), _number(columns.parent), columns.start, columns.end, attributes,
+            _number(columns.id), _number(columns.parent), columns.start, columns.end, _with(attributes, more),
             None, None,
         ),
     )  # fmt: skip
+
+
+def _with(attributes: str | None, more: str) -> str | None:
+    """Return attributes with further members, each behind a comma."""
+    if not more:
+        return attributes
+    return f"{attributes[:-1]}{more}}}" if attributes else f"{{{more[1:]}}}"
 
 
 def _number(id_: int | str | UnsetType | None) -> int | None:
