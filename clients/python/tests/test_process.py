@@ -715,6 +715,50 @@ print(20 + len(emitted))
     assert sum(stored + sum(discarded.values()) for discarded, stored in found) == emitted
 
 
+@pytest.mark.parametrize("shared", ["", "t.use_stream(7)", "t.use_stream(7); other()"])
+def test_a_signal_handler_that_closes_amid_an_event_loses_nothing_silently(answering, shared):
+    """A tracer stands for the signal handler: it closes before each line of the event's call in turn."""
+    program = f"""
+import sys, threading, tailrace_client as t
+def other():
+    thread = threading.Thread(target=lambda: (t.use_stream(7), t.event("in")))
+    thread.start()
+    thread.join()
+def closing_at(line):
+    seen = 0
+    def trace(frame, kind, _):
+        nonlocal seen
+        if "tailrace_client" not in frame.f_code.co_filename:
+            return None
+        if kind == "line":
+            seen += 1
+            if seen == line:
+                t.close(10)
+        return trace
+    sys.settrace(trace)
+    try:
+        t.event("x", n=line)
+    finally:
+        sys.settrace(None)
+    return seen >= line
+line = emitted = 0
+closed = True
+while closed:
+    line += 1
+    t.connect(sys.argv[1])
+    {shared or "pass"}
+    t.event("x", n=0)
+    t.flush(10)
+    closed = closing_at(line)
+    emitted += 2 + {int("other" in shared)}
+print(line, emitted)
+"""
+    lines, emitted = map(int, run(program, answering.address, TAILRACE_PURE="1").split())
+    found = stated(answering)
+    assert lines > 10
+    assert sum(stored + sum(discarded.values()) for discarded, stored in found) == emitted
+
+
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_threads_that_emit_while_an_emitter_of_its_own_closes_are_counted_once(answering, pure):
     program = """

@@ -23,9 +23,11 @@ class Discards:
         self._given_up: dict[int, int] = {}
         """By stream, how many events that the collector has given up are counted."""
 
-    def count(self, chunk: Chunk, reason: str) -> None:
-        """Count a chunk's events as discarded."""
-        self._count(self._dialogue.count(chunk.data), reason)
+    def count(self, chunk: Chunk, reason: str) -> int:
+        """Count a chunk's events as discarded. Return how many there are."""
+        events = self._dialogue.count(chunk.data)
+        self._count(events, reason)
+        return events
 
     def name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> Iterator[bytes]:
         """Yield reports that these events were discarded, or are durable `elsewhere`."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from tailrace_client._credentials import Credentials
 from tailrace_client._labels import checked
-from tailrace_client._recording import OFF, Recorder, Span
+from tailrace_client._recording import OFF, Recorder, Span, miss
 from tailrace_client._sender import Sender
 from tailrace_client._session import Session
 from tailrace_client._substream import SUBSTREAM
@@ -72,7 +72,7 @@ class Emitter:
         if not address:
             return
         transport = parse(address, credentials)
-        self._sender = Sender(transport, room=buffer_bytes // 2, on_fork=self._forked)
+        self._sender = Sender(transport, room=buffer_bytes // 2, on_fork=self._forked, on_late=miss)
         self.recorder = recorder = Recorder(
             clock or time.monotonic_ns,
             self._zero(),

@@ -175,13 +175,18 @@ class Link:
         """Stop recording, and count what was never sent or never answered as discarded."""
         self._contact.error = self.last_error
         self.recorder.close()
-        self.gather()
-        self._losses.close_unsent()
         if not delivered:
+            self.gather()
+            self._losses.close_unsent()
             self._say_goodbye_early()
         # The goodbye does not count these as discarded, since they may have arrived.
         self._losses.close_unanswered()
         self.queue.clear()
+
+    def drop(self) -> int:
+        """Discard the events whose calls were under way when the link was closed. Return how many there are."""
+        self.fresh = False
+        return self._losses.close_late(self.recorder.take())
 
     # Results
 

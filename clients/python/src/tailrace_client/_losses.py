@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from tailrace_client._chunk import Chunk
 from tailrace_client._discards import Discards
 from tailrace_client._queue import Queue
 from tailrace_client._session import Answer, Dialogue, Range
@@ -46,6 +47,10 @@ class Losses:
         self._name(lost)
         if not self._dialogue.asks:
             self._queue.lose_handed()
+
+    def close_late(self, chunks: Iterable[Chunk]) -> int:
+        """Count the events of these chunks as discarded, because the link was closed before. Return how many there are."""
+        return sum(self._discards.count(chunk, "closed") for chunk in chunks)
 
     def close_unsent(self) -> None:
         """Count the events that were never sent as discarded, because the link is closed."""

@@ -99,11 +99,20 @@ def _rest(calls: object, starter: int) -> _Rest:
 class Sender:
     """One connection, its thread, and the lock that lets one thread at a time use it."""
 
-    def __init__(self, transport: Transport, *, room: int, on_fork: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        room: int,
+        on_fork: Callable[[], None],
+        on_late: Callable[[], object] = lambda: None,
+    ) -> None:
         """Keep at most `room` bytes of what was sent and is not durable. A forked child calls
-        `on_fork`, which has to `begin` anew."""
+        `on_fork`, which has to `begin` anew. The sender calls `on_late` for each event whose call was under way when
+        the sender closed: neither was it sent, nor does the goodbye count it."""
         self.transport = transport
         self._on_fork = on_fork
+        self._on_late = on_late
         self.link: Link | None = None
         self._room = room
         self._reset()
@@ -147,6 +156,9 @@ class Sender:
     def started(self) -> None:
         """Take note that there is something to send."""
         self._link.fresh = self._called = True
+        if self._closed:
+            self._lock.run(self._drop, time.monotonic() + _LOOK_SECONDS)
+            return
         if self._is_late:
             self._say_late()
             return
@@ -199,10 +211,16 @@ class Sender:
 
         def finish() -> None:
             self._link.give_up(delivered=done)
+            self._drop()
             self.transport.finish(0 if done else deadline - time.monotonic())
 
         self._lock.run(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
         return done
+
+    def _drop(self) -> None:
+        while self._link.fresh:
+            for _ in range(self._link.drop()):
+                self._on_late()
 
     def leave(self, seconds: float) -> None:
         """Say goodbye as `close` does, but stay open for events that the exit of the interpreter still emits."""
