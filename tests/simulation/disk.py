@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -180,6 +180,8 @@ class Disk:
         self._open: dict[int, tuple[Inode, Path]] = {}
         self._locked: dict[int, Inode] = {}
         self._last = 100
+        self._ambushes: list[tuple[int, Callable[[], None]]] = []
+        self._calls = 0
 
     # Accidents of the machine
 
@@ -249,12 +251,17 @@ class Disk:
             inode.data += self._names.now[path].data
             self._names.put({to: inode})
 
+    def ambush(self, calls: int, change: Callable[[], None]) -> None:
+        """Let something happen just before the process has made so many more calls."""
+        self._ambushes.append((self._calls + calls, change))
+
     # Calls of the process (see `Files`)
 
     def open(
         self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
     ) -> int:
         del write
+        self._called()
         inode = self._names.now.get(path)
         if inode is None:
             if not create or path.parent not in self._directories:
@@ -267,6 +274,7 @@ class Disk:
         return self._opened(inode, path)
 
     def open_directory(self, path: Path) -> int:
+        self._called()
         if path not in self._directories:
             raise _error(errno.ENOENT)
         return self._opened(self._directories[path], path)
@@ -331,10 +339,12 @@ class Disk:
         return 0, self._inode(fd).number
 
     def found(self, path: Path) -> tuple[int, int] | None:
+        self._called()
         inode = self._names.now.get(path) or self._directories.get(path)
         return None if inode is None else (0, inode.number)
 
     def rename(self, old: Path, new: Path) -> None:
+        self._called()
         inode = self._names.now.get(old)
         if inode is None:
             raise _error(errno.ENOENT)
@@ -342,12 +352,14 @@ class Disk:
         self._names.change({old: None, new: inode})
 
     def unlink(self, path: Path) -> None:
+        self._called()
         if path not in self._names.now:
             raise _error(errno.ENOENT)
         self._changes("unlink")
         self._names.change({path: None})
 
     def names(self, directory: Path) -> list[str]:
+        self._called()
         if directory not in self._directories:
             raise _error(errno.ENOENT)
         found = [path.name for path in self._names.now if path.parent == directory]
@@ -379,7 +391,16 @@ class Disk:
         self._open[self._last] = inode, path
         return self._last
 
+    def _called(self) -> None:
+        """Let happen what waits for this call."""
+        self._calls += 1
+        due = [each for each in self._ambushes if each[0] <= self._calls]
+        self._ambushes = [each for each in self._ambushes if each not in due]
+        for _, change in due:
+            change()
+
     def _inode(self, fd: int) -> Inode:
+        self._called()
         if fd not in self._open:
             raise _error(errno.EBADF)
         return self._open[fd][0]

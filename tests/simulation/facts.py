@@ -125,6 +125,8 @@ class LoseName(_Fact):
     """Whether the name leads there again before the next start."""
     beside: bool = False
     """Whether a second collector is started at once."""
+    call: int = 0
+    """Happens just before the collector calls its disk so many times more; 0: between two of its steps."""
 
     @property
     def is_fatal(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
 from tests.simulation import facts, generate
 from tests.simulation.facts import Scenario
 from tests.simulation.losses import DOWN_MOST, SUSPENDED_MOST
@@ -32,6 +34,9 @@ def generate_of_losses(seed: int) -> Scenario:
         at = random.choice(later) + random.choice([0, MS, 20 * MS, 200 * MS, SECOND])
         made += _loss(random, at)
         at += APART
+    calls = Random(f"losses/calls/{seed}")
+    if calls.random() < 0.3:
+        made = [_at_a_call(fact, calls) for fact in made]
     made.sort(key=lambda fact: fact.at)
     return Scenario(
         seed=seed,
@@ -55,6 +60,13 @@ def _programs(random: Random) -> list[facts.Fact]:
         made.append(facts.Close(at=at, program=number, seconds=random.choice([5.0, 15.0])))
         at = random.randrange(begin, at + 1)
     return made
+
+
+def _at_a_call(fact: facts.Fact, random: Random) -> facts.Fact:
+    """Let a loss happen between two calls of the collector to its disk."""
+    if not isinstance(fact, facts.LoseName):
+        return fact
+    return msgspec.structs.replace(fact, call=random.randint(1, 60))
 
 
 def _loss(random: Random, at: int) -> list[facts.Fact]:

@@ -169,7 +169,7 @@ class Play:
             case facts.Rot():
                 collector.rot(fact.file, fact.share)
             case facts.LoseName():
-                collector.losses.happen(fact, {n: len(p.sent) for n, p in self.programs.items()})
+                self._lose_name(collector, fact)
             case facts.TableDown():
                 for each in self.collectors:
                     each.table.break_(landed=fact.landed)
@@ -201,6 +201,15 @@ class Play:
                     reorder_time=Duration(fact.reorder_seconds),
                 )
                 collector.reload(limits, fact.without, fact.duration, fact.renamed)
+
+    def _lose_name(self, collector: Collector, fact: facts.LoseName) -> None:
+        def happen() -> None:
+            collector.losses.happen(fact, {n: len(p.sent) for n, p in self.programs.items()})
+
+        if fact.call:
+            collector.disk.ambush(fact.call, happen)
+        else:
+            happen()
 
     def _flood(self, fact: facts.Flood) -> None:
         with suppress(ConnectionRefusedError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from tests.simulation import facts, losses
@@ -41,9 +43,10 @@ def scenario(what, **loss):
     return Scenario(seed=0, facts=made, fates={})
 
 
+@pytest.mark.parametrize("call", [0, 7])
 @pytest.mark.parametrize("what", [*HARMLESS, *FATAL])
-def test_only_a_loss_that_matters_ends_the_collector(what):
-    played = Play(scenario(what))
+def test_only_a_loss_that_matters_ends_the_collector(what, call):
+    played = Play(scenario(what, call=call))
     played.run()
     there = what != "closed"  # no segment is full here
     assert played.collector.losses.ends == (what in FATAL and there)
@@ -54,6 +57,13 @@ def test_a_scenario_of_losses_is_the_same_after_its_file():
     for seed in range(20):
         made = generate_of_losses(seed)
         assert decode(encode(made)) == made
+
+
+def test_a_spool_that_is_gone_before_its_checkpoints_are_listed_is_found(monkeypatch):
+    """The loss happens within a step that blocks, before one of the calls that follow the save of a checkpoint."""
+    monkeypatch.setattr("tailrace.spool.checkpoint.opening", lambda _: nullcontext())
+    kinds = {judge(scenario("spool", call=call)).kind for call in range(40, 60, 2)}
+    assert kinds == {None, "a loss that is not named"}
 
 
 def test_a_collector_that_answers_without_its_log_is_found(monkeypatch):
