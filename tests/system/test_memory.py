@@ -124,8 +124,8 @@ def jumping_counters(round_, size):
 
 def streams(round_, size):
     """Streams of which more events come than are remembered."""
-    for n in range(60 * round_, 60 * (round_ + 1)):
-        yield b"".join(heph_event(stream, n) for stream in range(125 * size))
+    for n in range(40 * round_, 40 * (round_ + 1)):
+        yield b"".join(heph_event(stream, n) for stream in range(200 * size))
 
 
 def announced(round_, size):
