@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.analysis.heat import heat_map
+from tailrace.analysis.statistics import heat_map
 from tailrace.query.window import Window
 from tests.forms import examples
 from tests.query.memory import Views

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.analysis.innermost import LaneSpan, shares
+from tailrace.analysis.flame import LaneSpan, shares
 
 SPANS = st.lists(
     st.tuples(st.integers(-20, 20), st.integers(-2, 15), st.sampled_from("abc")), max_size=12

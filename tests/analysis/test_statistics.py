@@ -8,8 +8,7 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tailrace.analysis.grouping import parse
-from tailrace.analysis.statistics import PERCENTILES, statistics
+from tailrace.analysis.statistics import PERCENTILES, parse, statistics
 from tailrace.errors import UnknownError
 from tailrace.query.filters import Selection
 from tailrace.query.window import Window

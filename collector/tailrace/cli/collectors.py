@@ -116,7 +116,7 @@ def _lines(found: list[CollectorHistory]) -> Iterator[bytes]:
 
 
 def _cells(each: CollectorHistory) -> tuple[str | None, ...]:
-    from tailrace.cli.output.amounts import spell_bytes, spell_seconds
+    from tailrace.cli.output.console import spell_bytes, spell_seconds
 
     def size(amount: int | None) -> str | None:
         return None if amount is None else spell_bytes(amount)

@@ -29,8 +29,7 @@ from tailrace.units import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailrace.analysis.grouping import Key
-    from tailrace.analysis.statistics import SpanStatistics
+    from tailrace.analysis.statistics import Key, SpanStatistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Completeness
     from tailrace.query.filters import JobFilter, RunLabel
@@ -125,7 +124,7 @@ def command(
     Standard error names a group that exceeds none because its spans are still open in one run (`unknown`).
     The last lines say what is missing from A and from B. An incomplete run can hide what grew: demand
     completeness with --complete-only. With --threshold, no group to compare is an error."""
-    from tailrace.analysis.grouping import parse
+    from tailrace.analysis.statistics import parse
     from tailrace.reading.question import Filters
 
     by = parse(words)
@@ -226,7 +225,7 @@ def _print(
     *,
     as_json: bool,
 ) -> None:
-    from tailrace.cli.output.durations import spell
+    from tailrace.cli.output.console import spell
 
     console, texts = runs[0].console, [*keys, "unit"]
     numbers = ["count a", "count b", f"{figure} a", f"{figure} b", "change"]

@@ -74,8 +74,7 @@ def command(
     line says whether anything is missing; with --json, standard error says it."""
     loaded = load_config(config, store)
 
-    from tailrace.analysis.grouping import parse
-    from tailrace.analysis.statistics import statistics
+    from tailrace.analysis.statistics import parse, statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
     from tailrace.reading.question import Filters
@@ -106,6 +105,6 @@ def command(
 
 
 def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
-    from tailrace.cli.output.durations import spell
+    from tailrace.cli.output.console import spell
 
     return (*each.group, *each[1:4], *(spell(value, each.unit) for value in each[4:]))

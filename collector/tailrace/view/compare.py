@@ -8,8 +8,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from tailrace.analysis.difference import FigureChange, changes, exceeding
-from tailrace.analysis.grouping import Key, parse
-from tailrace.analysis.statistics import SpanStatistics, statistics
+from tailrace.analysis.statistics import Key, SpanStatistics, parse, statistics
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Completeness
 from tailrace.query.window import Window

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tailrace import __version__
 from tailrace.analysis.difference import FIGURES
-from tailrace.analysis.grouping import COLUMNS
+from tailrace.analysis.statistics import COLUMNS
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.export.formats import WRITERS
 from tailrace.query.completeness import EVERYTHING, MISSING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.analysis.flame import flame as of_spans
-from tailrace.analysis.heat import heat_map
+from tailrace.analysis.statistics import heat_map
 from tailrace.view import wire
 from tailrace.view.answering import shown
 from tailrace.view.converting import decimal, whole

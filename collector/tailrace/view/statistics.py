@@ -6,8 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from tailrace.analysis.grouping import parse
-from tailrace.analysis.statistics import SpanStatistics, statistics as of_spans
+from tailrace.analysis.statistics import SpanStatistics, parse, statistics as of_spans
 from tailrace.query.output import FORMULA
 from tailrace.view import wire
 from tailrace.view.answering import CSV, FileAnswer, shown

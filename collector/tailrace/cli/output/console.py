@@ -95,3 +95,49 @@ def _columns(texts: Sequence[str], numbers: Sequence[str]) -> list[AnswerColumn]
 
 def _bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m"
+
+
+_UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
+
+_LONG = 1000
+"""From here on four digits would need an exponent."""
+
+
+def spell(duration: int | None, unit: str) -> str | None:
+    """Return a duration of nanoseconds as "1.234 ms", and a number of ticks unchanged."""
+    if duration is None:
+        return None
+    if unit != "ns":
+        return str(duration)
+    for word, worth in _UNITS:
+        value = duration / worth
+        if abs(value) >= 1:
+            return f"{value:.0f} {word}" if abs(value) >= _LONG else f"{value:.4g} {word}"
+    return f"{duration} ns"
+
+
+_BYTES = ("B", "kB", "MB", "GB", "TB")
+_STEP = 1000
+
+_SECONDS = (("d", 86_400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
+
+
+def spell_bytes(amount: float) -> str:
+    """Return bytes as "1.23 MB"."""
+    power = 0
+    while round(amount) >= _STEP and power < len(_BYTES) - 1:
+        amount /= _STEP
+        power += 1
+    return f"{amount:.0f} B" if not power else f"{_digits(amount)} {_BYTES[power]}"
+
+
+def spell_seconds(amount: float) -> str:
+    """Return a duration as "1.23 s", at least a microsecond."""
+    for unit, worth in _SECONDS:
+        if amount >= worth:
+            return f"{_digits(amount / worth)} {unit}"
+    return f"{amount * 1e6:.0f} us"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

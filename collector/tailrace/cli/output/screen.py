@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tailrace.cli.output.amounts import spell_bytes, spell_seconds
+from tailrace.cli.output.console import spell_bytes, spell_seconds
 from tailrace.config.schema import MAIN
 from tailrace.overview import Overview, SourceOverview
 from tailrace.query.answer import AnswerColumn, Shape
