@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tailrace.config.open_files import OWN
+from tailrace.config.check import OWN
 from tailrace.doctor import limits
 from tests.cli.command import ENVIRONMENT
 from tests.doctor.hosts import host, only, tail, tcp, udp, unix
@@ -20,7 +20,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 import msgspec
 from tailrace.clock import SystemClock
 from tailrace.config.schema import Config, TcpConfig
-from tailrace.config.open_files import OWN
+from tailrace.config.check import OWN
 from tailrace.doctor import limits
 from tailrace.doctor.host import Host
 sources = {"a": TcpConfig(format="jets", listen="127.0.0.1:0", connections_max=200)}

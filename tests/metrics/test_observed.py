@@ -9,7 +9,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from tailrace.metrics.definition import Type
 from tailrace.metrics.observed import COLLECTORS, HEALTHS, OBSERVED, SUBJECT, observed
 from tailrace.query.collectors import CollectorHistory
-from tailrace.serving.exposing import exposed
+from tailrace.serving.http import exposed
 
 SECOND = 10**9
 NOW = 1_800_000_000 * SECOND

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.security.networks import Networks
+from tailrace.security.guard import Networks
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.bundle.parts import PARTS, BundlePart
-from tailrace.bundle.redaction import Redaction
-from tailrace.bundle.subject import Subject
+from tailrace.bundle.redaction import Redaction, Subject
 from tailrace.terminal import printable
 
 PART_SECONDS = 20.0

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace import __version__, kernels
-from tailrace.bundle.redaction import effective
-from tailrace.bundle.subject import Subject
+from tailrace.bundle.redaction import Subject, effective
 from tailrace.config.load import store_path
 from tailrace.doctor.examination import examine
 from tailrace.errors import TailraceError

@@ -10,13 +10,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from tailrace.chosen import transports
+from tailrace.clock import Clock
 from tailrace.config import environment
 from tailrace.config.document import Document, read
-from tailrace.config.schema import Config
+from tailrace.config.load import Loaded, examine
+from tailrace.config.schema import Config, StoreConfig
+from tailrace.doctor.host import Host
 
 REDACTED = "REDACTED"
 
@@ -102,3 +106,34 @@ def _values(value: object) -> list[object]:
     if isinstance(value, dict):
         return [*value.values()]
     return [*value] if isinstance(value, list) else []
+
+
+class Subject(NamedTuple):
+    """The subject of a bundle: the configuration as far as it could be read, its problems, and the host
+    with the daemon that runs on its store."""
+
+    loaded: Loaded
+    problems: list[str]
+    host: Host
+
+
+def find(
+    config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
+) -> Subject:
+    """Return the subject. From an invalid configuration, use only the path of its store."""
+    if config is None and environ.get("TAILRACE_CONFIG"):
+        config = Path(environ["TAILRACE_CONFIG"])
+    flags = {"store": store}
+    loaded, problems = examine(config, environ=environ, flags=flags, formats=transports)
+    if loaded is None:
+        path = store or environ.get("TAILRACE_STORE_PATH", "") or _path(config)
+        loaded = Loaded(Config(store=StoreConfig(path=path)), config, "")
+    host = Host(loaded.config, environ, clock).with_daemon()
+    return Subject(loaded, [str(problem) for problem in problems], host)
+
+
+def _path(config: Path | None) -> str:
+    document = document_or_none(config)
+    section = document.tree.get("store") if document else None
+    path = section.get("path") if isinstance(section, dict) else None
+    return path if isinstance(path, str) else ""

@@ -34,8 +34,7 @@ def command(config: Path | None, store: str | None, output: Path | None, *, as_j
     With --json: the path of the `archive`, its `bytes`, and its `parts`: `name`, `meaning`, `bytes` and
     `failure`, of which one is null."""
     from tailrace.bundle import archive
-    from tailrace.bundle.redaction import Redaction, document_or_none, secrets
-    from tailrace.bundle.subject import find
+    from tailrace.bundle.redaction import Redaction, document_or_none, find, secrets
     from tailrace.clock import SystemClock
 
     clock = SystemClock()

@@ -14,9 +14,9 @@ import click
 
 from tailrace.chosen import transports
 from tailrace.cli.commands import ExitCode
+from tailrace.config.check import too_few
+from tailrace.config.document import Problem
 from tailrace.config.load import Loaded, examine, spool_path, store_path
-from tailrace.config.open_files import too_few
-from tailrace.config.problem import Problem
 from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.daemon import memory
 from tailrace.decoding.formats import FORMATS

@@ -77,7 +77,7 @@ def command(
 
 def _print_metrics(found: list[CollectorHistory], now: int) -> None:
     from tailrace.metrics.observed import observed
-    from tailrace.serving.exposing import exposed
+    from tailrace.serving.http import exposed
 
     sys.stdout.buffer.write(exposed(list(observed(found, now))).body)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tailrace.config import listen
+from tailrace.config.document import DEFAULT, ENVIRONMENT, Problem, Setting, Where
 from tailrace.config.keys import (
     SECTIONS,
     SOURCES,
@@ -22,8 +23,17 @@ from tailrace.config.keys import (
     required_of_all,
     words,
 )
-from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where
-from tailrace.config.schema import INFLATING_MIN, OWN_SOURCE, Config, Section
+from tailrace.config.schema import (
+    INFLATING_MIN,
+    OWN_SOURCE,
+    Config,
+    Section,
+    SourceConfig,
+    TailConfig,
+    TcpConfig,
+    UdpConfig,
+    UnixConfig,
+)
 from tailrace.config.values import convert
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
@@ -239,3 +249,35 @@ def _below(home: Where, key: str) -> Where:
     """Return where `key` would have been written in the table that begins at `home`."""
     variable = home.origin == ENVIRONMENT
     return home._replace(key=f"{home.key}_{key}".upper() if variable else f"{home.key}.{key}")
+
+
+OWN = 128
+"""Descriptors that the process needs for itself: for the spool, the table, clients of the admin endpoint
+and the upkeep process."""
+
+
+def needed(config: Config) -> int:
+    """Return the sum of what connections_max and descriptors_max allow, and `OWN`."""
+    return OWN + sum(map(_of_source, config.sources.values()))
+
+
+def too_few(config: Config, limit: int) -> str | None:
+    """Return a sentence if a limit (negative means none) is lower than what may be needed."""
+    wanted = needed(config)
+    if limit < 0 or limit >= wanted:
+        return None
+    return (
+        f"{limit:,} descriptors may be open at a time; connections_max, descriptors_max and the collector's own"
+        f" descriptors add up to {wanted:,}"
+    )
+
+
+def _of_source(source: SourceConfig) -> int:
+    """Return the descriptors of a source. All UDP peers share one socket."""
+    match source:
+        case TcpConfig() | UnixConfig():
+            return 1 + source.connections_max
+        case UdpConfig():
+            return 1
+        case TailConfig():
+            return source.descriptors_max

@@ -21,8 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, get_origin
 
+from tailrace.config.document import ENVIRONMENT, Problem, Setting, Where
 from tailrace.config.keys import SECTIONS, SOURCES, keys, keys_of_any, optional, stripped
-from tailrace.config.problem import ENVIRONMENT, Problem, Setting, Where
 from tailrace.config.text import EncodingError, decoded
 
 PREFIX = "TAILRACE_"

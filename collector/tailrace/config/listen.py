@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from ipaddress import IPv6Address, ip_address
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+    ip_network,
+)
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 _FORM = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
@@ -83,3 +91,34 @@ def parse_mode(text: str) -> int:
     if _MODE.fullmatch(text) is None:
         raise ValueError(f'{text!r} is not a file mode; allowed: octal, as in "0660"')
     return int(text, 8)
+
+
+_MAPPED = 96
+"""Bits of an IPv4-mapped IPv6 address (::ffff:0:0/96) that precede the IPv4 address."""
+
+Network = IPv4Network | IPv6Network
+
+
+def parse_network(text: str) -> Network:
+    """Return the network of `192.0.2.0/24`, `2001:db8::/32` or a single address. Raise ValueError."""
+    try:
+        interface = ip_interface(text)
+    except ValueError:
+        raise ValueError(
+            f'{text!r} is not a network; allowed: CIDR notation, as in "192.0.2.0/24" or "2001:db8::/32"'
+        ) from None
+    network = interface.network
+    if interface.ip != network.network_address:
+        raise ValueError(f"{text!r} has bits set after its prefix; did you mean {network}?")
+    if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED:
+        address = _plain(network.network_address)
+        if isinstance(address, IPv4Address):
+            return ip_network((address, network.prefixlen - _MAPPED))
+    return network
+
+
+def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return an IPv4-mapped address as the IPv4 address it stands for."""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address

@@ -17,9 +17,17 @@ import msgspec
 
 from tailrace.config import environment
 from tailrace.config.check import Check, Given, Transports
-from tailrace.config.document import Document, read
+from tailrace.config.document import (
+    DEFAULT,
+    ENVIRONMENT,
+    Document,
+    Problem,
+    Setting,
+    Where,
+    dotted,
+    read,
+)
 from tailrace.config.keys import SECTIONS, hint, required_of_all
-from tailrace.config.problem import DEFAULT, ENVIRONMENT, Problem, Setting, Where, dotted
 from tailrace.config.schema import DEFAULT_SOURCES, MAIN, Config
 from tailrace.config.values import kind
 from tailrace.errors import ConfigError

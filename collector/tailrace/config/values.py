@@ -12,7 +12,7 @@ from typing import get_origin
 
 import msgspec
 
-from tailrace.config import listen, network
+from tailrace.config import listen
 from tailrace.config.keys import choices, optional, stripped, words
 from tailrace.units import Duration, Size
 
@@ -95,7 +95,7 @@ def _check_amount(number: float) -> None:
 def _check_list(key: str, strings: list[str]) -> None:
     if key == "allow":
         for text in strings:
-            network.parse(text)
+            listen.parse_network(text)
     elif not (strings and all(strings)):
         raise ValueError("must have at least one string, and no empty string")
 

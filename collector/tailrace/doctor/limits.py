@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 
-from tailrace.config.open_files import needed, too_few
+from tailrace.config.check import needed, too_few
 from tailrace.doctor.finding import Finding, Severity, good
 from tailrace.doctor.host import Host
 

@@ -13,9 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.config.listen import is_loopback, parse
+from tailrace.config.listen import Network, is_loopback, parse, parse_network
 from tailrace.config.load import store_path
-from tailrace.config.network import Network, parse as parse_network
 from tailrace.config.schema import MAIN, AdminConfig, Config, TcpConfig, UdpConfig
 from tailrace.doctor.finding import Finding, Severity, good
 from tailrace.doctor.host import Host

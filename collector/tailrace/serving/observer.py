@@ -19,8 +19,7 @@ from tailrace.config.schema import AdminConfig
 from tailrace.errors import TailraceError
 from tailrace.figures import AdminFigures
 from tailrace.security.guard import guard
-from tailrace.serving.exposing import exposed
-from tailrace.serving.http import Request, Response, plain
+from tailrace.serving.http import Request, Response, exposed, plain
 from tailrace.serving.pages import SECURITY_HEADERS, has_token
 from tailrace.serving.server import Server
 from tailrace.sources.address import bound, named, refusal

@@ -17,8 +17,7 @@ from prometheus_client.core import Metric
 
 from tailrace import __version__
 from tailrace.serving import html
-from tailrace.serving.exposing import exposed
-from tailrace.serving.http import Request, Response, plain
+from tailrace.serving.http import Request, Response, exposed, plain
 from tailrace.threads import WRITERS
 
 SECURITY_HEADERS = (

@@ -35,7 +35,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.datagram_records import readable
 from tailrace.ingest.payloads import FileLoss
 from tailrace.rhythm import pause
-from tailrace.security.networks import Networks
+from tailrace.security.guard import Networks
 from tailrace.sources.address import join, named
 from tailrace.sources.datagrams import DatagramSocket, chunks, system_socket
 from tailrace.sources.listening import Listening, of_datagrams, size_buffer

@@ -6,7 +6,7 @@ import os
 import resource
 from collections.abc import Mapping
 
-from tailrace.config.open_files import needed
+from tailrace.config.check import needed
 from tailrace.daemon.daemon import Daemon
 from tailrace.figures import AdminRefusal, Condition
 from tailrace.rhythm import pause
