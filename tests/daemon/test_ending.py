@@ -12,7 +12,7 @@ import sys, threading
 import trio
 from tailrace.cli import main
 from tailrace.daemon import ending
-from tailrace.daemon.conditions import pending, strain
+from tailrace.daemon.conditions import pending
 
 waits = threading.Event()
 
@@ -27,7 +27,7 @@ async def is_refused_memory(*_):
     await trio.to_thread.run_sync(waits.wait)
     raise MemoryError
 
-strain.run, pending.run, ending.SECONDS = waits_for_a_thread, is_refused_memory, 1
+pending.watch_state, pending.run, ending.SECONDS = waits_for_a_thread, is_refused_memory, 1
 sys.argv[0] = "tailrace"
 main()
 """

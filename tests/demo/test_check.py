@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.demo.check import NAMED_MAX, differences
-from tailrace.demo.traffic import Traffic
+from tailrace.demo.traffic import NAMED_MAX, Traffic, differences
 
 TRAFFIC = Traffic([], 97, {"0": 2, "1": 1}, {("0", 5), ("0", 6), ("1", 9)}, "")
 EVENTS = [{"source": "udp", "events": 97}, {"source": "other", "events": 3}]

@@ -22,7 +22,7 @@ from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path
 from tailrace.config.schema import Config
 from tailrace.daemon import ending
-from tailrace.daemon.conditions import pending, strain
+from tailrace.daemon.conditions import pending
 from tailrace.daemon.configured import Configured
 from tailrace.daemon.current import Current
 from tailrace.daemon.ending import Failed
@@ -147,7 +147,7 @@ class Daemon:
             nursery.start_soon(telling(drive), loops.tick())
             nursery.start_soon(telling(drive), loops.names.watch())
             nursery.start_soon(telling(self._keep_up))
-            nursery.start_soon(telling(strain.run), self.ingest.budget, self.health)
+            nursery.start_soon(telling(pending.watch_state), self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
                 begin = partial(
                     receive, self._configured, self.current, self.clock, spool=self.spool,

@@ -27,7 +27,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.environment import service_links
 from tailrace.config.load import Loaded
 from tailrace.daemon import ending
-from tailrace.daemon.conditions import listeners, open_files
+from tailrace.daemon.conditions import open_files
 from tailrace.daemon.daemon import Daemon, Mode, collecting
 from tailrace.daemon.ending import Failed
 from tailrace.daemon.memory_limit import memory
@@ -168,7 +168,7 @@ class _Service:
         self._admin = named(listener)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
-            nursery.start_soon(listeners.run, self._daemon, self._guard)
+            nursery.start_soon(open_files.watch_listeners, self._daemon, self._guard)
             nursery.start_soon(threads.occupy, partial(occupy_thread, self._daemon.disk.directory))
             nursery.start_soon(open_files.run, self._daemon)
             nursery.start_soon(self._supervision.run, self._daemon)

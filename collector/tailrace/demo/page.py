@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from tailrace.demo.commands import command_line, ended, environment
+from tailrace.demo.daemon import command_line, ended, environment
 from tailrace.errors import TailraceError
 
 START_SECONDS = 60.0

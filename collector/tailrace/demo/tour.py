@@ -17,12 +17,11 @@ from typing import Any
 import trio
 
 from tailrace.clock import Clock
-from tailrace.demo.check import EVENTS, MISSING, NUMBERS, differences
-from tailrace.demo.commands import as_typed, tailrace
-from tailrace.demo.daemon import DemoDaemon, running
+from tailrace.demo.daemon import DemoDaemon, as_typed, running, tailrace
 from tailrace.demo.page import page, page_command
 from tailrace.demo.producers import PRODUCERS, Producer
 from tailrace.demo.sending import SENDERS, Address, trickle
+from tailrace.demo.traffic import EVENTS, MISSING, NUMBERS, differences
 from tailrace.errors import TailraceError
 
 SETTLE_SECONDS = 30.0

@@ -1,12 +1,15 @@
-"""A condition of the daemon while sources give up unfinished records."""
+"""Conditions of the daemon while memory is short: sources give up unfinished records, or sessions give up state."""
 
 from __future__ import annotations
+
+import trio
 
 from tailrace.clock import Clock
 from tailrace.config.schema import Config, UdpConfig
 from tailrace.daemon.current import Current
 from tailrace.daemon.health import Health
 from tailrace.figures import Condition
+from tailrace.ingest.budget import Budget
 from tailrace.ingest.machine import Ingest
 from tailrace.rhythm import pause
 
@@ -44,3 +47,19 @@ def _sentence(name: str, count: int, config: Config) -> str:
         f" more than pending_max ({limit}). A gap row names each; raise pending_max if the"
         " records are honest"
     )
+
+
+STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
+"""Seconds between two looks, and seconds without evictions after which the condition ends."""
+
+
+async def watch_state(budget: Budget, health: Health) -> None:
+    """Watch until cancelled."""
+    seen, since = 0, trio.current_time()
+    while True:
+        if budget.relieved > seen:
+            seen, since = budget.relieved, trio.current_time()
+            health.degrade(Condition.STATE, budget.said)
+        elif trio.current_time() - since > CALM_SECONDS:
+            health.clear(Condition.STATE)
+        await pause(STATE_LOOK_SECONDS)
