@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.query.engine import Engine
-from tailrace.run.launcher import RANKS, LaunchedRank, launched
-from tailrace.run.naming import node_store_name, store_name, unused
+from tailrace.run.launcher import RANKS, LaunchedRank, launched, node_store_name, store_name, unused
 from tests import program
 from tests.ingest.log import heph_event
 from tests.system.collector import until

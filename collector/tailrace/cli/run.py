@@ -16,7 +16,7 @@ from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, json_option, signatures
 from tailrace.errors import TailraceError
 from tailrace.run import launcher, program, surroundings
-from tailrace.run.outcome import NOT_TRACED
+from tailrace.run.program import NOT_TRACED
 from tailrace.standard import STDERR, never_wait
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tailrace.config.load import Loaded
     from tailrace.run.certificate import Certificate
     from tailrace.run.launcher import LaunchedRank
-    from tailrace.run.outcome import RunDone
-    from tailrace.run.spec import NodeSpec
+    from tailrace.run.messages import NodeSpec
+    from tailrace.run.program import RunDone
 
 
 T = TypeVar("T")
@@ -185,22 +185,21 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
     """Choose the store of a node, or of a rank that is alone, and make its directory. Raise TailraceError or OSError."""
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
-    from tailrace.run import naming
-    from tailrace.run.spec import NodeSpec
+    from tailrace.run.messages import NodeSpec
 
     now = SystemClock().wall_ns() // 10**9
-    name = naming.node_store_name(now, os.getpid(), rank)
+    name = launcher.node_store_name(now, os.getpid(), rank)
     loaded = choose(given.config, given.store or name)
-    store = f"{store_path(loaded.config).rstrip('/')}/{naming.file_name(rank.node)}"
+    store = f"{store_path(loaded.config).rstrip('/')}/{launcher.file_name(rank.node)}"
     if given.store is None:
-        directory = naming.unused(Path(name))
+        directory = launcher.unused(Path(name))
         store = str(directory)
     elif "://" in store:
-        directory = naming.unused(Path(name))
+        directory = launcher.unused(Path(name))
         if rank.alone:
             store = f"{store.rpartition('/')[0]}/{directory.name}"
     elif rank.alone:
-        directory = naming.unused(Path(store))
+        directory = launcher.unused(Path(store))
         store = str(directory)
     else:
         directory = Path(store)
@@ -281,14 +280,13 @@ def prepare(config: Path | None, store: str | None) -> Prepared:
     from tailrace import log
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
-    from tailrace.run import naming
 
     now = SystemClock().wall_ns() // 10**9
-    name = naming.store_name(now, os.uname().nodename, os.getpid())
+    name = launcher.store_name(now, os.uname().nodename, os.getpid())
     loaded = choose(config, store or name)
     directory = Path(store_path(loaded.config))
     if store is None or "://" in store_path(loaded.config):
-        directory = naming.unused(Path(name))
+        directory = launcher.unused(Path(name))
     if store is None:
         loaded = choose(config, str(directory))
     log.configure(loaded.config.log, quiet=True)

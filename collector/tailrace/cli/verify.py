@@ -95,10 +95,10 @@ def _verify_certificate(
 ) -> bool:
     """Verify a certificate and print the result. Return whether anything differs."""
     from tailrace.config.load import store_path
-    from tailrace.job import certificate as jobs, verify as verify_job
+    from tailrace.job import certificate as jobs
     from tailrace.job.merging import rank_logs
     from tailrace.query.engine import Engine
-    from tailrace.run import certificate as certificates, verify
+    from tailrace.run import certificate as certificates
     from tailrace.run.ranks import read
 
     certificate = jobs.read(path) if jobs.is_job(path) else certificates.read(path)
@@ -107,9 +107,9 @@ def _verify_certificate(
     try:
         if isinstance(certificate, jobs.JobCertificate):
             logs = [read(directory) for directory in rank_logs(Path(store_path(loaded.config)))]
-            found = verify_job.differences(certificate, logs, engine)
+            found = jobs.differences(certificate, logs, engine)
         else:
-            found = verify.differences(certificate, engine)
+            found = certificates.differences(certificate, engine)
         if key is not None or certificate.signature:
             found += signatures().differences(certificate, key)
     finally:

@@ -4,12 +4,20 @@ One launcher may run inside another: a batch script of Slurm has a rank of Slurm
 of its processes. So the innermost launcher counts. The clients say the same of themselves (PROTOCOL.md).
 
 The batch script itself, and whatever it starts without a launcher, is rank 0 of no step. Such a program is `alone`.
+
+Runs start within the same second, often in a shared directory, so the names of their stores and certificates are
+chosen here, too, from the rank: no other run uses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
 from typing import NamedTuple
+
+from tailrace.errors import StoreError
 
 
 class Launcher(NamedTuple):
@@ -120,3 +128,46 @@ def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     return next((environ[name] for name in names if environ.get(name)), None)
+
+
+def store_name(seconds: int, host: str, pid: int) -> str:
+    """Return the name of the store of a run that begins at `seconds` of Unix time."""
+    short_host = host.partition(".")[0] or "host"
+    return f"tailrace-run-{seconds}-{short_host}-{pid}"
+
+
+def node_store_name(seconds: int, pid: int, rank: LaunchedRank) -> str:
+    """Return the name of the store of a node's collector, which begins at `seconds` of Unix time."""
+    node = file_name(rank.node)
+    if rank.job is None:
+        return f"tailrace-run-{seconds}-{node}-{pid}"
+    return f"tailrace-job-{file_name(rank.job)}/{node}"
+
+
+def file_name(text: str) -> str:
+    """Return a text as the name of a file."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text).lstrip(".") or "_"
+
+
+def unused(name: Path) -> Path:
+    """Make a new directory of this name in the working directory, or with a number if the name is taken,
+    as by an equal process id in another container.
+
+    Raise StoreError when no directory can be made."""
+    for path in alternatives(name):
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            what = f"{path}: cannot be made here: {error.strerror}; name a directory by --store"
+            raise StoreError(what) from error
+        return path
+    raise AssertionError("there is always a next name")
+
+
+def alternatives(path: Path) -> Iterator[Path]:
+    """Yield the path itself, then the path with -2, -3 and so on before its suffix."""
+    yield path
+    for number in count(2):
+        yield path.with_name(f"{path.stem}-{number}{path.suffix}")

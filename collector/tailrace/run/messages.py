@@ -58,3 +58,19 @@ class Released(msgspec.Struct, kw_only=True):
 
 def packed(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message) + b"\n"
+
+
+class NodeSpec(msgspec.Struct, kw_only=True):
+    """A node's collector. `store` is its table's; `directory` has its certificate, log and traces."""
+
+    config: str | None
+    store: str
+    directory: str
+    node: str
+    job: str | None
+    size: int | None
+    local_size: int | None
+    max_loss: int
+    certificate: str
+    sign: str | None
+    meeting: str = ""

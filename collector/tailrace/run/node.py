@@ -35,10 +35,9 @@ from tailrace.run import certificate as certificates
 from tailrace.run.around import LOOK_SECONDS, Collecting
 from tailrace.run.certificate import Certificate, Program
 from tailrace.run.meeting import Meeting
-from tailrace.run.messages import LINE_MAX, Bye, Hello, Released, Taken, Welcome, packed
+from tailrace.run.messages import LINE_MAX, Bye, Hello, NodeSpec, Released, Taken, Welcome, packed
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
 from tailrace.run.service import certify, collect, read_rest
-from tailrace.run.spec import NodeSpec
 from tailrace.run.surroundings import (
     RunToken,
     located,

@@ -7,14 +7,37 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from tailrace.errors import ConfigError, NoProgramError
 from tailrace.interpreter import UMASK_OF_USER, environment_of_user
-from tailrace.run.outcome import RunDone
 from tailrace.standard import last_words
+
+if TYPE_CHECKING:
+    from tailrace.run.certificate import Certificate
+
+
+NOT_TRACED = "the program is not traced"
+CUT_OFF = "tracing failed, so that there is no certificate"
+
+Warn = Callable[[str, Exception], None]
+"""Receives what went wrong with tracing, and the error behind it."""
+
+
+class RunDone(NamedTuple):
+    """The result of a run: the program's exit status and, unless tracing failed, the certificate.
+
+    With `others`, other ranks of the node still run, the last of which gets the node's certificate. `refused` counts the
+    connections and datagrams of other users by cause; the certificate includes none of their events."""
+
+    status: int
+    certificate: Certificate | None = None
+    others: bool = False
+    refused: Mapping[str, int] = {}
+
 
 FORWARDED = (
     signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,

@@ -30,7 +30,7 @@ from tailrace.query.engine import Engine
 from tailrace.run import evidence, program
 from tailrace.run.around import Collecting, Tracing
 from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, digest, total
-from tailrace.run.outcome import CUT_OFF, NOT_TRACED, RunDone, Warn
+from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import RunToken, located, sources, unguarded
 
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
