@@ -64,6 +64,10 @@ def command(
     `peer` is the file or the address that the session came from. `detail` is how the collector knows. `first` and `last` are the producer's own numbers, if it has any.
     A dash as `count` means that nobody knows how much is missing.
 
+    A connection that a collector refused is no gap, because most clients come back. The metric
+    tailrace_source_refused and /status count refused connections, and so does the certificate of `tailrace run`
+    where the collector had no room.
+
     If a collector runs on the store, the command asks it which events it still waits for, before they
     count as missing. They get one line for each stream, with the reason `awaited`. A dash as their
     `count` means that the collector could not be asked; `detail` says why."""

@@ -119,6 +119,9 @@ def command(
     TAILRACE_TOKEN_ADDRESS: at this address, the C client sends events without waiting whether the token is
     refused. A program that has a token already gets neither, and its events wait for 100 ms.
 
+    The certificate includes only events that reached the collector of this run. It knows nothing of those that
+    a program sends to another address, or writes to a file that no --source follows.
+
     With --json: `arguments` and `exit_status` of the program, whether it was `traced`, `failures` of
     tracing, connections and datagrams of other users that were `refused`, by cause, and those for which the
     collector had `no_room`, so that an unknown number of events may be missing, the path of the
