@@ -659,13 +659,18 @@ def stated(collector):
         ),
         ("t.event('x'); t.connect(); t.event('x'); t.connect(sys.argv[1]); t.event('in')", [({}, 1)]),
         (
+            "t.connect(sys.argv[1])\nif not os.fork(): t.event('in'); t.close(10); t.event('x'); sys.exit()\n"
+            "os.wait(); t.event('in')",
+            [({}, 1), ({"closed": 1}, 0), ({}, 1)],
+        ),
+        (
             "t.event('x')\nif not os.fork(): t.connect(sys.argv[1]); t.event('in'); sys.exit()\n"
             "os.wait(); t.connect(sys.argv[1]); t.event('in')",
             [({}, 1), ({"unconnected": 1}, 1)],
         ),
     ],
     ids=["before", "before nothing", "between", "after", "after its own close", "a span", "spans of an earlier session",
-         "a call of an earlier session", "an emitter of its own", "unwanted", "fork"],
+         "a call of an earlier session", "an emitter of its own", "unwanted", "child", "fork"],
 )  # fmt: skip
 def test_events_outside_of_a_session_are_stated(answering, program, expected, pure):
     run(BEGIN + program, answering.address, TAILRACE_PURE=pure)

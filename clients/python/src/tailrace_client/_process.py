@@ -26,7 +26,7 @@ _warned = False
 """Whether the program was warned that this emitter's events are not delivered."""
 
 _again: Callable[[], Emitter] | None = None
-"""Makes another one like it; None before `connect`, and in a forked child."""
+"""Makes another one like it; None before `connect`, and in a child forked while the emitter is off."""
 _counted = 0
 """How many of the calls of `miss` are accounted for."""
 _is_wanted = True
@@ -182,11 +182,12 @@ def _state_missed() -> None:
 
 
 def _forked() -> None:
-    """Forget the events that the parent counted before the fork, since the parent reports them. A child without a
-    connection of its own has no address for a report."""
+    """Forget the events that the parent counted before the fork, since the parent reports them. A child whose parent
+    was off has no address for a report."""
     global _again  # noqa: PLW0603 - one emitter a process
     _missed()
-    _again = None
+    if current is None:
+        _again = None
 
 
 atexit.register(_state_missed)
