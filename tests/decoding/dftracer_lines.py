@@ -5,10 +5,10 @@ from __future__ import annotations
 HOST = "6882804a826580cd"
 
 
-def event(number: int, **changed: object) -> str:
+def event(number: int | str, **changed: object) -> str:
     """A complete event; `args` is the text between their braces, None for a record without."""
     fields: dict[str, object] = {
-        "name": "read", "cat": "POSIX", "pid": 7, "tid": 8, "ts": 1_000 + number, "dur": 5, "ph": 1,
+        "name": "read", "cat": "POSIX", "pid": 7, "tid": 8, "ts": 1_000 + int(str(number).strip(chr(34))), "dur": 5, "ph": 1,
         "args": f'"hhash":"{HOST}","ret":0',
     } | changed  # fmt: skip
     args = "" if fields["args"] is None else f',"args":{{{fields["args"]}}}'

@@ -84,19 +84,20 @@ def rows(units):
 
 @pytest.mark.parametrize(
     "spelling",
-    [name for name in SPELLED if name not in {"numbers in quotes", "two processes in turn"}],
+    [name for name in SPELLED if name != "two processes in turn"],
 )
 def test_no_spelling_of_a_usual_record_leaves_the_kernel(spelling):
     lines = [naming(), *(event(n, args=f'{KNOWN},"fhash":"f2","ret":{n}') for n in range(2, 100))]
     pair = Pair()
     pair.feed(BEGIN)
-    odd_name = spelling in {
+    odd = spelling in {
+        "numbers in quotes",  # the first id in quotes makes ids doubtful
         "escapes in names",
         "letters as \\u",
         "escapes in arguments",
         "nested arguments",
     }
-    assert rows(pair.feed(SPELLED[spelling](lines))) == len(lines) - odd_name
+    assert rows(pair.feed(SPELLED[spelling](lines))) == len(lines) - odd
 
 
 @pytest.mark.parametrize("case", REAL)
@@ -163,6 +164,7 @@ def test_any_number_is_the_same(number):
         event(2, args='"x":true,"y":[1],"z":{"a":null}'),
         event(2)[:-1] + ',"more":1,"and":["\\/"]}',
         metadata("FH", "a\\/b", "f2")[:-1] + ',"more":1}',
+        event(2, pid='"7"', tid='"8"', ts='"5"', dur='"1"', args='"fname":"/\\/x","hostname":"h"'),
     ],
 )
 def test_what_is_usual_takes_the_kernel(line):
@@ -176,8 +178,8 @@ def test_what_is_usual_takes_the_kernel(line):
         event(2, name="\udcff"), event(2, args='"\\u0078":1'),
         event(2, args='"x":nan'), event(2, args=f'{KNOWN},{KNOWN}'), event(2, args='"fhash":1.5'),
         event(2, args=f'"fhash":"{"f" * 64}"'), event(2, args='"x":1,'), event(2, dur=-1), event(2, dur=2**63),
-        event(2, ts=2**63 - 3), event(2, pid='"7"'), event(2, pid="-0"), event(2, pid="07"), event(2, ph=4),
-        event(2, ph=12), event(2).replace('"type":3,', '"type":3,"type":3,'), event(2).replace('"id":2,', ""),
+        event(2, ts=2**63 - 3), event(2, pid="-0"), event(2, pid="07"), event(2, ph=4),
+        event(2, ph=12), event(2).replace('"type":3,', '"type":3,"type":3,'), event(2).replace('"id":2,', ""), event('"2"'), event(2, pid='"7"', args=f'{KNOWN},"fname":"/x"'), event(2, ts='"05"'),
         event(2).replace('"cat":"POSIX",', ""), event(2)[:-1] + ",}", f"[{event(2)}",
         event(2).replace('"dur"', '"end"'), event(2)[:-1] + ',"$x":1}',
         event(2)[:-1] + ',"fname":1}', event(2)[:-1] + ',"x":1,"x":1}', event(2, args='"s":"\\ud800"'), event(2, args='"fhash":"\\n"'), counter(3, KNOWN), counter(2, '"dft_cnt":2'), event(2, name="n" * 16_384),

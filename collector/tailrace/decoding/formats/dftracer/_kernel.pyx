@@ -17,7 +17,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from tailrace.decoding.formats.dftracer.usual_line cimport (
     ARGS, HASH_MAX, ID, TYPE, Line, Text, read_integer, read_line,
 )
-from tailrace.decoding.json_scan cimport behind_blank_lines
+from tailrace.decoding.json_scan cimport behind_blank_lines, write_respelled
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, write_plain
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
@@ -79,6 +79,7 @@ cdef struct Columns:
     int empty  # rows without attributes
     int flaws  # rows with a backslash
     int spans
+    int numbers
     int names
     bint counts  # a record shows a release that counts events by ids
 
@@ -178,7 +179,7 @@ cdef class Scanner:
         shows a release that counts events by ids: a name without an id, or an event with a number as `ph`. The block ends before a line that is not usual or not whole, or where it is full.
         Return None for the block if it would have no row, or less than `rows_min` and none of them a name, since
         `names`, those behind hashes, know a name as soon as it is packed. No line of a block is longer than
-        `size_max`. Where ids are `numbered`, a record that stands for several calls is not usual. Nor is one of another process than that with
+        `size_max`. Where ids are `numbered`, a record that stands for several calls, or whose id stands in quotes, is not usual. Nor is one of another process than that with
         the PID `pid`, or one that states another host than `host`. While a thread is
         in here, others get no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
@@ -189,7 +190,7 @@ cdef class Scanner:
         self.busy = True
         self.host.at, self.host.size = <const uint8_t *>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host)
         try:
-            to.rows = to.empty = to.flaws = to.spans = to.names = to.ends[0] = 0
+            to.rows = to.empty = to.flaws = to.spans = to.numbers = to.names = to.ends[0] = 0
             to.counts = False
             memset(to.valid_start, 0, ROWS_MAX // 8)
             memset(to.valid_end, 0, ROWS_MAX // 8)
@@ -207,7 +208,7 @@ cdef class Scanner:
                 self._fill(begin, have, &stop, offset - at, size_max, numbered, names, True)
             if to.rows < (1 if to.names else max(rows_min, 1)):
                 return None, stop, b"", False
-            numbers = copied(to.number, to.spans * sizeof(int64_t))
+            numbers = copied(to.number, to.numbers * sizeof(int64_t))
             return self._block(stop - at), stop, numbers, to.counts
         finally:
             self.busy = False
@@ -236,11 +237,11 @@ cdef class Scanner:
             if line.pid != self.pid or not self._is_host(line.host):
                 break
             size = stop + 1 - data - at[0]
-            if TEXT_MAX - to.ends[row] < size + NAMED_MAX + TEXT_MORE:
+            if TEXT_MAX - to.ends[row] < 2 * size + NAMED_MAX + TEXT_MORE:
                 break
             kind = A_NAME if line.names else A_SPAN if line.fields & ID else A_COUNTER
             aggregate = kind == A_COUNTER and (line.phase == c'3' or line.counts_calls)
-            if aggregate and numbered:
+            if numbered and (aggregate or line.quoted_id):
                 break
             if kind == A_SPAN and add_overflows(line.start, line.duration, &to.end[row]):
                 break
@@ -303,7 +304,9 @@ cdef class Scanner:
         to.kind[row] = kind
         to.start[row] = line.start
         if kind == A_SPAN:
-            to.number[to.spans] = line.number
+            if not line.quoted_id:
+                to.number[to.numbers] = line.number
+                to.numbers += 1
             to.spans += 1
             to.counts |= line.phase == c'1'
             to.valid_end[row >> 3] |= bit
@@ -328,6 +331,8 @@ cdef class Scanner:
             out = _copy(line.type, write_plain(b',"type":', out))
         if aggregate:
             out = write_plain(b',"aggregate":true', out)
+        elif line.quoted_pid and line.fields & ID:
+            out = _write_told(line, out)
         if line.host.at or line.file.at:
             out = _copy(self.members[member], out)
         out = _write_others(line, out)
@@ -496,6 +501,19 @@ cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogi
     out = _write_others(line, out)
     out[0] = c'}'
     return out + 1
+
+
+cdef inline uint8_t *_write_told(const Line *line, uint8_t *out) noexcept nogil:
+    """Write the names of file and host that releases before 1.0 have among the arguments."""
+    if line.told_file.at:
+        out = write_plain(b',"fname":"', out)
+        out = write_respelled(line.told_file.at, line.told_file.at + line.told_file.size, out)
+        out = write_plain(b'"', out)
+    if line.told_host.at:
+        out = write_plain(b',"hostname":"', out)
+        out = write_respelled(line.told_host.at, line.told_host.at + line.told_host.size, out)
+        out = write_plain(b'"', out)
+    return out
 
 
 cdef inline uint8_t *_write_others(const Line *line, uint8_t *out) noexcept nogil:

@@ -30,17 +30,19 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 _found = cast(Callable[["type[_Found]", tuple[object, ...]], "_Found"], tuple.__new__)
 _Int = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
 
+_Digits = Annotated[str, Meta(pattern=r"^(?:0|-?[1-9][0-9]{0,17})\Z")]
+
 
 class _UsualLine(Struct, gc=False):
     name: str
     cat: str
-    pid: _Int
-    tid: _Int
+    pid: _Int | _Digits
+    tid: _Int | _Digits
     ph: _Int | str
-    id: _Int | UnsetType = UNSET
+    id: _Int | _Digits | UnsetType = UNSET
     type: _Int | UnsetType = UNSET
-    ts: _Int | UnsetType = UNSET
-    dur: _Int | UnsetType = UNSET
+    ts: _Int | _Digits | UnsetType = UNSET
+    dur: _Int | _Digits | UnsetType = UNSET
     args: Raw | UnsetType = UNSET
 
 
@@ -50,6 +52,13 @@ class _Hashes(Struct, gc=False):
     fhash: str | _Int | UnsetType = UNSET
     hhash: str | _Int | UnsetType = UNSET
     dft_cnt: Raw | UnsetType = UNSET
+
+
+class _Told(Struct, gc=False):
+    """The names of file and host among the arguments, as releases before 1.0 write them."""
+
+    fname: Raw | UnsetType = UNSET
+    hostname: Raw | UnsetType = UNSET
 
 
 class _Found(NamedTuple):
@@ -64,6 +73,8 @@ class _Found(NamedTuple):
 
 
 _decode_hashes = msgspec.json.Decoder(_Hashes).decode
+_decode_told = msgspec.json.Decoder(_Told).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _decode_line = msgspec.json.Decoder(_UsualLine).decode
 _decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -112,6 +123,11 @@ class _UsualReading:
         """Add the record of a line; return False if it is unusual."""
         name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(line)
         kind, stop, aggregate = SPAN, None, False
+        told = ""
+        quoted = str in (type(pid), type(tid), type(number), type(start), type(duration))
+        if quoted:
+            told = _told(raw) if type(pid) is str else ""
+            pid, tid, start, duration = map(_number, (pid, tid, start, duration))
         if (
             (ph == 1 or ph == "X")  # noqa: PLR1714 - twice as fast
             and category != "dftracer"
@@ -121,7 +137,9 @@ class _UsualReading:
             and duration >= 0
             and (stop := start + duration) <= INT64_MAX
         ):
-            about = f'"id":{number}' if type_ is UNSET else f'"id":{number},"type":{type_}'
+            shown = f'"{number}"' if type(number) is str else number
+            about = f'"id":{shown}' if type_ is UNSET else f'"id":{shown},"type":{type_}'
+            about += told
         elif (
             (ph == 2 or ph == 3 or ph == "C")  # noqa: PLR1714
             and number is UNSET
@@ -137,17 +155,22 @@ class _UsualReading:
             return False
         texts = self._texts
         attributes = texts.attributes(about, raw, more)
-        if attributes is None or (
-            (pid != self._own or texts.host not in ("", self._host))
-            and not self._turns(offset, pid, texts.host)
+        if (
+            attributes is None
+            or (told and texts.hashed)
+            or (
+                (pid != self._own or texts.host not in ("", self._host))
+                and not self._turns(offset, pid, texts.host)
+            )
         ):
             return False
         if kind is SPAN:
-            self._ids.append(number)
             self._shows = self._shows or ph == 1
-        elif aggregate:
+        if aggregate or type(number) is str:
             self.stop()
             self._run.ids.doubt()
+        elif kind is SPAN:
+            self._ids.append(number)
         self._records.append(
             _record(
                 Record,
@@ -257,6 +280,24 @@ def _may_be_deep(line: bytes) -> bool:
     return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
 
+def _number(value: int | str | UnsetType) -> int | UnsetType:
+    return int(value) if type(value) is str else cast("int | UnsetType", value)
+
+
+def _told(raw: Raw | UnsetType) -> str:
+    """Return members for the names of file and host among the arguments, each behind a comma."""
+    try:
+        told = _Told() if raw is UNSET else _decode_told(raw)
+    except msgspec.ValidationError:
+        return ""
+    texts = {key: getattr(told, key) for key in _Told.__struct_fields__}
+    return "".join(
+        f',"{key}":{quote(_decode_text(text))}'
+        for key, text in texts.items()
+        if text is not UNSET and bytes(text).startswith(b'"')
+    )
+
+
 def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
     """Return whether a counter counts calls; None if `line` must read it."""
     if raw is UNSET or not (b'"dft_cnt"' in line or b"\\u" in line):
@@ -270,11 +311,13 @@ def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
 class _Texts:
     """The attributes of records with usual args. While the names do not change, it remembers the names behind hashes."""
 
-    __slots__ = ("_members", "_names", "host")
+    __slots__ = ("_members", "_names", "hashed", "host")
 
     def __init__(self, names: HashNames) -> None:
         self._names = names
         self._members: dict[tuple[object, object], str] = {}
+        self.hashed = False
+        """Whether the last record has a hash among its arguments."""
         self.host = ""
         """The hash of the host that the last record states, "" if it states none."""
 
@@ -282,7 +325,7 @@ class _Texts:
         """Return the attributes of a record that says `about` and has these args and the members `more`.
 
         Return None if `line` must read them: a hash stands elsewhere or twice."""
-        self.host = ""
+        self.host, self.hashed = "", False
         if raw is UNSET:
             return f"{{{about}{more}}}" if about else f"{{{more[1:]}}}" if more else None
         args = str(raw, "utf-8")
@@ -297,6 +340,7 @@ class _Texts:
             if (file is not UNSET) + (host is not UNSET) != hashes:
                 return None
             self.host = "" if host is UNSET else str(host)
+            self.hashed = hashes > 0
             if hashes:
                 members = self._members.get((file, host)) or self._members_of(file, host)
         elif args[0] != "{":

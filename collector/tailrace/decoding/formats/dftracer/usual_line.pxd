@@ -49,7 +49,8 @@ cdef struct Line:
     uint8_t phase  # M for all phases of metadata
     bint counts_calls  # says how many calls it stands for
     bint names  # gives a name to a hash
-    bint quoted  # has numbers in quotes
+    Text told_host, told_file  # the arguments `hostname` and `fname`, if they are strings
+    bint quoted_id, quoted_pid
     int others
     Member other[OTHERS_MAX]  # fields that the tracer does not have
 
@@ -104,6 +105,7 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
     """Read the object of the arguments from `at` on; return where it ends, NULL if it is not usual."""
     cdef Text key
     cdef Text *hash
+    cdef Text *told
     cdef const uint8_t *value
     cdef int64_t number
     cdef int spelling
@@ -148,6 +150,11 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
                 line.given.at = NULL
                 if value[0] == QUOTE:
                     line.given.at, line.given.size = value + 1, at - value - 2
+            elif is_word(key, b"fname", 5) or is_word(key, b"hostname", 8):
+                told = &line.told_file if key.size == 5 else &line.told_host
+                told.at = NULL
+                if value[0] == QUOTE:
+                    told.at, told.size = value + 1, at - value - 2
             elif is_word(key, b"value", 5):
                 line.value.at, line.value.size = value, at - value - (value[0] == QUOTE)
         at = behind_white(at)
@@ -217,11 +224,10 @@ cdef inline const uint8_t *_read_other(const uint8_t *at, const uint8_t *stop, L
     return at
 
 
-cdef inline const uint8_t *_read_number(const uint8_t *at, int64_t *value, Line *line) noexcept nogil:
+cdef inline const uint8_t *_read_number(const uint8_t *at, int64_t *value) noexcept nogil:
     """Read an integer, which may stand in quotes; return where it ends, NULL for anything else."""
     if at[0] != QUOTE:
         return read_integer(at, value)
-    line.quoted = True
     at = read_integer(at + 1, value)
     return at + 1 if at and at[0] == QUOTE else NULL
 
@@ -243,15 +249,17 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
     if not value:
         return NULL
     if field == TS:
-        return _read_number(value, &line.start, line)
+        return _read_number(value, &line.start)
     if field == PID:
-        return _read_number(value, &line.pid, line)
+        line.quoted_pid = value[0] == QUOTE
+        return _read_number(value, &line.pid)
     if field == TID:
-        return _read_number(value, &line.tid, line)
+        return _read_number(value, &line.tid)
     if field == DUR:
-        return _read_number(value, &line.duration, line)
+        return _read_number(value, &line.duration)
     if field == ID:
-        at = read_integer(value, &line.number)
+        line.quoted_id = value[0] == QUOTE
+        at = _read_number(value, &line.number)
         if at:
             line.id.at, line.id.size = value, at - value
         return at
@@ -332,7 +340,7 @@ cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) n
     if line.phase == c'4' or line.phase == c'M' or line.phase == c'H':
         line.names = is_naming(line)
         return line.names
-    if line.quoted:
+    if line.quoted_pid and (line.told_host.at or line.told_file.at) and (line.host.at or line.file.at):
         return False
     needed = line.fields & ~(TYPE | ARGS)
     if line.phase == c'1' or line.phase == c'X':
