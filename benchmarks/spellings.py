@@ -76,7 +76,8 @@ def _substituted(pattern: re.Pattern[str], text: str | Callable[[re.Match[str]],
 def _some(spell: Spell) -> Spell:
     """Spell each tenth line."""
     return lambda lines: b"".join(
-        spell([line]) if i % 10 == 9 else f"{line}\n".encode() for i, line in enumerate(lines)
+        spell([line]) if i % 10 == 9 else f"{line}\n".encode(errors="surrogatepass")
+        for i, line in enumerate(lines)
     )
 
 
@@ -120,12 +121,13 @@ def respelled(data: bytes, rng: random.Random) -> bytes:
     spellings.remove(_merged)
     for line in data.split(b"\n")[:-1]:
         try:
-            value = json.loads(line)
+            text = line.decode(errors="surrogatepass")
+            value = json.loads(text)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict) or rng.random() < 0.5:
             found.append(line + b"\n")
             continue
         spell = rng.choice(spellings)
-        found.append(spell([line.decode()]))
+        found.append(spell([text]))
     return b"".join(found) + data[data.rfind(b"\n") + 1 :]

@@ -54,7 +54,7 @@ class _Hashes(Struct, gc=False):
     dft_cnt: Raw | UnsetType = UNSET
 
 
-class _Told(Struct, gc=False):
+class _ClearNames(Struct, gc=False):
     """The names of file and host among the arguments, as releases before 1.0 write them."""
 
     fname: Raw | UnsetType = UNSET
@@ -73,7 +73,7 @@ class _Found(NamedTuple):
 
 
 _decode_hashes = msgspec.json.Decoder(_Hashes).decode
-_decode_told = msgspec.json.Decoder(_Told).decode
+_decode_told = msgspec.json.Decoder(_ClearNames).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_line = msgspec.json.Decoder(_UsualLine).decode
 _decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
@@ -287,10 +287,10 @@ def _number(value: int | str | UnsetType) -> int | UnsetType:
 def _told(raw: Raw | UnsetType) -> str:
     """Return members for the names of file and host among the arguments, each behind a comma."""
     try:
-        told = _Told() if raw is UNSET else _decode_told(raw)
+        told = _ClearNames() if raw is UNSET else _decode_told(raw)
     except msgspec.ValidationError:
         return ""
-    texts = {key: getattr(told, key) for key in _Told.__struct_fields__}
+    texts = {key: getattr(told, key) for key in _ClearNames.__struct_fields__}
     return "".join(
         f',"{key}":{quote(_decode_text(text))}'
         for key, text in texts.items()

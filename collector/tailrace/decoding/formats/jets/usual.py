@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tailrace.decoding.formats.jets.line import number_of
 from tailrace.decoding.json_object import DEPTH_MAX
-from tailrace.decoding.lines import WHITE, same_value, split_lines
+from tailrace.decoding.lines import WHITE, only_white, same_value, split_lines
 from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind, Record
 
@@ -196,7 +196,7 @@ def _fields(lines: list[bytes], usual: list[_Line | None]) -> list[dict[str, Raw
     one twice."""
     read = [(line, one) for line, one in zip(lines, usual, strict=True) if one is not None]
     text = b"\n".join(line for line, _ in read) + b"\n"
-    if same_value(text, _encode_lines([one for _, one in read])):
+    if only_white(text, _encode_lines([one for _, one in read])):
         return [_NOTHING] * len(lines)
     every = [
         None if one is None else _decode_fields(line)
