@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace import kernels
-from tailrace.ingest.record_rows import INT64_MAX, INT64_MIN, block_times, wall_times
+from tailrace.ingest.record_rows import INT64_MAX, INT64_MIN, RecordRows, block_times, wall_times
+from tailrace.ingest.state import IncarnationState, Tally
 from tailrace.model.block import Block, Integers, Words
+from tailrace.model.columns import ROW
+from tailrace.model.record import Kind, Record
+from tests.model.packing import packed
 
 int64 = st.integers(INT64_MIN, INT64_MAX)
 rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -57,3 +61,21 @@ def test_the_times_of_a_block_are_those_of_its_starts(starts, epoch, rate):
 
 def test_a_rate_next_to_nothing_gives_no_time():
     assert wall_times([2**62], 0, math.ulp(0.0)) == [None]
+
+
+def test_flaws_of_a_block_are_counted_and_written_as_those_of_records():
+    """DFTracer's kernel packs records with a backslash."""
+    one = Record(0, 9, Kind.SPAN, "1", None, None, "n", "c", None, None, 1, 2, None, None, None)
+    records = [one._replace(offset=9 * i, flaw=("backslash", None)[i % 2]) for i in range(5)]
+    records[2] = records[2]._replace(attributes='{"id":1}')
+    tallies, emitted = (Tally(), Tally()), []
+    rows = [
+        RecordRows(IncarnationState("x"), tally, lambda _, some, __: emitted.append(some))
+        for tally in tallies
+    ]
+    block = packed(records)
+    rows[0].write(block.columns(), [None] * len(records))
+    rows[1].write_block(block)
+    assert tallies[0].flaws == tallies[1].flaws == {"backslash": 3}
+    attributes = ROW.index("attributes")
+    assert emitted[0][attributes] == block.column(emitted[1].columns()[attributes])

@@ -7,13 +7,15 @@ from itertools import accumulate
 
 from tailrace.model.block import Block, Integers, Texts, Words
 from tailrace.model.record import Record
+from tailrace.normalize import with_flaw
 
 
 def packed(records: list[Record]) -> Block:
-    """Return a block of records without flaws and details, which must lie one behind the other."""
+    """Return a block of records without details, which must lie one behind the other."""
     columns = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
-    assert not any(columns["flaw"])
     assert not any(columns["detail"])
+    flaws = columns["flaw"]
+    attributes = list(map(with_flaw, columns["attributes"], flaws))
     words = {name: _words(columns[name]) for name in ("kind", "stream", "name", "category")}
     integers = {
         name: _integers(columns[name])
@@ -24,7 +26,8 @@ def packed(records: list[Record]) -> Block:
         length=sum(columns["size"]),
         offset=Integers.of(columns["offset"]),
         size=Integers.of(columns["size"]),
-        attributes=_texts(columns["attributes"]),
+        attributes=_texts(attributes),
+        flaw=_words(flaws) if any(flaws) else None,
         **words,
         **integers,
     )

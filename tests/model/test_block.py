@@ -68,6 +68,13 @@ def test_packed_records_are_the_same_again(records):
     assert list(packed(records).records()) == records
 
 
+@given(st.lists(RECORD, min_size=1, max_size=30), st.data())
+def test_flaws_stand_in_the_attributes_of_a_block_and_not_of_its_records(records, data):
+    flaws, some = st.sampled_from([None, "backslash", "odd"]), st.sampled_from([None, '{"a":1}'])
+    records = [one._replace(flaw=data.draw(flaws), attributes=data.draw(some)) for one in records]
+    assert list(packed(records).records()) == records
+
+
 def test_each_column_is_a_list_of_its_own():
     """Writing into a column changes no other."""
     columns = BLOCK.columns()
