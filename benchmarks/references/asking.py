@@ -12,9 +12,8 @@ import tailrace
 from tailrace.analysis.statistics import statistics
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
-from tailrace.query.completeness import completeness
+from tailrace.query.completeness import Window, completeness
 from tailrace.query.engine import Engine
-from tailrace.query.window import Window
 from tailrace.store.upkeep import run as run_upkeep
 
 COUNT, RANGE, STREAMS, GAPS, STATS = "count", "range", "streams", "gaps", "stats"

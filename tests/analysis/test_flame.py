@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.analysis.flame import DEEPEST, flame
+from tailrace.query.completeness import Window
 from tailrace.query.filters import Selection
-from tailrace.query.window import Window
 from tests.query.memory import Views
 from tests.query.tables import SECOND, clocked, row
 

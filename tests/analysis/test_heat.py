@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.analysis.statistics import heat_map
-from tailrace.query.window import Window
+from tailrace.query.completeness import Window
 from tests.forms import examples
 from tests.query.memory import Views
 from tests.query.tables import clocked, row

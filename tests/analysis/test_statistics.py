@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.analysis.statistics import PERCENTILES, parse, statistics
 from tailrace.errors import UnknownError
+from tailrace.query.completeness import Window
 from tailrace.query.filters import Selection
-from tailrace.query.window import Window
 from tests.query.memory import Views
 from tests.query.tables import SECOND, clocked, row
 

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, strategies as st
 
 from tailrace.analysis.statistics import statistics
-from tailrace.query.completeness import completeness
+from tailrace.query.completeness import Window, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.regions import regions_of
 from tailrace.query.statistics import Bounds
-from tailrace.query.window import Window
 from tests.forms import examples
 from tests.query.opened import opened_in
 from tests.query.tables import DAY, SECOND, clocked, gap, make, row, session

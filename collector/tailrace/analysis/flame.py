@@ -14,9 +14,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from tailrace.query.completeness import Window
 from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, all_of
-from tailrace.query.window import Window
 
 K = TypeVar("K")
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Self
 
 from tailrace.analysis.flame import LaneSpan, shares
 from tailrace.errors import UnknownError
+from tailrace.query.completeness import Window
 from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, all_of, quote
-from tailrace.query.window import Window
 
 
 class Cell(NamedTuple):

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, SupportsIndex
 
 from tailrace.errors import QueryError
-from tailrace.query.completeness import EVERYTHING, Scope
+from tailrace.query.completeness import EVERYTHING, Scope, Window
 from tailrace.query.filters import JobFilter, RowCondition, RunLabel, Selection, all_of, one_of
 from tailrace.query.guard import Parameters
 from tailrace.query.views import GAPS, View
-from tailrace.query.window import Window
 from tailrace.reading.moment import Time, unix_ns
 
 Texts = str | Iterable[str]

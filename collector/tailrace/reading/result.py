@@ -16,7 +16,7 @@ from tailrace.query.completeness import METADATA, Completeness
 from tailrace.query.engine import ATTEMPTS
 from tailrace.query.guard import Parameters
 from tailrace.query.remote import RemoteArrowAnswer
-from tailrace.reading import preview
+from tailrace.reading import sketch
 from tailrace.reading.asking import Asker, Begun, SharedSnapshot
 from tailrace.reading.question import Question, gaps_of
 
@@ -156,11 +156,11 @@ class Result:
 
     def __str__(self) -> str:
         """Return the first rows as a table, and what is missing."""
-        return "\n".join(preview.text(*self._first()))
+        return "\n".join(sketch.text(*self._first()))
 
     def _repr_html_(self) -> str:
         """Return the same as HTML, for notebooks."""
-        return "".join(preview.html(*self._first()))
+        return "".join(sketch.html(*self._first()))
 
     def _begin(self, ask: Callable[[Asker, str, Parameters], T]) -> Begun[T]:
         sql, values, scope, _ = self._question

@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from tailrace.export.clocks import DRAWN, SessionClock
 from tailrace.export.lost import NUMBERS, Gap, between
 from tailrace.rollups.losses import PlacedGap
-from tailrace.rollups.row_source import RowSource
+from tailrace.rollups.row_reading import RowSource
 
 _EVENTS = f"""
 SELECT source, session, stream, {{number}} AS number, "offset", time, start FROM {{rows}}

@@ -20,7 +20,7 @@ from tailrace.rollups.begun import BEGUN, BegunSpans
 from tailrace.rollups.extents import EXTENTS, LaneExtent, of_sessions
 from tailrace.rollups.held import FileLanes, Held
 from tailrace.rollups.losses import GapTable, PlacedGap
-from tailrace.rollups.row_source import RowSource
+from tailrace.rollups.row_reading import RowSource
 
 _OPEN = "SELECT source, session, stream, substream, count(*) FROM part.open_begins GROUP BY ALL"
 

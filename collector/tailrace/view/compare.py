@@ -10,8 +10,7 @@ from msgspec import structs
 from tailrace.analysis.difference import FigureChange, changes, exceeding
 from tailrace.analysis.statistics import Key, SpanStatistics, parse, statistics
 from tailrace.errors import UnknownError
-from tailrace.query.completeness import Completeness
-from tailrace.query.window import Window
+from tailrace.query.completeness import Completeness, Window
 from tailrace.view import wire
 from tailrace.view.answering import CSV, FileAnswer, cut, shown
 from tailrace.view.converting import decimal, whole

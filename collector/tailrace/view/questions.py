@@ -12,10 +12,9 @@ import msgspec
 from msgspec import Meta
 
 from tailrace.model.gap import DAMAGED_SESSION
-from tailrace.query.completeness import Scope
+from tailrace.query.completeness import Scope, Window
 from tailrace.query.engine import Engine
 from tailrace.query.filters import JobFilter, Selection, all_of
-from tailrace.query.window import Window
 from tailrace.reading.question import Filters
 
 Nanoseconds = Annotated[
