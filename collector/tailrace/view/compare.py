@@ -12,8 +12,7 @@ from tailrace.analysis.statistics import Key, SpanStatistics, parse, statistics
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Completeness, Window
 from tailrace.view import wire
-from tailrace.view.answering import CSV, FileAnswer, cut, shown
-from tailrace.view.converting import decimal, whole
+from tailrace.view.answering import CSV, FileAnswer, cut, decimal, shown, whole
 from tailrace.view.desk import DeskSnapshot, DeskTurn
 from tailrace.view.questions import OfComparison, OfSelection
 from tailrace.view.statistics import table

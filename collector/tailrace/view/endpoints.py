@@ -11,7 +11,6 @@ from tailrace.view.compare import compare
 from tailrace.view.gaps import gaps, next_gap
 from tailrace.view.notes import add, notes, remove
 from tailrace.view.overview import overview, store
-from tailrace.view.profile import durations, flame
 from tailrace.view.questions import (
     NewNote,
     OfComparison,
@@ -33,7 +32,7 @@ from tailrace.view.questions import (
 from tailrace.view.rows import row
 from tailrace.view.searching import search
 from tailrace.view.sql import sql
-from tailrace.view.statistics import statistics
+from tailrace.view.statistics import durations, flame, statistics
 from tailrace.view.streams import sessions, streams
 from tailrace.view.timeline import frame, lanes
 

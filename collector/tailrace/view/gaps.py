@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tailrace.rollups.losses import PlacedGap
 from tailrace.view import wire
-from tailrace.view.answering import cut, shown
-from tailrace.view.converting import decimal, whole
+from tailrace.view.answering import cut, decimal, shown, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfGaps, OfNextGap, OfSelection
 

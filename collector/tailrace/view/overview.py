@@ -13,8 +13,7 @@ from tailrace.query.completeness import EVERYTHING, MISSING
 from tailrace.query.engine import Engine
 from tailrace.query.views import VIEWS
 from tailrace.view import wire
-from tailrace.view.answering import cut
-from tailrace.view.converting import decimal, whole
+from tailrace.view.answering import cut, decimal, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfNothing, OfStreams
 from tailrace.view.sql import LIMITS, ROWS

@@ -11,8 +11,7 @@ from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, Selection
 from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.view import wire
-from tailrace.view.answering import cut
-from tailrace.view.converting import bounded, members, whole
+from tailrace.view.answering import bounded, cut, members, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfRow
 from tailrace.view.searching import shown_event

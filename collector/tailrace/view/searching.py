@@ -12,8 +12,7 @@ from tailrace.export.clocks import SessionClock
 from tailrace.query.filters import RowCondition, all_of
 from tailrace.rollups.snapshot import WALL
 from tailrace.view import wire
-from tailrace.view.answering import cut, shown
-from tailrace.view.converting import decimal, whole
+from tailrace.view.answering import cut, decimal, shown, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfSearch
 

@@ -6,13 +6,13 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from tailrace.analysis.statistics import SpanStatistics, parse, statistics as of_spans
+from tailrace.analysis.flame import flame as flame_graph
+from tailrace.analysis.statistics import SpanStatistics, heat_map, parse, statistics as of_spans
 from tailrace.query.output import FORMULA
 from tailrace.view import wire
-from tailrace.view.answering import CSV, FileAnswer, shown
-from tailrace.view.converting import decimal, whole
+from tailrace.view.answering import CSV, FileAnswer, decimal, shown, whole
 from tailrace.view.desk import DeskTurn
-from tailrace.view.questions import OfStatistics
+from tailrace.view.questions import OfDurations, OfFlame, OfStatistics
 
 HEADINGS = (
     "unit", "count", "open", "total", "self", "min", "p50", "p90", "p95", "p99", "max",
@@ -64,4 +64,44 @@ def _group(each: SpanStatistics) -> wire.Group:
         p95=decimal(each.p95),
         p99=decimal(each.p99),
         max=decimal(each.most),
+    )
+
+
+def flame(turn: DeskTurn, asked: OfFlame) -> wire.Flame:
+    snapshot = turn.snapshot()
+    found = snapshot.whole(asked.window.scope)
+    graph = flame_graph(snapshot.engine, asked.window, asked.unit)
+    nodes, left_out = graph.pruned(asked.limit)
+    return wire.Flame(
+        version=snapshot.version,
+        whole=whole(found),
+        unit=graph.unit,
+        nodes=[
+            wire.ShownFlameNode(
+                parent=node.parent,
+                name=shown(node.name),
+                count=node.spans,
+                total=str(node.total),
+                self_=str(node.own),
+            )
+            for node in nodes
+        ],
+        left_out=left_out,
+        open=graph.open,
+    )
+
+
+def durations(turn: DeskTurn, asked: OfDurations) -> wire.HeatMapAnswer:
+    snapshot = turn.snapshot()
+    found = snapshot.whole(asked.window.scope)
+    counted = heat_map(snapshot.engine, asked.window, asked.name, asked.columns)
+    return wire.HeatMapAnswer(
+        version=snapshot.version,
+        whole=whole(found),
+        from_=decimal(counted.since),
+        width=str(counted.width),
+        columns=[cell.column for cell in counted.cells],
+        rows=[cell.row for cell in counted.cells],
+        counts=[cell.spans for cell in counted.cells],
+        open=counted.open,
     )

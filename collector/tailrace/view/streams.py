@@ -8,8 +8,7 @@ from tailrace.query.completeness import Scope
 from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, Selection, all_of
 from tailrace.view import wire
-from tailrace.view.answering import cut, shown
-from tailrace.view.converting import decimal, members, whole
+from tailrace.view.answering import cut, decimal, members, shown, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfSessions, OfStreams
 

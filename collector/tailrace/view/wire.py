@@ -1,0 +1,600 @@
+"""The answers of the HTTP API. The OpenAPI description is made from these classes.
+
+Times and durations are decimal texts (`Ns`), because numbers of JavaScript are exact only up to 2^53. In the columns of the
+timeline they are numbers of nanoseconds from the frame's `from`, and larger ones are so far out of sight that no pixel shows
+them. An answer's `version` is the version of the table from which all of its figures are. Null means unknown, never zero.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Ns = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="nanoseconds, as a decimal text")]
+"""Unix nanoseconds, or nanoseconds of a duration."""
+
+Ticks = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="an integer as a decimal text")]
+"""A 64-bit integer that may exceed 2^53."""
+
+
+class ApiProblem(msgspec.Struct, kw_only=True):
+    """`what` is wrong, `where` in the request it is, and what to do (`todo`)."""
+
+    what: str
+    where: str
+    todo: str
+
+
+class ApiRefusal(msgspec.Struct, kw_only=True):
+    """The answer to a request that has no other answer."""
+
+    error: ApiProblem
+
+
+class Whole(msgspec.Struct, kw_only=True):
+    """The events that an answer lacks, by reason.
+
+    `unknown` counts gaps of unknown size, `awaited` events that the running collector still waits for. `unasked`
+    is why that collector could not be asked. `selected` says whether any event matches the question; an answer
+    without events is never `complete`."""
+
+    complete: bool
+    text: str
+    missing: dict[str, int]
+    unknown: int
+    awaited: int
+    unasked: str
+    selected: bool
+
+
+class Stream(msgspec.Struct, kw_only=True):
+    """A row of the view `streams`."""
+
+    source: str
+    format: str
+    session: str
+    stream: str
+    first_seq: Ticks | None
+    last_seq: Ticks | None
+    events: int
+    missing: int
+    completeness: float | None
+    first_time: Ns | None
+    last_time: Ns | None
+    open_spans: int
+    state: str
+    silent_since: Ns | None
+
+
+class Streams(msgspec.Struct, kw_only=True):
+    """A page of the streams; `total` counts all that match."""
+
+    version: int
+    whole: Whole
+    total: int
+    offset: int
+    streams: list[Stream]
+
+
+class ShownSession(msgspec.Struct, kw_only=True):
+    """A row of the view `sessions`, with the times within which its events lie."""
+
+    source: str
+    format: str
+    session: str
+    opened: Ns | None
+    closed: str | None
+    closed_at: Ns | None
+    continues: str | None
+    peer: str | None
+    transport: str | None
+    run: str | None
+    clock: str | None
+    ticks_per_second: float | None
+    epoch: Ns | None
+    clock_offset: Ns | None
+    producer: dict[str, Any]
+    totals: dict[str, Any]
+    rows: int
+    events: int
+    missing: int
+    unknown: bool
+    state: str
+    begins: Ns | None
+    ends: Ns | None
+
+
+class Sessions(msgspec.Struct, kw_only=True):
+    version: int
+    whole: Whole
+    sessions: list[ShownSession]
+
+
+class ShownGap(msgspec.Struct, kw_only=True):
+    """A row of the view `gaps`, and the times of the events around it.
+
+    `placed` says how exact these times are; they are null where the session has no events at all."""
+
+    source: str
+    format: str
+    session: str
+    stream: str
+    reason: str
+    detail: str | None
+    first: Ticks | None
+    last: Ticks | None
+    remaining: int | None
+    """How many events are missing; null if unknown."""
+    of: str | None
+    id: Ticks | None
+    begins: Ns | None
+    ends: Ns | None
+    placed: str
+
+
+class Gaps(msgspec.Struct, kw_only=True):
+    """The gaps by their begins; `total` counts those that match, of which `gaps` may be the first ones."""
+
+    version: int
+    whole: Whole
+    total: int
+    gaps: list[ShownGap]
+
+
+class RowPlace(msgspec.Struct, kw_only=True):
+    """Where a record stands: its session, and the offset in the session's bytes. It stays when files are merged."""
+
+    source: str
+    session: str
+    offset: int
+
+
+class ShownEvent(msgspec.Struct, kw_only=True):
+    """An event that `search` finds. `duration` is null for what has none, and for an open span. `time` is wall time or,
+    of a question about another axis, a time on this axis."""
+
+    place: RowPlace
+    stream: str
+    substream: Ticks | None
+    kind: str
+    name: str | None
+    category: str | None
+    time: Ns | None
+    duration: Ns | None
+    open: bool
+
+
+class FoundEvents(msgspec.Struct, kw_only=True):
+    """Events by their times. `more` says that there are more behind them."""
+
+    version: int
+    whole: Whole
+    events: list[ShownEvent]
+    more: bool
+
+
+class ShownRow(msgspec.Struct, kw_only=True):
+    """A row of the view `spans` or `events`: every column. 64-bit integers are decimal texts."""
+
+    view: str
+    place: RowPlace
+    columns: dict[str, Any]
+    attributes: dict[str, Any]
+
+
+class Raw(msgspec.Struct, kw_only=True):
+    """The bytes of a record as they arrived, in base64; `why` says why there are none."""
+
+    bytes: str | None
+    why: str
+
+
+class RowsAnswer(msgspec.Struct, kw_only=True):
+    """The rows at a place, the span that encloses the first of them, and the spans directly inside it.
+
+    `related` says how these are known: by `id`, from the record's own words, or by `containment` in its lane."""
+
+    version: int
+    whole: Whole
+    rows: list[ShownRow]
+    parent: ShownEvent | None
+    children: list[ShownEvent]
+    more_children: bool
+    related: str
+    raw: Raw
+
+
+class NoteFacts(msgspec.Struct, kw_only=True):
+    """A note about a range of time; empty words mean all sources, sessions or streams."""
+
+    id: str
+    made: Ns
+    from_: Ns = msgspec.field(name="from")
+    to: Ns
+    text: str
+    source: str
+    session: str
+    stream: str
+
+
+class NoteList(msgspec.Struct, kw_only=True):
+    """All notes, the earliest first. `refused` is why no note can be kept; `unreadable` are files that are no notes."""
+
+    version: int
+    notes: list[NoteFacts]
+    refused: str | None
+    unreadable: list[str]
+
+
+class ColumnFacts(msgspec.Struct, kw_only=True):
+    name: str
+    type: str
+    meaning: str
+
+
+class ViewFacts(msgspec.Struct, kw_only=True):
+    """A view that SQL may ask."""
+
+    name: str
+    meaning: str
+    columns: list[ColumnFacts]
+
+
+class FormatFacts(msgspec.Struct, kw_only=True):
+    """A format of `export`."""
+
+    name: str
+    meaning: str
+
+
+class StoreAnswer(msgspec.Struct, kw_only=True):
+    """The store, and what there is to ask for. `stores` has a number for each store on the command line."""
+
+    version: int
+    tailrace: str
+    root: str
+    stores: list[str]
+    certified: list[list[str]]
+    """The sessions of each store that `compare` takes if no session is named: those of a certificate; empty for all."""
+    watched: bool
+    """Whether a collector has the store now."""
+    files: int
+    file_bytes: int
+    rows: int
+    views: list[ViewFacts]
+    keys: list[str]
+    """The columns by which `statistics` groups; `attributes.NAME` is a key, too."""
+    figures: list[str]
+    """The figures that `compare` compares."""
+    exports: list[FormatFacts]
+    ranks: list[int]
+    """The ranks, nodes and jobs of the sessions, the first ones of each."""
+    nodes: list[str]
+    jobs: list[str]
+    notes: str | None
+    """Why no note can be kept; null if notes can be kept."""
+    sql_seconds: float
+    sql_memory: int
+    sql_rows: int
+
+
+class CollectorHealth(msgspec.Struct, kw_only=True):
+    """The state of a running collector, in its own words."""
+
+    name: str
+    pid: int
+    state: str
+    conditions: dict[str, str]
+    uptime_seconds: float
+    behind_seconds: float | None
+    """Time since the newest heartbeat in the table was made; null without heartbeats."""
+    undecoded_bytes: int
+    uncommitted_bytes: int
+
+
+class Rate(msgspec.Struct, kw_only=True):
+    """Events a second of a source: one figure for each of `seconds`, the oldest first."""
+
+    source: str
+    seconds: list[float]
+    events: list[float]
+
+
+class News(msgspec.Struct, kw_only=True):
+    """One message of `live`.
+
+    `number` counts them. `collectors` are those that run and answer; `unasked` says which others give no answer,
+    and why."""
+
+    number: int
+    version: int
+    rows: int
+    collectors: list[CollectorHealth]
+    unasked: str
+    rates: list[Rate]
+
+
+class SourceFacts(msgspec.Struct, kw_only=True):
+    source: str
+    format: str
+    sessions: int
+    open_sessions: int
+    streams: int
+    events: int
+    missing: int
+    unknown: bool
+    last_time: Ns | None
+    """The latest start of an event; null where no clock is tied to wall time."""
+
+
+class MissingFacts(msgspec.Struct, kw_only=True):
+    """The events that a source lacks for one reason. `missing` counts events, `unknown` gaps of unknown size."""
+
+    source: str
+    reason: str
+    missing: int
+    unknown: int
+    streams: int
+
+
+class OverviewAnswer(msgspec.Struct, kw_only=True):
+    """The sources and what they lack. `worst` lists the streams from which most events are missing."""
+
+    version: int
+    whole: Whole
+    missing: list[MissingFacts]
+    worst: list[Stream]
+    sources: list[SourceFacts]
+
+
+class LaneName(msgspec.Struct, kw_only=True):
+    """The name of a lane: a stream of a session, or one of its substreams. An empty stream is no known one."""
+
+    source: str
+    session: str
+    stream: str
+    substream: Ticks | None
+
+
+class ShownLane(LaneName, kw_only=True):
+    """A lane and what is in it.
+
+    `first` and `last` are on the lane's `axis`: `wall`, or an axis of its own for a clock that is not tied to wall
+    time; `clock` says so in words. `depths` is how many rows of spans have a recorded depth. `missing` and `unknown`
+    are the stream's, and stand at its lane without a substream."""
+
+    format: str
+    depths: int
+    events: int
+    open: int
+    first: Ns | None
+    last: Ns | None
+    missing: int
+    unknown: bool
+    axis: str
+    clock: str
+
+
+class Lanes(msgspec.Struct, kw_only=True):
+    version: int
+    whole: Whole
+    lanes: list[ShownLane]
+
+
+class SpanColumns(msgspec.Struct, kw_only=True):
+    """Spans, and buckets of several spans that are shorter than a bucket is wide.
+
+    `lane` is a place in the frame's lanes, `name` one in its names: of several spans, that of the longest. `busy` is
+    the sum of their durations. `end` is null of an open span. `offset` is null of several spans; with the lane's
+    source and session it is the place of the row."""
+
+    lane: list[int]
+    depth: list[int]
+    begin: list[int]
+    end: list[int | None]
+    name: list[int]
+    count: list[int]
+    busy: list[int]
+    offset: list[int | None]
+    open: list[bool]
+
+
+class InstantColumns(msgspec.Struct, kw_only=True):
+    """Events without a duration; `kind`, `name` and `offset` are null of several in a bucket."""
+
+    lane: list[int]
+    time: list[int]
+    count: list[int]
+    kind: list[str | None]
+    name: list[int | None]
+    offset: list[int | None]
+
+
+class CounterColumns(msgspec.Struct, kw_only=True):
+    """The least, greatest and latest value of counters in each bucket."""
+
+    lane: list[int]
+    name: list[int]
+    time: list[int]
+    count: list[int]
+    least: list[float]
+    most: list[float]
+    latest: list[float]
+
+
+class FrameGap(msgspec.Struct, kw_only=True):
+    """A gap in sight, or `count` gaps of one stream that begin in one bucket and end in one bucket.
+
+    `begin` and `end` are numbers as in columns, or null where nothing tells. `remaining` is the sum of what is missing, as
+    far as it is known; `unknown` gaps lack an unknown number of events. `reason` is null of several reasons; `placed` says
+    how exact the place is. It, `detail`, `first`, `last` and `of` are null of several gaps."""
+
+    source: str
+    session: str
+    stream: str
+    count: int
+    reason: str | None
+    detail: str | None
+    first: Ticks | None
+    last: Ticks | None
+    remaining: int | None
+    unknown: int
+    of: str | None
+    begin: int | None
+    end: int | None
+    placed: str | None
+
+
+class FrameAnswer(msgspec.Struct, kw_only=True):
+    """The content of a window: every long span, buckets of short ones, and the gaps.
+
+    `bucket` is the width of a bucket in ns; `coarse` says that it is wider than a pixel, for want of room."""
+
+    version: int
+    from_: Ns = msgspec.field(name="from")
+    to: Ns
+    bucket: int
+    coarse: bool
+    lanes: list[LaneName]
+    names: list[str]
+    spans: SpanColumns
+    instants: InstantColumns
+    counters: CounterColumns
+    gaps: list[FrameGap]
+
+
+class Group(msgspec.Struct, kw_only=True):
+    """The spans that have the same values of the keys. Durations are in `unit`: `ns` or `ticks`.
+
+    Only spans that have ended have a duration; without any, durations are null. So is `self` if it was not
+    asked for."""
+
+    group: list[str | None]
+    unit: str
+    count: int
+    open: int
+    total: Ticks | None
+    self_: Ticks | None = msgspec.field(name="self")
+    min: Ticks | None
+    p50: Ticks | None
+    p90: Ticks | None
+    p95: Ticks | None
+    p99: Ticks | None
+    max: Ticks | None
+
+
+class Statistics(msgspec.Struct, kw_only=True):
+    """The groups with the longest total first; `total` counts the groups, of which `groups` may be the first ones."""
+
+    version: int
+    whole: Whole
+    by: list[str]
+    total: int
+    groups: list[Group]
+
+
+class SqlColumn(msgspec.Struct, kw_only=True):
+    name: str
+    type: str
+
+
+class SqlAnswer(msgspec.Struct, kw_only=True):
+    """The rows of a statement, as arrays in the order of `columns`.
+
+    Integers beyond 2^53 and decimals are texts; times and other types are DuckDB's text for them. `more` says
+    that there are more rows than those, `cut` how many texts were cut."""
+
+    version: int
+    whole: Whole
+    columns: list[SqlColumn]
+    rows: list[list[Any]]
+    more: bool
+    cut: int
+    seconds: float
+
+
+class Side(msgspec.Struct, kw_only=True):
+    """One of two compared runs, and what it lacks. `marker` is the time of the event at which it was aligned."""
+
+    store: str
+    version: int
+    whole: Whole
+    from_: Ns | None = msgspec.field(name="from")
+    to: Ns | None
+    marker: Ns | None
+
+
+class Difference(msgspec.Struct, kw_only=True):
+    """A group of both runs, of which either may lack it. `a` and `b` are the compared figure.
+
+    `growth` is a share: 0.1 is 10 percent more. It is null where a run lacks the figure, and where it grew from nothing.
+    `word` says the same: a percentage, `new`, `gone` or `unknown`."""
+
+    group: list[str | None]
+    unit: str
+    count_a: int | None
+    count_b: int | None
+    a: Ticks | None
+    b: Ticks | None
+    growth: float | None
+    word: str
+    exceeds: bool
+    """Whether it grew by more than the threshold; false without one."""
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """The groups that grew most first, then new ones, then those that are gone; `total` counts them."""
+
+    version: int
+    a: Side
+    b: Side
+    by: list[str]
+    figure: str
+    total: int
+    differences: list[Difference]
+
+
+class ShownFlameNode(msgspec.Struct, kw_only=True):
+    """Spans of one name under the same enclosing names. `parent` is a place in the list of nodes; null is none.
+
+    `total` is the time within the range during which one of the node's spans, or a span inside, is the innermost open
+    span of its lane; `self` is the part during which the node's own span is."""
+
+    parent: int | None
+    name: str | None
+    count: int
+    total: Ticks
+    self_: Ticks = msgspec.field(name="self")
+
+
+class Flame(msgspec.Struct, kw_only=True):
+    """The nodes of a flame graph, each behind its parent. `unit` is `ns`, or `ticks` for clocks without a rate.
+
+    `left_out` counts nodes that were too small to be listed; the nodes above have their time. `open` counts spans
+    that have not ended, which have no time here."""
+
+    version: int
+    whole: Whole
+    unit: str
+    nodes: list[ShownFlameNode]
+    left_out: int
+    open: int
+
+
+class HeatMapAnswer(msgspec.Struct, kw_only=True):
+    """How many spans began when, and how long they took.
+
+    Columns are ranges of time of `width` from `from` on. Rows are ranges of durations: row 0 is 0 ns, and row n
+    is 2^(n-1) to 2^n - 1 ns. The lists have one item for each cell that is not empty. `open` counts the spans
+    of the range that have not ended."""
+
+    version: int
+    whole: Whole
+    from_: Ns | None = msgspec.field(name="from")
+    width: Ns
+    columns: list[int]
+    rows: list[int]
+    counts: list[int]
+    open: int
