@@ -33,8 +33,7 @@ FILES = [
         "lead", "machine", "owning", "session", "shared", "succession", "unreadable",
     )),
     *(f"{_CLIENT}/_{name}.py" for name in (
-        "asking", "contact", "discards", "farewell", "fate", "forgotten", "introductions", "lane", "lanes", "link", "losses",
-        "memory", "queue", "recorder", "session", "window",
+        "asking", "contact", "farewell", "forgotten", "lane", "lanes", "link", "losses", "queue", "recorder", "session",
     )),
     *(f"collector/tailrace/spool/{name}.py" for name in ("checkpoint", "recovery", "segment", "spool")),
     "collector/tailrace/daemon/replay.py",

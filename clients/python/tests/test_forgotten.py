@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from clients.python.tests.recorders import PURE, recorder_of
-from tailrace_client._chunk import Chunk
-from tailrace_client._cut import runs
+from tailrace_client._chunk import Chunk, runs
 from tailrace_client._forgotten import Forgotten
 from tailrace_client._session import Answer, Range
 

@@ -21,7 +21,7 @@ from clients.python.tests.collectors import (
     until,
 )
 from clients.python.tests.reader import Event, events, packets
-from tailrace_client import Emitter, _datagrams, _introductions, _link, _sender
+from tailrace_client import Emitter, _contact, _datagrams, _link, _sender
 
 SCHEMES = ["tcp", "tls", "unix", "udp"]
 
@@ -161,7 +161,7 @@ def test_after_a_refusal_each_datagram_announces_the_session_until_an_answer_com
     with UdpCollector(port) as collector:
         emitter.flush(0.5)
         received = announced_events(collector)
-    assert len(received) > _introductions.FIRST
+    assert len(received) > _contact.FIRST
     assert all(received)
 
 
@@ -172,9 +172,9 @@ def test_where_no_answer_is_wanted_the_first_datagrams_announce_the_session(emit
             emitter.event("x")
         assert emitter.flush(5)
         received = announced_events(collector)
-    assert len(received) > _introductions.FIRST
+    assert len(received) > _contact.FIRST
     assert received == sorted(received, reverse=True)
-    assert 1 < sum(received) <= _introductions.FIRST
+    assert 1 < sum(received) <= _contact.FIRST
 
 
 def announced_events(collector):

@@ -10,7 +10,7 @@ from math import inf
 
 import pytest
 
-from tailrace_client._signal_safe_lock import SignalSafeLock
+from tailrace_client._sender import SignalSafeLock
 
 
 class Interrupt(Exception):  # noqa: N818 - no error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tailrace_client._credentials import Credentials
-from tailrace_client._labels import checked
 from tailrace_client._recording import OFF, Recorder, Span, miss
 from tailrace_client._sender import Sender
 from tailrace_client._session import Session
@@ -178,3 +178,16 @@ class Emitter:
         """Flush, say goodbye and end within `timeout` seconds. Return whether all events were
         delivered, as `flush` does."""
         return self._sender is not None and self._sender.close(timeout)
+
+
+LABELS_BYTES_MAX = 400
+"""Labels are in datagrams beside events, and a datagram may have as little as 1432 bytes."""
+
+
+def checked(labels: Mapping[str, object]) -> dict[str, str]:
+    """Return labels as texts, without those that are None. Raise ValueError if they are too long."""
+    texts = {str(name): str(value) for name, value in labels.items() if value is not None}
+    size = len(json.dumps(texts))
+    if size > LABELS_BYTES_MAX:
+        raise ValueError(f"labels of {size} bytes as JSON: at most {LABELS_BYTES_MAX} are possible")
+    return texts

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
-from tailrace_client._chunk import Chunk
-from tailrace_client._cut import runs
+from tailrace_client._chunk import Chunk, runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64

@@ -23,20 +23,15 @@ from contextlib import suppress
 from itertools import islice
 from math import inf
 
-from tailrace_client._asking import Asking
-from tailrace_client._backoff import Backoff
+from tailrace_client._asking import Asking, Backoff, Window
 from tailrace_client._chunk import Recorder
-from tailrace_client._contact import ANSWER_SECONDS, Contact
+from tailrace_client._contact import ANSWER_SECONDS, Contact, Introductions
 from tailrace_client._descriptors import TakenError
-from tailrace_client._discards import Discards
-from tailrace_client._farewell import Farewell
-from tailrace_client._fate import Fate
-from tailrace_client._introductions import Introductions
-from tailrace_client._losses import WAITING_PACKETS_MAX, Losses
+from tailrace_client._farewell import Farewell, Fate
+from tailrace_client._losses import WAITING_PACKETS_MAX, Discards, Losses
 from tailrace_client._queue import Queue
 from tailrace_client._session import Answers, Dialogue
 from tailrace_client._transport import Transport
-from tailrace_client._window import Window
 
 ALL = -1
 

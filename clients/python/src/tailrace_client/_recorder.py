@@ -26,11 +26,9 @@ from contextlib import suppress
 from struct import error as struct_error
 
 from tailrace_client import _wire
-from tailrace_client._chunk import Chunk
-from tailrace_client._cut import cut, number
-from tailrace_client._lane import DOUBT, REASONS, Lane, Stream
+from tailrace_client._chunk import Chunk, cut, number
+from tailrace_client._lane import DOUBT, REASONS, Lane, Memory, Stream
 from tailrace_client._lanes import Lanes
-from tailrace_client._memory import Memory
 from tailrace_client._shapes import MisfitError, Packer, no_packer, packer
 from tailrace_client._span import Span
 from tailrace_client._substream import SUBSTREAM
