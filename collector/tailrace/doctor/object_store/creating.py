@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from tailrace.clock import Clock
 from tailrace.doctor.finding import Finding, Severity, good, plural
-from tailrace.doctor.object_store.client import TIMEOUT, EndpointAnswer
-from tailrace.doctor.object_store.probe import EndpointProbe
+from tailrace.doctor.object_store.client import TIMEOUT, EndpointAnswer, EndpointProbe
 
 CHECK = "conditional puts"
 

@@ -9,8 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 from tailrace.doctor.finding import Finding, Severity, good, plural
-from tailrace.doctor.object_store.client import Client, EndpointAnswer
-from tailrace.doctor.object_store.probe import EndpointProbe, pages
+from tailrace.doctor.object_store.client import Client, EndpointAnswer, EndpointProbe, pages
 
 READ = "read after write"
 LISTING = "listing after write"

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from tailrace.doctor.finding import Finding, Severity, good
-from tailrace.doctor.object_store.client import Client, EndpointAnswer
+from tailrace.doctor.object_store.client import Client, EndpointAnswer, EndpointProbe
 from tailrace.doctor.object_store.place import StorePlace
-from tailrace.doctor.object_store.probe import EndpointProbe
 
 CHECK = "endpoint rights"
 
