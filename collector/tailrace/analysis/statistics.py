@@ -117,7 +117,7 @@ Group = tuple[str | None, ...]
 class SpanStatistics(NamedTuple):
     """The figures of one group. Durations are in `unit`, and None if no span has a known duration.
 
-    `self_time` is None where it was not asked for; see `innermost` for its meaning."""
+    `self_time` is None where it was not asked for; see `flame` for its meaning."""
 
     group: Group
     unit: str

@@ -1,4 +1,4 @@
-"""Parse addresses to listen on: `host:port`, `[v6]:port`, or the path of a unix socket."""
+"""Parse addresses to listen on (`host:port`, `[v6]:port`, or the path of a unix socket), and networks in CIDR notation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The traffic of a producer in the demonstration, and what the table must say about it."""
+"""The traffic of a producer in the demonstration, compared event by event with what the table says of it."""
 
 from __future__ import annotations
 

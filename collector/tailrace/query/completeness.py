@@ -1,5 +1,8 @@
 """Compute the events that an answer lacks. Every answer reports them, and some callers demand that there
 are none.
+
+Gap rows have a source, a session and mostly a stream, but no time. So the sessions that were open within a
+range of time decide which gaps concern it.
 """
 
 from __future__ import annotations

@@ -47,6 +47,10 @@ SELECT source, session, stream, substream, "offset", name, start, "end", time, d
   CASE WHEN parent_held.stops >= stops THEN parent_held.name END AS parent_name
 FROM found WHERE held IS NULL
 """
+"""The span that encloses each span of a stream and substream, by times. A span's level is how many spans are open when it
+begins: a sum over begins and ends in order. Where spans nest, the innermost open one is the last that began one level above.
+So two sorts suffice, however many spans there are. Where spans overlap without nesting, the last one above may have ended:
+then no parent is named."""
 """A row for each span, as SQL; `views.NESTING` says what its columns mean."""
 
 

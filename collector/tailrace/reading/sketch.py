@@ -1,4 +1,4 @@
-"""Draw the spans among the first rows of an answer as a small SVG, for notebooks.
+"""Show the first rows of an answer, and what is missing of it. In notebooks, draw their spans as a small SVG.
 
 The drawing has the rows that the table beside it shows, and no others: it never stands for the whole answer.
 """

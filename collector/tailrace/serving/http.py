@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection: it receives requests and sends answers, each within a time limit.
 
 A peer can cost no more than one connection. A request is a line and some headers, a body is never read,
-and an answer that nobody reads is abandoned. There is no HTTP/2 and no upgrade.
+and an answer that nobody reads is abandoned. There is no HTTP/2 and no upgrade. `exposed` writes metrics as Prometheus asks.
 """
 
 from __future__ import annotations

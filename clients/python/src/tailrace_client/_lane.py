@@ -53,7 +53,7 @@ class Lane:
         self.stream: Stream | None = None
         self.own: Stream | None = None
         self.room = 0
-        """Bytes that the lane may fill before it asks for more (`_memory`)."""
+        """Bytes that the lane may fill before it asks for more (`Memory`)."""
         self.inside = False
         """Whether the thread is recording: a nested event is discarded."""
         self.owed = 0

@@ -4,7 +4,7 @@ The client announces its session on each new connection. After a reconnect, chun
 connections kept breaking before an answer, each would carry the same chunks. They wait for at most `ANSWER_SECONDS`,
 and for twice as long after each connection that broke unanswered, since a busy collector answers late. Then the link
 sends what is not durable, then what is new. Datagrams do not wait for the answer: the link sends again what the
-answer does not cover. A window (`_window`) limits the datagrams in flight. If the kernel says that nobody listens,
+answer does not cover. A window (`Window`) limits the datagrams in flight. If the kernel says that nobody listens,
 everything but announcements waits.
 
 A goodbye is unsettled until the collector answers it, as events are. If the connection breaks

@@ -12,7 +12,7 @@ The hot path takes no lock:
 - The first step takes the number, by one call in C. So every discarded event has used up a number.
   If an exception of a signal handler (Ctrl-C) comes after that, `Lane.account` finds the number.
 - Packets wait in a list per stream: `append`, and the slices of `take`, are one operation each.
-- Lanes draw on the memory in large grants (`_memory`), and count down what is left of a grant.
+- Lanes draw on the memory in large grants (`_lane.Memory`), and count down what is left of a grant.
 - Only a stream that several threads use has a lock.
 
 Times are readings of the clock minus `zero`. An event with a time below 0, or beyond 64 bits, is
