@@ -22,6 +22,7 @@ from tests.ingest.log import Log, heph_event, run
 from tests.ingest.test_machine import assert_conserved, assert_replays
 
 LINES = b'{"type":"header","version":"2.0","metadata":{}}\n{"clk":1,"type":"record_end","record_id":1}\n'
+DFTRACER = b'[\n{"id":1,"name":"read","cat":"POSIX","pid":7,"tid":8,"ts":1,"dur":3,"ph":"X","args":{}}\n]\n'
 EPOCH = struct.pack(">IIH", 0x75D11D4D, 23, 5) + b"epoch" + bytes(8)
 
 
@@ -54,6 +55,10 @@ FOREIGN = {
     "utf_16_or_32 without a mark": LINES.decode().encode("utf-16-le"),
     "utf_16_or_32 of four bytes": LINES.decode().encode("utf-32"),
     "utf_16_or_32 of four bytes without a mark": LINES.decode().encode("utf-32-be"),
+    "cr_lines": LINES.replace(b"\n", b"\r"),
+    "cr_lines of DFTracer": DFTRACER.replace(b"\n", b"\r"),
+    "cr_lines with a Ctrl-Z": LINES.replace(b"\n", b"\r") + b"\x1a",
+    "cr_lines of ET3": b"\xef\xbb\xbfM 31 0 17\rM 21 0 17\rE 21 17\r",
     "zstd": b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 3,
     "xz": lzma.compress(LINES),
     "bzip2": bz2.compress(LINES),

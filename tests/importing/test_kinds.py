@@ -115,6 +115,20 @@ def test_the_head_of_a_file_invents_nothing(format_):
     assert not wrong
 
 
+@pytest.mark.parametrize("format_", sorted(LINES))
+def test_a_byte_order_mark_and_a_ctrl_z_change_nothing(format_):
+    """As Windows' editors and DOS' copy leave them."""
+    wrong = {}
+    for vector in of(format_):
+        begin = vector.data[:1]
+        if vector.name in SPACED or begin in {b"", b"\0", b"\xef"}:
+            continue  # nothing, a hole, or a mark
+        found, old = rows(vector, b"\xef\xbb\xbf" + vector.data + b"\x1a\x1a"), whole(vector)
+        if (events(found), counted(found)) != (events(old), counted(old)):
+            wrong[vector.name] = counted(found), counted(old)
+    assert not wrong
+
+
 @pytest.mark.parametrize("format_", sorted(OBJECTS))
 @LONG
 @given(st.data())

@@ -5,6 +5,7 @@ this one reason: pieces of them are no records, so nothing that is counted in th
 
 from __future__ import annotations
 
+import re
 import tarfile
 from collections.abc import Sequence
 from itertools import takewhile
@@ -25,9 +26,10 @@ from tailrace.model.record import Kind, Record, malformed
 HEAD = 4096
 """The first bytes of a content tell what it is."""
 
-OLD_HEPH, WIDE = "old_heph", "utf_16_or_32"
+OLD_HEPH, WIDE, CR_LINES = "old_heph", "utf_16_or_32", "cr_lines"
 FOREIGN = {
     WIDE: "text in UTF-16 or UTF-32; write it in UTF-8, for example with iconv",
+    CR_LINES: "text whose lines end in CR alone; write it with LF, for example with `tr '\\r' '\\n'`",
     "gzip": "compressed by gzip where it is read as it is, or compressed twice; decompress it with `gzip -d`",
     "zstd": "compressed by zstd; decompress it with `zstd -d`",
     "xz": "compressed by xz; decompress it with `xz -d`",
@@ -61,6 +63,9 @@ FIRST_BYTES = (
 )
 TAR_AT, TAR = 257, b"ustar"
 
+_CR = re.compile(rb"\S\r+[]\[{#A-Z]")
+"""A CR between two lines."""
+_CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x19\x1b-\x1f]")
 _OLD_MIN = 34
 _WIDE_MIN = 16
 _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
@@ -69,8 +74,8 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 def foreign(path: str, head: bytes) -> str:
     """Return what a content is, given its first bytes, if no decoder reads it: one of `FOREIGN`; else an empty text. `path` is
     that of its file, if it has one."""
-    if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
-        return WIDE  # a byte order mark, and a character of ASCII, as all traces begin
+    if _is_wide(head):
+        return WIDE
     for first, what in FIRST_BYTES:
         if head.startswith(first):
             return what
@@ -81,7 +86,7 @@ def foreign(path: str, head: bytes) -> str:
     # Brotli has no first bytes of its own.
     if path.endswith(".br") and not any(f.files.recognises(path, head) for f in FORMATS.values()):
         return "brotli"
-    return WIDE if _is_wide(head[:_WIDE_MIN]) else ""
+    return CR_LINES if _has_cr_lines(path, head) else ""
 
 
 def readable_before(what: str, records: Sequence[Record]) -> list[Record]:
@@ -127,14 +132,25 @@ def _is_tar(header: bytes) -> bool:
     return True
 
 
-def _is_wide(first: bytes) -> bool:
-    """Return whether each character has one byte that is not zero, the first or the last of two or four. Zeros alone
-    may be a hole before a trace."""
+def _is_wide(head: bytes) -> bool:
+    """Return whether a byte order mark stands before a character of ASCII, as all traces begin, or each character has one
+    byte that is not zero, the first or the last of two or four. Zeros alone may be a hole before a trace."""
+    if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
+        return True
+    first = head[:_WIDE_MIN]
     return len(first) == _WIDE_MIN and any(
         0 not in first[at::width] and first.count(0) == _WIDE_MIN - _WIDE_MIN // width
         for width in (2, 4)
         for at in (0, width - 1)
     )
+
+
+def _has_cr_lines(path: str, head: bytes) -> bool:
+    """Return whether a text has several lines only if CR ends them, and then is a trace. CR is white space of a line."""
+    if b"\n" in head or not _CR.search(head) or _CONTROL.search(head):
+        return False
+    lines = head.replace(b"\r", b"\n")
+    return any(each.files.recognises(path, lines) for each in FORMATS.values())
 
 
 def _is_old_heph(head: bytes) -> bool:

@@ -8,6 +8,8 @@ A *line* is the bytes up to and including a newline (LF), together with the blan
 lines carry nothing, but every byte belongs to some record. "Blank" is JSON's white space: space, tab,
 CR. A line longer than `limit` is handed out as it comes, in pieces of at most `PIECE` bytes whose
 boundaries count from the beginning of the line.
+
+A *mark* is no part of a line: the byte order mark that Windows' editors put before a text, and the Ctrl-Z that DOS puts behind it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ processor's cache."""
 
 WHITE = b" \t\r\n"
 
+BYTE_ORDER_MARK, CTRL_Z = b"\xef\xbb\xbf", b"\x1a"
+
 BLANK_MAX = 2**20
 """The most blank bytes that are written again. A larger distance to the next record means that bytes are gone."""
 
@@ -41,12 +45,20 @@ class Piece(NamedTuple):
     lines: one or more whole lines, each at most `limit` bytes; `split_lines` splits them.
     tail: a line that the end of the input cut off; no newline, and no blank lines before it.
     blank: blank lines that no line follows within `limit` bytes, or at all.
+    mark: the byte order mark at the beginning of the input, or the Ctrl-Zs at its end.
     too_long: a part of a line longer than `limit`.
     """
 
-    kind: Literal["lines", "tail", "blank", "too_long"]
+    kind: Literal["lines", "tail", "blank", "mark", "too_long"]
     offset: int
     data: bytes
+
+    @property
+    def name(self) -> str:
+        """Return the name of the session record that blank lines or a mark are."""
+        if self.kind == "blank":
+            return "blank_lines"
+        return "byte_order_mark" if self.data == BYTE_ORDER_MARK else "ctrl_z"
 
 
 class LinesState(msgspec.Struct):
@@ -60,11 +72,15 @@ class LinesState(msgspec.Struct):
 
 
 class Lines:
-    """Cuts bytes into pieces. `limit` is the longest line in bytes, newline and blanks included."""
+    """Cuts bytes into pieces. `limit` is the longest line in bytes, newline and blanks included. With `marked`, a byte order mark
+    is a part of the first line."""
 
-    def __init__(self, limit: int, state: LinesState | None = None) -> None:
+    def __init__(
+        self, limit: int, state: LinesState | None = None, *, marked: bool = False
+    ) -> None:
         state = state or LinesState()
         self._limit = limit
+        self._marked = marked
         self._piece = min(PIECE, limit)
         self._offset = state.offset
         self._waiting = bytearray(state.waiting)
@@ -117,6 +133,12 @@ class Lines:
             if data.startswith(b"\n"):
                 self._offset += 1
                 return [Piece("blank", self._offset - 1, data[:1]), *self.feed(data[1:])]
+        if not (self._offset or self._marked or self._too_long):
+            begin = bytes(self._waiting[:3]) + data[:3]
+            if begin[:3] == BYTE_ORDER_MARK:
+                rest = (bytes(self._waiting) + data)[3:]
+                self._offset, self._waiting, self._blank = 3, bytearray(), True
+                return [Piece("mark", 0, BYTE_ORDER_MARK), *self.feed(rest)]
         if self._only_more(data):
             self._waiting += data
             return []
@@ -136,11 +158,13 @@ class Lines:
         data = bytes(self._waiting)
         # Blank lines are cut off a line that may be torn: the whole line might not have had room for them.
         blank = 0 if self._too_long else data.rfind(b"\n") + 1
+        text = data if self._too_long else data.rstrip(CTRL_Z)
         kind: Literal["too_long", "blank", "tail"]
-        kind = "too_long" if self._too_long else "blank" if self._blank else "tail"
+        kind = "too_long" if self._too_long else "tail" if text.strip(WHITE) else "blank"
         pieces = [
             Piece("blank", self._offset, data[:blank]),
-            Piece(kind, self._offset + blank, data[blank:]),
+            Piece(kind, self._offset + blank, text[blank:]),
+            Piece("mark", self._offset + len(text), data[len(text) :]),
         ]
         self._offset += len(data)
         self._waiting, self._too_long, self._blank = bytearray(), False, True
@@ -149,7 +173,10 @@ class Lines:
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
         """Return the waiting bytes, as `end` does, if they are blank or if `whole` accepts them as a line without its
         newline. A newline that comes later counts as a blank line."""
-        if not self._waiting or self._too_long or not (self._blank or whole(bytes(self._waiting))):
+        if not self._waiting or self._too_long:
+            return []
+        text = bytes(self._waiting).rstrip(CTRL_Z)
+        if text.strip(WHITE) and not whole(text):
             return []
         self._settled = not self._blank
         return self.end()
@@ -259,6 +286,12 @@ def _character(escape: bytes) -> bytes:
 
 def _white(data: bytes) -> int:
     return data.count(b" ") + data.count(b"\r") + data.count(b"\t")
+
+
+def without_content(name: str, size: int) -> bytes | None:
+    """Return the bytes of a record of blank lines or marks, None if it is another one."""
+    marks = {"blank_lines": blank_lines(size), "byte_order_mark": BYTE_ORDER_MARK}
+    return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)
 
 
 def blank_lines(size: int) -> bytes:

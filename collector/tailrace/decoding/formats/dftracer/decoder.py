@@ -187,8 +187,8 @@ class DFTracerDecoder:
             self._line(piece.data, "truncated")
         else:
             self._let_go("bad_json")
-            if piece.kind == "blank":
-                self._add(about_session(self._offset, len(piece.data), "blank_lines"))
+            if piece.kind in {"blank", "mark"}:
+                self._add(about_session(self._offset, len(piece.data), piece.name))
             else:
                 self._malformed(piece.data, piece.kind)
 

@@ -32,7 +32,7 @@ from tailrace.decoding.formats.dftracer.encoding.spelling import (
 from tailrace.decoding.formats.dftracer.line import OF_EVENTS
 from tailrace.decoding.formats.dftracer.salvage import COMMA
 from tailrace.decoding.json_object import read_object
-from tailrace.decoding.lines import blank_lines
+from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
 from tailrace.model.record import FLAW_OF_ROW, KEY, NAMES_OF_MEMBERS, SCOPE, Kind, Record
 
 BLANKS = "  "
@@ -59,14 +59,16 @@ class DFTracerEncoder:
         self._of: dict[str, tuple[str, ...]] = {}  # the phases of a process, by its PID
         self._coming = False  # whether `_phases` are those of the process with the next record
         self._bracket = False  # whether a bracket is open
+        self._begin = 0  # the offset of the first line
 
     @property
     def added(self) -> dict[str, int]:
         return dict(self._added)
 
     def encode(self, record: Record, *, following: Record | None) -> bytes | None:
-        if record.name == "blank_lines" and not record.stream:
-            return blank_lines(record.size)
+        if not record.stream and (text := without_content(record.name or "", record.size)):
+            self._begin = record.size if text == BYTE_ORDER_MARK else self._begin
+            return text
         texts = _members(record.attributes)
         if "ticks_per_second" in texts:
             self._phases, self._coming = (TEXTS if "ph" in texts else NUMBERS), True
@@ -100,7 +102,7 @@ class DFTracerEncoder:
         """Return the bytes of brackets; the tracer ends no line at the last one."""
         if record.name != "bracket":
             return b""
-        mark = ("[" if record.offset == 0 else "]") + "\n" * (following is not None)
+        mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
         line: str = msgspec.json.decode(texts["$line"]) if "$line" in texts else mark
         if line == BLANKS and self._repair:
             self._added["["] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tailrace.decoding.contract import Files
+from tailrace.decoding.lines import BYTE_ORDER_MARK
 
 _BEGINNING = re.compile(rb'[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\Z)')
 _RECORD = re.compile(
@@ -23,7 +24,8 @@ def _is_trace(path: str) -> bool:
 def _recognises(path: str, head: bytes) -> bool:
     """Recognise a trace, which may be empty until the first buffer is full; its brackets come first. Under another name,
     recognise a whole record in the tracer's own order of members."""
-    return (_BEGINNING if _is_trace(path) else _RECORD).match(head) is not None
+    text = head.removeprefix(BYTE_ORDER_MARK)
+    return (_BEGINNING if _is_trace(path) else _RECORD).match(text) is not None
 
 
 FILES = Files(

@@ -185,8 +185,8 @@ class Et3Decoder:
             self._read_lines(offset, data, records)
             return
         self._settle(records)
-        if piece.kind == "blank":
-            records.append(_session(offset, len(data), "blank_lines", None))
+        if piece.kind in {"blank", "mark"}:
+            records.append(_session(offset, len(data), piece.name, None))
         elif piece.kind == "tail":
             self._read_last(offset, data, records)
         else:

@@ -17,7 +17,7 @@ from tailrace.decoding.formats.et3.encoding.written import LineForm, OpenCall, l
 from tailrace.decoding.formats.et3.files import FILES
 from tailrace.decoding.formats.et3.form import SPECIFICATION
 from tailrace.decoding.formats.et3.maps import DOCUMENTS
-from tailrace.decoding.lines import blank_lines
+from tailrace.decoding.lines import without_content
 from tailrace.model.record import KEY, Kind, Record
 
 _read = msgspec.json.Decoder(dict[str, Any]).decode
@@ -88,7 +88,7 @@ class Et3Encoder:
         if record.name == "trace" and "form" in members:
             self._numbers = LineForm(agent=members["form"] != SPECIFICATION)
             self._open.clear()
-        return blank_lines(record.size) if record.name == "blank_lines" else b""
+        return without_content(record.name or "", record.size) or b""
 
     def _note(self, record: Record, frame: OpenCall | None) -> None:
         """Remember what a repair must end."""

@@ -8,6 +8,7 @@ import re
 from tailrace.decoding.contract import Files, without_gz
 from tailrace.decoding.formats.et3.line import Line, read_line
 from tailrace.decoding.formats.et3.maps import DOCUMENTS
+from tailrace.decoding.lines import BYTE_ORDER_MARK
 
 _TRACE = re.compile(r"(\A|\.)(trace([._].*)?|et3)\Z")
 """`trace`, as all agents call it, NAME.trace, the names that tools give to processed traces, and NAME.et3."""
@@ -35,7 +36,8 @@ def _documents(path: str) -> tuple[str, ...]:
 
 def _recognises(_path: str, head: bytes) -> bool:
     """Recognise a trace if more whole lines are events than unreadable; a trace may have some of both."""
-    lines = head[: head.rfind(b"\n") + 1].lstrip(b"\0").split(b"\n")
+    text = head[: head.rfind(b"\n") + 1].removeprefix(BYTE_ORDER_MARK).lstrip(b"\0")
+    lines = text.split(b"\n")
     read = [read_line(line, et1=False) for line in lines if line.strip()]
     events = [line for line in read if isinstance(line, Line) and line.kind in {"event", "et1"}]
     return len(events) > sum(isinstance(line, str) for line in read)

@@ -67,7 +67,7 @@ class JetsDecoder:
 
     def __init__(self, limit: int, state: JetsState | None = None) -> None:
         state = state or JetsState()
-        self._lines = Lines(limit, state.lines)
+        self._lines = Lines(limit, state.lines, marked=True)
         self._stage = state.stage
         self._slow = 0
 
@@ -105,7 +105,7 @@ class JetsDecoder:
                 self._read_after_nuls(piece.offset, piece.data, records)
                 if records[-1].flaw in {"bad_json", "hex_number", "invalid_utf8"}:
                     records[-1] = records[-1]._replace(flaw="truncated")
-            elif piece.kind == "blank":
+            elif piece.kind in {"blank", "mark"}:
                 records.append(_blank(piece))
             else:
                 records.append(malformed(piece.offset, piece.data, piece.kind))
@@ -156,6 +156,6 @@ class JetsDecoder:
 
 def _blank(piece: Piece) -> Record:
     return Record(
-        piece.offset, len(piece.data), Kind.SESSION, "", None, None, "blank_lines",
+        piece.offset, len(piece.data), Kind.SESSION, "", None, None, piece.name,
         None, None, None, None, None, None, None, None,
     )  # fmt: skip

@@ -13,8 +13,8 @@ from json.encoder import encode_basestring as quote
 
 import msgspec
 
-from tailrace.decoding.formats.jets.line import BYTE_ORDER_MARK, number_of
-from tailrace.decoding.lines import blank_lines
+from tailrace.decoding.formats.jets.line import number_of
+from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
 from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, Kind, Record
 
 Texts = dict[str, str]
@@ -54,8 +54,10 @@ class JetsEncoder:
         self._closed = False
 
     def encode(self, record: Record, *, following: Record | None) -> bytes:  # noqa: ARG002 - a line stands alone
-        if record.kind == Kind.SESSION and record.name == "blank_lines" and record.flaw is None:
-            return blank_lines(record.size)
+        if (record.kind, record.flaw, record.detail) == (Kind.SESSION, None, None) and (
+            text := without_content(record.name or "", record.size)
+        ):
+            return text
         texts = _members(record.attributes)
         if record.kind in {Kind.BEGIN, Kind.END} and None not in {record.start, record.end}:
             begins, ends = _both(record, texts)

@@ -10,6 +10,7 @@ from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.jets.decoder import JetsDecoder, JetsState
 from tailrace.decoding.formats.jets.encoder import JetsEncoder
+from tailrace.decoding.lines import BYTE_ORDER_MARK
 
 if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.jets.blocks import JetsBlockDecoder
@@ -17,7 +18,7 @@ if TYPE_CHECKING or kernels.active():
 
 def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
     """Recognise a file whose first line, as far as it is there, is a header."""
-    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
+    line = head.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0]
     return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
 
 

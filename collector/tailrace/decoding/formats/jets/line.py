@@ -22,9 +22,9 @@ from math import isclose, isfinite
 from typing import NamedTuple
 
 from tailrace.decoding.json_object import Field, read_object
+from tailrace.decoding.lines import BYTE_ORDER_MARK
 from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?")
 CLOCKS = {"clock_frequency_hz": 1, "clock_frequency_mhz": 10**6, "clock_frequency_ghz": 10**9}
 PERIODS = {"clock_period_ps": 10**12, "clock_period_ns": 10**9}
