@@ -33,6 +33,9 @@ from tests.simulation.world import SECOND
 CALM = 4 * SECOND
 """Longer than a client waits between two tries, and than the collector takes to answer."""
 
+RETRIED = 10 * SECOND
+"""As long as a collector waits at most between two tries of a table that does not answer. It waits twice as long each time."""
+
 AMPLE = 2**26
 """Bytes that no scenario fills a spool with."""
 AMPLE_BATCH = 500_000
@@ -380,8 +383,9 @@ def troubles(play: Play) -> list[tuple[int, int]]:
         elif isinstance(fact, facts.Reset | facts.Move):
             found.append((fact.at, fact.at))
         elif isinstance(fact, facts.TableDown) and play.scenario.batch < AMPLE_BATCH:
-            # Two batches are full soon; decoding and its answers wait for the table.
-            found.append((fact.at, fact.at + fact.duration))
+            # Two batches are full soon; decoding and its answers wait until the collector tries the table again.
+            until_tried = min(RETRIED, 2 * fact.duration + SECOND)
+            found.append((fact.at, fact.at + fact.duration + until_tried))
     return found
 
 

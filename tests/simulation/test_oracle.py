@@ -18,6 +18,8 @@ from tests.simulation.client import Datagrams
 from tests.simulation.facts import Scenario, decode
 from tests.simulation.generate import generate
 from tests.simulation.hearing import Hearing
+from tests.simulation.oracle import troubles
+from tests.simulation.play import Play
 from tests.simulation.spans import Spans
 from tests.simulation.verdict import judge
 from tests.simulation.world import MS, SECOND
@@ -532,3 +534,9 @@ def test_spans_are_a_set_of_numbers():
     assert spans.put(31)
     assert not spans.put(4)
     assert spans.ranges() == [(0, 1), (3, 12), (30, 32)]
+
+
+def test_a_table_is_trouble_until_the_collector_has_tried_it_again():
+    down = facts.TableDown(at=SECOND, duration=3 * SECOND, landed=False)
+    play = Play(Scenario(seed=0, facts=[down], fates={}, batch=10))
+    assert troubles(play) == [(SECOND, 11 * SECOND)]
