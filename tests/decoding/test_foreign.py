@@ -269,7 +269,8 @@ def test_nuls_behind_a_trace_are_a_gap_of_unknown_size(format_, step, size):
     """A crash of a file system leaves them in blocks that were never written."""
     lines, nuls = TRACES[format_], bytes(size)
     if format_ == "jets":
-        lines = lines.partition(b"\n")[0] + b"\n"  # without the end of a record that nobody began
+        # Without the end of a record that nobody began.
+        lines = lines.partition(b"\n")[0] + b'\n{"type":"footer"}\n'
     log = Log()
     session = log.open_file(format_, record_max=2**16)
     log.data(session, lines)

@@ -1,4 +1,4 @@
-"""Do to every vector what people do to traces: cut, filter, spell anew, rename, move, compress. The rows stay the same, nothing
+"""Do to every vector what people do to traces: cut, join, filter, spell anew, rename, move, deal out, compress. The rows stay the same, nothing
 is counted as lost where nothing was, and what is gone is never counted higher than it is.
 
 Pieces of one run, names that are lost, and copies that Tailrace writes have tests of their own.
@@ -7,21 +7,29 @@ Pieces of one run, names that are lost, and copies that Tailrace writes have tes
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import random
+import shutil
 from collections import Counter
+from copy import copy
 from functools import cache
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from benchmarks.spellings import COMMAS, SPELLINGS
+from tailrace.cli.commands import tailrace
+from tailrace.ingest.payloads import FileFacts, Rest
 from tailrace.model.columns import COLUMNS
-from tests.decoding.test_conformance import ALL, LONG, VECTORS
+from tests.decoding.test_conformance import ALL, LONG, VECTORS, Vector
 from tests.ingest.log import Log, run
 from tests.program import COMMAND, run as run_program
+from tests.query.asking import ask
 from tests.traffic.grow import may_join
 
 FILES = [
@@ -241,6 +249,8 @@ def members(data):
 
 PLACES = {
     "moved": ("split/{number}/{name}", bytes),
+    "hidden": (".cache/{number}/.{name}", bytes),
+    "kept for later": ("old/{number}/{name}", bytes),
     "compressed": ("{number}/{name}.gz", lambda data: gzip.compress(data, mtime=0)),
     "compressed in members": ("{number}/{name}.gz", members),
 }
@@ -248,10 +258,17 @@ PLACES = {
 NAMES = {"dftracer": "a.pfw", "et3": "trace", "heph": "a.heph", "jets": "a.jets"}
 
 
-def imported(directory, format_, place, spelled):
+def imported(directory, format_, place, spelled, chosen=None):
     """Import vectors as files of these names. Return by vector the rows without what depends on the file's name."""
-    fair = [v for v in of(format_) if not v.beside and not may_join(v.data) and events(whole(v))]
-    chosen = fair[::3]
+    fair = [
+        v
+        for v in of(format_)
+        if not v.beside
+        and not may_join(v.data)
+        and events(whole(v))
+        and v.format.files.recognises("/a", v.data[:4096])
+    ]
+    chosen = chosen or fair[::3]
     for number, vector in enumerate(chosen):
         path = directory / "files" / place.format(number=number, name=NAMES[format_])
         path.parent.mkdir(parents=True)
@@ -295,3 +312,201 @@ def test_name_place_and_compression_change_nothing(format_, tmp_path):
     assert sum(map(Counter.total, plain.values())) > 30
     for name, way in PLACES.items():
         assert imported(tmp_path / name, format_, *way) == plain, name
+
+
+SINGLE = {"dftracer/dialect_2_0_3_by_id_alone"}
+"""Alone, nothing shows that its ids count."""
+
+
+def joinable(format_):
+    """Vectors that are whole, so that another one may come behind them or before them: each begins a run of its own."""
+    found = [
+        vector
+        for vector in of(format_)
+        if not vector.beside
+        and vector.limit == of(format_)[0].limit
+        and len(vector.data) < 10**5
+        and vector.name not in SINGLE
+        and not any(
+            row["kind"] == "malformed" or row["name"] in ("malformed", "late_join")
+            for row in whole(vector)
+        )
+    ]
+    if format_ in LINES:
+        return [vector for vector in found if vector.data.endswith(b"\n")]
+    return [vector for vector in found if vector.data.startswith(EPOCH)]
+
+
+EPOCH = b"\x75\xd1\x1d\x4d"
+
+
+def wrongly_joined(first, second):
+    """What two vectors one behind the other have that they do not have apart, or lack."""
+    found = rows(first, first.data + second.data)
+    apart = [whole(first), whole(second)]
+    wrong = []
+    if first.format.name == "et3":  # its clock goes on
+        same = records(found) == sum(map(records, apart))
+    elif first.format.name == "heph":  # of two equal events, one is a duplicate
+        same = {*events(found)} == {*events(apart[0]), *events(apart[1])}
+    else:
+        same = events(found) == events(apart[0]) + events(apart[1])
+    if not same:
+        wrong.append("other events")
+    if counted(found) > sum(map(counted, apart)):
+        wrong.append(f"{counted(found)} counted, not {list(map(counted, apart))}")
+    return wrong
+
+
+@pytest.mark.parametrize("format_", ["dftracer", "heph", "jets"])
+@LONG
+@given(st.data())
+def test_two_traces_in_one_file_are_both_there(format_, data):
+    vectors = st.sampled_from(joinable(format_))
+    assert wrongly_joined(data.draw(vectors), data.draw(vectors)) == []
+
+
+def test_two_traces_of_one_virtual_machine_in_one_file_are_both_there():
+    vectors = joinable("et3")
+    agents = [vector for vector in vectors if "/agent_" in vector.name]
+    assert len(agents) > 5
+    for pair in [*((v, v) for v in vectors), *itertools.product(agents, agents)]:
+        assert wrongly_joined(*pair) == [], [vector.name for vector in pair]
+
+
+@pytest.mark.parametrize("format_", ["dftracer", "jets"])
+def test_joined_compressed_files_are_the_compressed_joined_files(format_, tmp_path):
+    vectors = [vector for vector in joinable(format_) if not may_join(vector.data)][::4]
+    chosen, halves = list[Vector](), {}
+    for first, second in itertools.pairwise(vectors):
+        chosen.append(copy(first))
+        chosen[-1].data = first.data + second.data
+        halves[chosen[-1].data] = first.data, second.data
+    place = "{number}/" + NAMES[format_]
+
+    def packed(data):
+        return b"".join(gzip.compress(half, mtime=0) for half in halves[data])
+
+    plain = imported(tmp_path / "plain", format_, place, bytes, chosen)
+    assert imported(tmp_path / "packed", format_, place + ".gz", packed, chosen) == plain
+
+
+TREES = sorted((VECTORS / "ovni/traces").glob("*/ovni"))
+
+
+def import_tree(directory, *trees):
+    """Copy trees of ovni to places in a directory and import it. Return the rows by stream, the losses, and the exit code."""
+    for place, tree, kept in trees:
+        shutil.copytree(tree, directory / "runs" / place)
+        for stream in sorted((directory / "runs" / place).rglob("*.obs")):
+            if not kept(stream):
+                shutil.rmtree(stream.parent) if stream.name == "stream.obs" else stream.unlink()
+    store = directory / "store"
+    command = ["import", "--store", str(store), "--max-loss", "0", str(directory / "runs")]
+    done = CliRunner().invoke(tailrace, command, catch_exceptions=False)
+    found = {}
+    for row in DeltaTable(store / "events").to_pyarrow_table().to_pylist():
+        if row["kind"] != "session":
+            columns = ("kind", "name", "category", "id", "parent", "start", "end", "missing")
+            found.setdefault(row["stream"], Counter())[tuple(row[c] for c in columns)] += 1
+    lost = sorted(ask(store, "SELECT reason, detail, remaining FROM gaps"), key=str)
+    return found, lost, done.exit_code
+
+
+def all_of(stream):
+    return bool(stream)
+
+
+CORE = {"flush-events", "nosv-l2", "threads-marks", "truncated-kill9"}
+trees = pytest.mark.parametrize(
+    "tree",
+    [
+        pytest.param(tree, marks=[] if tree.parent.name in CORE else pytest.mark.slow)
+        for tree in TREES
+    ],
+    ids=lambda tree: tree.parent.name,
+)
+
+
+@trees
+def test_ovni_is_the_same_wherever_its_directories_are(tree, tmp_path):
+    """Marks have their titles in the directory of one thread. In another directory they are named as missing."""
+    plain, known, code = import_tree(tmp_path / "plain", ("ovni", tree, all_of))
+    assert sum(map(Counter.total, plain.values())) > 0
+    place = "old/split/.ovni"
+    assert import_tree(tmp_path / "moved", (place, tree, all_of)) == (plain, known, code)
+    streams = sorted(path.relative_to(tree) for path in tree.rglob("*.obs"))
+    if len(streams) == 1:
+        return
+
+    def dealt(hand, place):
+        return lambda path: streams.index(path.relative_to(place)) % 2 == hand
+
+    hands = [
+        (name, tree, dealt(hand, tmp_path / "dealt/runs" / name)) for hand, name in enumerate("ab")
+    ]
+    found, lost, _ = import_tree(tmp_path / "dealt", *hands)
+    assert found == plain
+    assert all(row in known or row[1].startswith("mark:") for row in lost)
+    one = (tmp_path / "removed", ("a", tree, dealt(0, tmp_path / "removed/runs/a")))
+    found, lost, _ = import_tree(*one)
+    assert found.items() <= plain.items()
+    assert all(row in known or row[0] == "unresolved" for row in lost)
+
+
+@trees
+def test_ovni_that_is_cut_lacks_its_end(tree, tmp_path):
+    shutil.copytree(tree, tmp_path / "ovni")
+    for stream in (tmp_path / "ovni").rglob("*.obs"):
+        stream.write_bytes(stream.read_bytes()[: max(20, stream.stat().st_size // 2)])
+    _, lost, code = import_tree(tmp_path / "cut", ("ovni", tmp_path / "ovni", all_of))
+    assert code == 4
+    assert "truncated" in {reason for reason, *_ in lost}
+    assert {reason for reason, *_ in lost} <= {"truncated", "unresolved"}
+
+
+def ended(format_):
+    """Vectors whose lines end with an end that nothing comes behind, and that lack nothing."""
+    last = {"jets": b'"footer"', "dftracer": b'"name":"end"'}[format_]
+    return [
+        vector
+        for vector in of(format_)
+        if not vector.beside
+        and not gaps(whole(vector))
+        and last in b"".join(lines_of(vector)[-2:])
+        and vector.data.count(last) == 1
+    ]
+
+
+@pytest.mark.parametrize("format_", sorted(OBJECTS))
+def test_a_file_that_is_cut_between_lines_lacks_its_end(format_):
+    """Imported, and followed until it rests and is removed; the rest of the file takes it back."""
+    vectors = ended(format_)
+    assert len(vectors) >= 5
+    for vector in vectors:
+        lines = lines_of(vector)
+        for cut in {2, len(lines) // 2, len(lines) - 2}:
+            head = b"".join(lines[:cut])
+            if not events(rows(vector, head)) or b'"id"' not in head:
+                continue
+            (gap,) = gaps(rows(vector, head))
+            assert (gap["name"], gap["missing"], detail(gap)) == ("truncated", None, "no_end")
+            log = Log()
+            file = log.open_file(format_, "/runs/a")
+            facts = FileFacts(path="/runs/a", device=1, inode=2, birth=3)
+            log.data(file, head)
+            log.file(file, replace(facts, rest=Rest(why="silent", since=log.now)))
+            assert lacks(run(log.entries)[1]) == ["no_end"], vector.name
+            log.data(file, b"".join(lines[cut:]))
+            log.file(file, replace(facts, rest=Rest(why="silent", since=log.now)))
+            assert lacks(run(log.entries)[1])[-1] == ""
+            log.close(file, "deleted")
+            assert gaps(run(log.entries)[1]) == []
+
+
+def detail(row):
+    return json.loads(row["attributes"])["detail"]
+
+
+def lacks(found):
+    return [json.loads(row["attributes"])["lacks"] for row in found if row["name"] == "rest"]

@@ -59,7 +59,8 @@ def given(line):
 def test_a_name_of_each_kind_that_is_cut_out_of_a_trace_is_lost_and_named(tmp_path):
     lines = trace("v220_py_plain")
     names = [next(line for line in lines if line.startswith(each)) for each in GIVEN]
-    imported(tmp_path / "whole", TRACES / "v220_py_plain.pfw.gz", more=["--max-loss", "0"])
+    said = imported(tmp_path / "whole", TRACES / "v220_py_plain.pfw.gz", more=["--max-loss", "0"])
+    assert "0 of them duplicates, 0 missing\n" in said
     assert ask(tmp_path / "whole", LOST) == []
     assert not refused(tmp_path / "whole")
     for number, name in enumerate(names):
@@ -67,6 +68,9 @@ def test_a_name_of_each_kind_that_is_cut_out_of_a_trace_is_lost_and_named(tmp_pa
         file.write_bytes(b"".join(line for line in lines if line != name))
         said = imported(store, file, code=4, more=["--max-loss", "0"])
         assert f"{file}: 1 (unresolved 1) missing" in said
+        assert (
+            "98 seen, 0 of them duplicates, 0 missing, and 1 name missing that they ask for" in said
+        )
         assert ask(store, LOST) == [(given(name), 1, 1)]
         assert ask(store, "SELECT sum(missing) FROM streams") == [(1,)]
         assert refused(store)
@@ -97,7 +101,8 @@ def test_so_many_names_that_nobody_counts_them_are_an_unknown_number(tmp_path, m
     monkeypatch.setattr(holding, "ASKED_MAX", 2)
     lines = [dftracer_lines.event(n, ph='"X"', args=f'"fhash":"{n:016x}"') for n in range(40)]
     (tmp_path / "a.pfw").write_text("\n".join(lines) + "\n")
-    imported(tmp_path / "store", tmp_path / "a.pfw", code=4, more=["--max-loss", "100"])
+    said = imported(tmp_path / "store", tmp_path / "a.pfw", code=4, more=["--max-loss", "100"])
+    assert "0 missing, and an unknown number of names missing that they ask for" in said
     found = ask(tmp_path / "store", LOST)
     assert sorted(map(str, found)) == sorted(
         map(str, [(f"FH:{0:016x}", 1, 1), (f"FH:{1:016x}", 1, 1), (None, None, None)])

@@ -37,12 +37,13 @@ def cut(draw, lines, most=6):
 
 
 def dealt(draw, lines):
-    """Lines dealt out to two files in batches, the last ones to the file that has not the first ones."""
-    size = draw(st.sampled_from([1, 7, 40]))
-    hands = [[], []]
+    """Lines dealt out to several files in batches, the last ones to any of them: perhaps to that which has the first ones."""
+    size, count = draw(st.sampled_from([1, 7, 40])), draw(st.integers(2, 4))
+    hands = [[] for _ in range(count)]
     for at in range(0, len(lines) - 10, size):
-        hands[at // size % 2] += lines[at : min(at + size, len(lines) - 10)]
-    return [hands[0], hands[1] + lines[-10:]]
+        hands[at // size % count] += lines[at : min(at + size, len(lines) - 10)]
+    hands[draw(st.integers(0, count - 1))] += lines[-10:]
+    return hands
 
 
 def imported(files):
@@ -76,8 +77,15 @@ def followed(files, *, closed=False):
 
 
 def lacking(rows):
-    """The missing numbers that no heal took back, and how many sessions lack an unknown number, by the word for it."""
+    """The missing numbers that no heal took back, and how many sessions lack an unknown number, by the word for it.
+
+    For numbers of which one gap says only how many they are, the first one stands."""
     ids, unknown, rests = Counter(), Counter(), {}
+    scattered = {
+        row["session"]: row
+        for row in rows
+        if row["kind"] == "gap" and '"last"' in (row["attributes"] or "")
+    }
     for row in rows:
         about = json.loads(row["attributes"] or "{}")
         root = row["session"].partition(".")[0]
@@ -86,16 +94,22 @@ def lacking(rows):
             if row["seq"] is None:
                 unknown[row["session"], about["detail"]] += sign
             else:
+                several = scattered.get(row["session"])
                 for id_ in range(row["seq"], row["seq"] + row["missing"]):
-                    ids[row["session"], id_] += sign
+                    last = json.loads(several["attributes"])["last"] if several else 0
+                    among = several and several["seq"] <= id_ <= last
+                    ids[row["session"], several["seq"] if among else id_] += sign
         elif row["kind"] == "session" and row["name"] == "rest":
             rests[root] = about.get("lacks")
         elif row["kind"] == "session" and row["name"] == "close":
             rests.pop(root, None)
-    assert {*ids.values(), *unknown.values()} <= {0, 1}
+    firsts = {(session, row["seq"]) for session, row in scattered.items()}
+    assert {left for key, left in ids.items() if key not in firsts} <= {0, 1}
+    assert {*unknown.values()} <= {0, 1}
+    assert min(ids.values(), default=0) >= 0
     words = [detail for (_, detail), left in unknown.items() if left]
     words += filter(None, rests.values())
-    return sorted(id_ for (_, id_), left in ids.items() if left), Counter(words)
+    return sorted(id_ for _, id_ in ids.elements()), Counter(words)
 
 
 WAYS = {
@@ -130,6 +144,49 @@ def test_pieces_of_runs_in_any_order_lack_nothing(data, way, names):
     assert ingest.tally("s").unknown_gaps == 0
     if way != "followed":
         assert not ingest.state.pieces["s"].runs
+
+
+@TIMES
+@given(st.data(), st.sampled_from(["imported", "followed and deleted"]), st.booleans())
+def test_pieces_that_are_read_again_lack_what_the_first_ones_lack(data, way, gone):
+    """Such as by `import --again`, and files that hold several pieces."""
+    lines = trace(COUNTING[0])
+    files = data.draw(st.sampled_from([cut, dealt]))(data.draw, lines)
+    if gone:
+        files.pop(data.draw(st.integers(0, len(files) - 1)))
+    once = lacking(checked(WAYS[way](files))[1])
+    again = (
+        data.draw(st.lists(st.sampled_from([*files, *([] if gone else [lines])]), min_size=1))
+        if files
+        else []
+    )
+    _, rows = checked(WAYS[way]([*files, *again]), data)
+    assert lacking(rows) == once
+
+
+def test_a_whole_file_brings_what_its_pieces_lacked():
+    lines = trace(COUNTING[0])
+    assert lost(lines[:200], lines[300:], lines) == ([], {})
+    assert lost(lines[:200], lines[:300], lines[250:], lines[280:]) == ([], {})
+
+
+def test_what_came_in_two_files_is_healed_once():
+    log = Log()
+    file, other = (log.open_file("dftracer", f"/runs/{n}") for n in range(2))
+    log.data(file, b"".join([*traced([1, 2, 4, 6], last=6), b"]\n"]))
+    log.data(other, b"".join(traced([3], last=6)))
+    log.close(other, "end of file")
+    log.data(file, b"".join(traced([3], last=6)))
+    log.close(file, "end of file")
+    assert lacking(checked(log.entries)[1]) == ([5], {})
+
+
+def test_runs_that_lack_nothing_are_remembered_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr(pieces, "DONE_MAX", 3)
+    files = [traced(range(1, 9), pid=pid, last=8) for pid in range(10)]
+    ingest, _ = checked(imported([*files, *(lines[3:] for lines in files[7:])]))
+    assert len(ingest.state.pieces["s"].done) == 3
+    assert lost(*files, *(lines[3:] for lines in files)) == ([], {"no_start": 7})
 
 
 @TIMES

@@ -46,6 +46,11 @@ class Traced:
             file.writelines(line(n) for n in range(self.written, self.written + count))
         self.written += count
 
+    def end(self, collector):
+        with self.path.open("a") as file:
+            file.write('{"type":"footer"}\n')
+        until(lambda: not gaps(settled(collector)), "the end of the file")
+
     def stored(self, collector):
         rows = collector.rows(["kind", "name"], kind="instant")
         return sorted(int(row["name"][1:]) for row in rows)
@@ -100,6 +105,7 @@ def test_a_file_whose_source_comes_again_goes_on_where_it_stopped(
     traced.is_stored(collector)
     until(lambda: not gaps(collector), "the end of the gap")
     assert closes(settled(collector)) == []
+    traced.end(collector)
     collector.stop()
     assert gaps(collector) == []
 
@@ -136,6 +142,7 @@ def test_a_restart_with_another_configuration_is_no_other_reading(collector_of, 
         else:
             traced.is_stored(collector)
             until(lambda: not gaps(collector), "the end of the gap")
+    traced.end(collector)
     collector.stop()
     assert gaps(collector) == []
 

@@ -43,12 +43,13 @@ def do(store, *arguments, code=0):
     return done.stdout + done.stderr
 
 
-def jets(records, *, first=1):
+def jets(records, *, first=1, footer=True):
     lines = ['{"type":"header","version":"2.0","metadata":{"clock_frequency_mhz":1000}}']
     lines += [
         f'{{"clk":{n},"type":"record","name":"r","record_type":"R","id":{n},"parent_id":null,"description":""}}'
         for n in range(first, first + records)
     ]
+    lines += ['{"type":"footer"}'] * footer
     return "\n".join(lines).encode() + b"\n"
 
 
@@ -101,7 +102,7 @@ def test_what_was_imported_is_not_imported_again(traces, tmp_path):
     (traces / "more.jets").write_bytes(jets(3))
     said = do(store, traces)
     assert ask(store, "SELECT count(*) FROM sessions WHERE peer LIKE '%more.jets'") == [(1,)]
-    assert rows(store) == before + 4 + 2
+    assert rows(store) == before + 4 + 3
     do(store, "--again", traces / "more.jets")
     assert ask(store, "SELECT count(*) FROM sessions WHERE peer LIKE '%more.jets'") == [(2,)]
 
@@ -490,7 +491,9 @@ def test_a_trace_without_a_byte_is_named(tmp_path):
 
 def test_a_loss_beyond_the_budget_is_said_whenever_the_command_is_given(tmp_path):
     store = tmp_path / "store"
-    (tmp_path / "a.jets").write_bytes(jets(8) + b'{"type":"footer","total_records":10}\n')
+    (tmp_path / "a.jets").write_bytes(
+        jets(8, footer=False) + b'{"type":"footer","total_records":10}\n'
+    )
     for _ in range(2):
         assert "more than 1 events are missing" in do(
             store, "--max-loss", 1, tmp_path / "a.jets", code=4
@@ -502,8 +505,12 @@ def test_a_loss_beyond_the_budget_is_said_whenever_the_command_is_given(tmp_path
 
 def test_its_figures_are_of_this_import(tmp_path):
     store = tmp_path / "store"
-    (tmp_path / "a.jets").write_bytes(jets(8) + b'{"type":"footer","total_records":10}\n')
-    (tmp_path / "b.jets").write_bytes(jets(3) + b'{"type":"footer","total_records":4}\n')
+    (tmp_path / "a.jets").write_bytes(
+        jets(8, footer=False) + b'{"type":"footer","total_records":10}\n'
+    )
+    (tmp_path / "b.jets").write_bytes(
+        jets(3, footer=False) + b'{"type":"footer","total_records":4}\n'
+    )
     do(store, tmp_path / "a.jets")
     said = do(store, tmp_path / "b.jets")
     assert f"{(tmp_path / 'b.jets').stat().st_size} bytes in 1 session:" in said
@@ -514,7 +521,7 @@ def test_its_figures_are_of_this_import(tmp_path):
 def test_the_summary_is_there_for_machines(tmp_path):
     store, runs = tmp_path / "store", tmp_path / "runs"
     runs.mkdir()
-    (runs / "a.jets").write_bytes(jets(8) + b'{"type":"footer","total_records":10}\n')
+    (runs / "a.jets").write_bytes(jets(8, footer=False) + b'{"type":"footer","total_records":10}\n')
     (runs / "a.jets.gz").write_bytes(gzip.compress((runs / "a.jets").read_bytes()))
     first = json.loads(do(store, "--json", runs))
     (file,) = first["files"]
@@ -582,10 +589,15 @@ def test_files_that_lack_events_are_named(tmp_path):
     store, runs = tmp_path / "store", tmp_path / "runs"
     runs.mkdir()
     (runs / "whole.jets").write_bytes(jets(3))
-    (runs / "torn.jets").write_bytes(jets(5)[:-30])
+    (runs / "torn.jets").write_bytes(jets(5, footer=False)[:-30])
+    (runs / "cut.jets").write_bytes(jets(2, footer=False))
     said = do(store, runs)
-    lines = ["1 file lacks events:", f"  {runs}/torn.jets: 1 (truncated 1) missing"]
-    assert f"stored in {store} as import: 7 events of 2 files" in said
+    lines = [
+        "2 files lack events:",
+        f"  {runs}/cut.jets: an unknown number missing",
+        f"  {runs}/torn.jets: 1 (truncated 1) and an unknown number more missing",
+    ]
+    assert f"stored in {store} as import: 9 events of 3 files" in said
     assert "\n".join(lines) in said
     assert "\n".join(lines) in do(store, runs), "said whenever the command is given"
     for name in ("gaps", "streams"):
@@ -593,7 +605,7 @@ def test_files_that_lack_events_are_named(tmp_path):
             [*program.COMMAND, name, "--store", store, "--json"], capture_output=True, check=True
         )
         peers = {json.loads(line)["peer"] for line in shown.stdout.splitlines()}
-        wanted = {"torn.jets"} | ({"whole.jets"} if name == "streams" else set())
+        wanted = {"cut.jets", "torn.jets"} | ({"whole.jets"} if name == "streams" else set())
         assert peers == {f"{runs}/{file}" for file in wanted}
 
 
@@ -708,7 +720,7 @@ def test_what_a_collector_has_taken_over_of_an_import_is_not_stored_twice(collec
 def test_sessions_that_a_daemon_left_open_stay_open(collectors, tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
-    (runs / "live.jets").write_bytes(jets(10))
+    (runs / "live.jets").write_bytes(jets(10, footer=False))
     source = f'[sources.runs]\ntype = "tail"\nformat = "jets"\npaths = ["{runs}"]'
     collector: Collector = collectors(sources=source).start()
 
@@ -720,7 +732,7 @@ def test_sessions_that_a_daemon_left_open_stay_open(collectors, tmp_path):
     (tmp_path / "a.jets").write_bytes(jets(2))
     do(collector.store, tmp_path / "a.jets")
     with (runs / "live.jets").open("ab") as file:
-        file.write(jets(11).splitlines(keepends=True)[-1])
+        file.write(jets(11, footer=False).splitlines(keepends=True)[-1])
     collector.start()
     until(lambda: seen() == 11, "the file to be read on")
     collector.stop()

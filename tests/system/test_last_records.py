@@ -13,13 +13,14 @@ from tests.ingest.log import heph_event
 from tests.system.collector import until
 
 JETS = [
-    '{"type":"header","version":"2.0","metadata":{"clock_frequency_mhz":1000}}',
+    '{"type":"header","version":"2.0","metadata":{"clock_frequency_mhz":1000}}\n{"type":"footer"}',
     '{"clk":0,"type":"record","id":1,"name":"r","record_type":"T","description":"","parent_id":null}',
     *(
         f'{{"clk":{n},"type":"event","name":"e{n}","record_id":1,"description":""}}'
         for n in range(1, 9)
     ),
 ]
+"""Lines behind a footer: nothing is missing behind the last of them."""
 DFTRACER = ["[", *(dftracer_lines.event(n, ph='"X"', args='"ret":0') for n in range(9))]
 """Lines of a release that writes neither `start` nor `end`: nothing is missing behind the last of them."""
 LINES = {"jets": JETS, "dftracer": DFTRACER}

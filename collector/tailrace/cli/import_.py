@@ -82,6 +82,7 @@ def command(
 
     With --json: `files` are the imported files, each with its `session`, `events` and what is `missing`
     by reason (`unknown`: an unknown number as well); `events`, `missing` and `unknown` are their sums.
+    `missing_names` has, by source, how many of the missing are names that events ask for (null: an unknown number).
     `left_out` are the other files, each with the reason (`why`), the file that it is a copy `of`, and in words the `content` that nothing reads
     (`trace` is false if nothing says that it was meant to be a trace); `imported_before` says what the
     table has of the files.
@@ -115,7 +116,7 @@ def command(
     if as_json:
         click.echo(_json(summary))
     else:
-        click.echo(final_ledger(done.status) if done else "nothing to import")
+        click.echo(final_ledger(done.status, summary.names) if done else "nothing to import")
         for line in (*_stored(summary), *_left_out(summary.left_out, format_)):
             click.echo(line)
     for problem in _problems(summary, max_loss):

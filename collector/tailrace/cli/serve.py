@@ -18,6 +18,8 @@ from tailrace.standard import STDOUT, never_wait
 from tailrace.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailrace.config.load import Loaded
     from tailrace.figures import SourceStatus, Status
 
@@ -109,17 +111,27 @@ def _say_where(status: Status) -> None:
     click.echo(f"  admin: http://{status.admin}/status")
 
 
-def final_ledger(status: Status) -> str:
-    """Return what arrived, what is missing and why, one paragraph for each source."""
+def final_ledger(status: Status, names: Mapping[str, int | None] | None = None) -> str:
+    """Return what arrived, what is missing and why, one paragraph for each source. `names` has, by source, how many names that
+    events ask for no file has, if the table was asked; None for an unknown number."""
     lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
-    lines += [line for name, source in status.sources.items() for line in _ledger(name, source)]
+    for name, source in status.sources.items():
+        lines += _ledger(name, source, _in_words((names or {}).get(name, 0)))
     uncommitted = status.spool.durable - status.spool.committed
     if uncommitted:
         lines.append(f"  left in the spool for the next start: {counted(uncommitted, 'byte')}")
     return "\n".join(lines)
 
 
-def _ledger(name: str, source: SourceStatus) -> list[str]:
+def _in_words(names: int | None) -> str:
+    """Return how many names are missing, as the end of a sentence."""
+    if names == 0:
+        return ""
+    asked = "an unknown number of names" if names is None else counted(names, "name")
+    return f", and {asked} missing that they ask for"
+
+
+def _ledger(name: str, source: SourceStatus, names: str) -> list[str]:
     gaps = ", ".join(f"{reason} {count}" for reason, count in source.gap_events.items() if count)
     heals = sum(source.heal_events.values())
     lines = [
@@ -128,7 +140,7 @@ def _ledger(name: str, source: SourceStatus) -> list[str]:
         f"{source.decoded_bytes} decoded, {source.malformed_bytes} malformed, "
         f"{source.pending_bytes} pending",
         f"    events: {source.expected_events} expected, {source.seen_events} seen, "
-        f"{source.duplicate_events} of them duplicates, {source.missing_events} missing",
+        f"{source.duplicate_events} of them duplicates, {source.missing_events} missing{names}",
     ]
     records = sum(source.records.values()) + sum(source.malformed_records.values())
     if source.slow_records > max(SLOW_MIN, records // 10):

@@ -49,6 +49,8 @@ class Summary(msgspec.Struct, kw_only=True):
     interrupted: bool
     earlier: list[SessionSummary] = msgspec.field(name="imported_before")
     """The content of the files that were left out because the table had them."""
+    names: dict[str, int | None] = msgspec.field(name="missing_names")
+    """By source, how many of the missing are names that the imported files ask for; None if nobody knows."""
 
     @property
     def failed(self) -> bool:
@@ -96,6 +98,7 @@ def summary(
     known = {session for left in choice.left_out for session in left.sessions}
     files: list[SessionSummary] = []
     earlier: list[SessionSummary] = []
+    names: dict[str, int | None] = {}
     if choice.taken or known:
         engine = Engine(store, loaded.config.store.options)
         try:
@@ -104,6 +107,7 @@ def summary(
             asked = _sessions(engine, new | known)
             files = [each for each in asked if root(each.session) in new]
             earlier = [each for each in asked if root(each.session) in known]
+            names = _names(engine, new)
         finally:
             engine.close()
     errors = _errors(last) if last else {}
@@ -114,7 +118,7 @@ def summary(
         events=sum(file.events for file in files),
         missing=_added(file.missing for file in files),
         unknown=any(file.unknown for file in files),
-        errors=errors, interrupted=interrupted, earlier=earlier,
+        errors=errors, interrupted=interrupted, earlier=earlier, names=names,
     )  # fmt: skip
 
 
@@ -135,6 +139,15 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
         )
         for peer, format_, source, session, events, unknown in engine.rows(rows)
     ]
+
+
+def _names(engine: Engine, wanted: set[str]) -> dict[str, int | None]:
+    """Return by source how many names these sessions ask for in vain."""
+    if not wanted:
+        return {}
+    listed = ", ".join(map(quote, sorted(wanted)))
+    asked = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND part.root(session) IN ({listed}) GROUP BY source"  # noqa: S608 - quoted
+    return {source: None if unknown else count for source, count, unknown in engine.rows(asked)}
 
 
 def _errors(last: Status) -> dict[str, int]:

@@ -24,7 +24,7 @@ from tailrace.ledger.counters import DUPLICATE, Counters
 from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.gap_rows import GapRows
 from tailrace.ledger.handover import hand_over
-from tailrace.ledger.pieces import SplitRuns
+from tailrace.ledger.pieces import ANY_TIME, SplitRuns
 from tailrace.ledger.references import References
 from tailrace.ledger.statements import Statements
 from tailrace.model.block import Integers
@@ -33,10 +33,6 @@ from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
-
-
-_ANY_TIME = -(2**63), 2**63 - 1
-"""The times of a piece whose records have none."""
 
 Attach = Callable[[IncarnationState], "Incarnation"]
 """Returns the incarnation of a state, in one session."""
@@ -276,6 +272,8 @@ class Incarnation:
         """Take a decoder's statement that events are missing, or have come after all."""
         about = record.detail
         if isinstance(about, Missing):
+            if self._is_elsewhere(record):
+                return
             said = Finding(
                 record.kind,
                 record.stream,
@@ -285,16 +283,23 @@ class Incarnation:
                 of=about.of,
                 detail=about.detail,
                 offset=record.offset,
+                last=about.last,
             )
             self._references.claim(said)
             self.report(now)
             if about.piece:
                 self.piece(about.piece, said.reason)
 
+    def _is_elsewhere(self, record: Record) -> bool:
+        """Return whether a record heals the gap of an id that another piece of the run had before."""
+        if not self._pieces or record.kind != Kind.HEAL or record.counter is None:
+            return False
+        return not self._pieces.take_back(self.state.name, record.counter)
+
     def piece(self, piece: RunPiece, said: str = "") -> None:
         """Take the part that an input has of the run, and the reason of a gap that its decoder `said`, if any."""
         if self._pieces:
-            times = self.state.times or _ANY_TIME
+            times = self.state.times or ANY_TIME
             self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
 
     def copies(self, records: int) -> None:

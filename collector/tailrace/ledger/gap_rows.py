@@ -81,7 +81,7 @@ class GapRows:
             rows = None
         if rows is None:
             rows = self.state[gap.stream] = StreamRows(now)
-        last = first + gap.events - 1
+        last = first + gap.events - 1 if gap.last is None else gap.last
         if rows.written < self._most or gap.reason in OF_CLIENTS:
             rows.written += 1
             yield gap

@@ -3,14 +3,17 @@
 A decoder judges its input alone: a run without its first event was joined late, and one without its last event was cut
 off. Here the pieces of one run are put together by their ids. Those gaps heal where another piece goes on, so only the run's
 very first beginning and very last end may be missing. Once both are known, each id that no piece has is missing, until a
-piece comes that has it. A file with both judges itself.
+piece comes that has it. A decoder judges a file with both; other pieces heal its gaps.
 
 A piece belongs to a run of the same PID and host that has none of its ids, and whose events are not later than those of
 higher ids, since PIDs are reused. If several runs suit, one counts whose ids the piece goes on with; if even that leaves a
 choice, the piece stays alone, and its gaps stay. A piece without a host may be of any host.
 
-Runs that lack nothing are forgotten once their files are closed. Beyond `PLACES_MAX`, the oldest runs are forgotten, with their
-gaps as they are.
+A piece with ids that a run has is of that run if it was written at the same time, since a host gives a PID to one process at a
+time. If a host is unknown, only a piece of the same ids and times is. So a file that is read again lacks only what the run lacks.
+
+Once the files of a run that lacks nothing are closed, only ids and times of its pieces are remembered. Beyond `PLACES_MAX` and
+`DONE_MAX`, the oldest runs are forgotten, with their gaps as they are.
 """
 
 from __future__ import annotations
@@ -30,11 +33,17 @@ from tailrace.model.record import Kind, RunPiece
 PLACES_MAX = 2**15
 """Pieces and ranges of ids that a source remembers, of some 200 bytes each."""
 
+DONE_MAX = 2**12
+"""Pieces of runs that lack nothing that a source remembers."""
+
 GAPS_MAX = 256
 """How many holes of a run become gaps of their own; the last gap stands for all further holes."""
 
 LOOKED_AT = 32
 """Runs of one PID that are looked at for a piece, the newest."""
+
+ANY_TIME = -(2**63), 2**63 - 1
+"""The times of a piece whose records have none."""
 
 _LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
 _CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
@@ -52,12 +61,23 @@ class IdRange(msgspec.Struct, array_like=True):
 
 
 class HeldPiece(msgspec.Struct, array_like=True):
-    """The part of a run that one session has, the times of its first and last event, and whether more events may come."""
+    """The part of a run that one session has, the times of its first and last event, and whether more events may come.
+    `copy`: other sessions had some of its ids before."""
 
     piece: RunPiece
     since: int
     until: int
     open: bool = True
+    copy: bool = False
+
+
+class DoneRun(msgspec.Struct, array_like=True):
+    """A run that lacks nothing: of each piece the first and last id, and the times of its first and last event."""
+
+    pid: str
+    host: str
+    last: int
+    pieces: list[tuple[int, int, int, int]]
 
 
 class SplitRun(msgspec.Struct, omit_defaults=True):
@@ -90,10 +110,11 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
 
 
 class SplitRunsState(msgspec.Struct, omit_defaults=True):
-    """The runs by number, the oldest first, and the number of the next one."""
+    """The runs by number, the oldest first; the number of the next one; and those that lack nothing."""
 
     runs: dict[int, SplitRun] = {}
     following: int = 0
+    done: list[DoneRun] = []
 
 
 Found = list[tuple[str, Finding]]
@@ -113,6 +134,13 @@ class SplitRuns:
         self._changed: dict[str, None] = {}
         """The sessions of files whose runs turned out to be whole elsewhere."""
         self._places = 0
+        self._copies: set[str] = set()
+        """The open sessions whose pieces are of runs that lack nothing."""
+        self._done_of: dict[str, list[DoneRun]] = {}
+        """By PID, the oldest first."""
+        for done in state.done:
+            self._done_of.setdefault(done.pid, []).append(done)
+        self._done_places = sum(len(done.pieces) for done in state.done)
         for number, run in state.runs.items():
             self._runs_of.setdefault(run.pid, {})[number] = None
             self._run_of |= dict.fromkeys(run.pieces, number)
@@ -121,7 +149,14 @@ class SplitRuns:
     def goes_on(self, session: str) -> bool:
         """Return whether other pieces have the beginning and the end of a session's run."""
         run = self.state.runs.get(self._run_of.get(session, -1))
-        return run is not None and run.whole
+        return session in self._copies or (run is not None and run.whole)
+
+    def take_back(self, session: str, id_: int) -> bool:
+        """Note that a session has an id after all that its gap called missing. Return False if another piece had it."""
+        run = self.state.runs.get(self._run_of.get(session, -1))
+        if run is None:
+            return session not in self._copies
+        return not run.judged or (run.ends == session and bool(_fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
         """Correct the rest rows of files whose missing beginnings or ends other files turned out to have."""
@@ -132,6 +167,7 @@ class SplitRuns:
 
     def alone(self, session: str) -> None:
         """Forget the piece of a session whose file turned out to have the whole run."""
+        self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
             self._forget(number)
@@ -158,6 +194,11 @@ class SplitRuns:
         """Take a session's piece as it is now, and the reason of a gap that its decoder `said`, "" for none. Return what
         that proves."""
         number = self._run_of.get(session)
+        held = HeldPiece(piece, *times)
+        if number is None and piece.ranges and self._is_done(held):
+            self._copies.add(session)
+            return _taken_back(session, held, said)
+        self._copies.discard(session)
         if number is None:
             number = self._find(piece, *times)
         if number is None:
@@ -167,7 +208,7 @@ class SplitRuns:
             self._runs_of.setdefault(piece.pid, {})[number] = None
         run, self._run_of[session] = self.state.runs[number], number
         whole = run.whole
-        found = self._add(run, session, HeldPiece(piece, *times))
+        found = self._add(run, session, held)
         if not piece.ranges and not run.doubted:
             known = any(
                 other.doubted and other.host in ("", run.host) for other in self._alike(run)
@@ -176,7 +217,9 @@ class SplitRuns:
             for other in () if known else self._alike(run):
                 found += [(other.ends, _missing(Kind.HEAL, claim)) for claim in other.claims]
                 other.claims = []
-        if said:
+        if said == Reason.NETWORK:
+            found += self._claimed(run, session, held)
+        elif said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
         if piece.last and not run.ends:
             run.ends, run.last = session, piece.last
@@ -188,8 +231,36 @@ class SplitRuns:
             self._forget(next(iter(self.state.runs)))
         return found
 
+    def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> Found:
+        """Take the gaps of a session that has a run's beginning and end. Return the heals of what other pieces have, or of all if
+        other gaps say the same."""
+        if run.judged:
+            return _taken_back(session, held, Reason.NETWORK)
+        run.ends, run.last, run.judged = session, held.piece.last, True
+        run.claims = _claims_of(held)
+        others = (each.piece.ranges for name, each in run.pieces.items() if name != session)
+        came = [each for ranges in others for ids in ranges for each in _fill(run.claims, *ids)]
+        return [(session, _missing(Kind.HEAL, each)) for each in came]
+
+    def _is_done(self, held: HeldPiece) -> bool:
+        """Return whether a run that lacks nothing has a piece already."""
+        piece, ranges = held.piece, held.piece.ranges
+        same = (ranges[0][0], ranges[-1][1], held.since, held.until)
+        for done in islice(reversed(self._done_of.get(piece.pid, [])), LOOKED_AT):
+            if ranges[-1][1] > done.last or piece.last not in (0, done.last):
+                continue
+            if done.host and done.host == piece.host:
+                begin = min(since for _, _, since, _ in done.pieces)
+                end = max(until for _, _, _, until in done.pieces)
+                if begin <= held.since and held.until <= end:
+                    return True
+            elif _same(done.host, piece.host) and same in done.pieces:
+                return True
+        return False
+
     def over(self, session: str) -> None:
         """Note that nothing more of a session comes."""
+        self._copies.discard(session)
         number = self._run_of.get(session)
         if number is None or not self.state.runs[number].pieces[session].open:
             return
@@ -198,6 +269,26 @@ class SplitRuns:
         run.open -= 1
         if not run.open and run.begins and run.ends and len(run.ranges) == 1:
             self._forget(number)
+            self._remember(run)
+
+    def _remember(self, run: SplitRun) -> None:
+        """Remember a run that lacks nothing, and forget the oldest ones for it."""
+        pieces = [
+            (held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until)
+            for held in run.pieces.values()
+            if held.piece.ranges
+        ]
+        done = DoneRun(run.pid, run.host, run.last, pieces)
+        self.state.done.append(done)
+        self._done_of.setdefault(run.pid, []).append(done)
+        self._done_places += len(pieces)
+        while self._done_places > DONE_MAX:
+            oldest = self.state.done.pop(0)
+            self._done_places -= len(oldest.pieces)
+            of_pid = self._done_of[oldest.pid]
+            del of_pid[0]
+            if not of_pid:
+                del self._done_of[oldest.pid]
 
     def _forget(self, number: int) -> None:
         run = self.state.runs.pop(number)
@@ -220,6 +311,7 @@ class SplitRuns:
     def _add(self, run: SplitRun, session: str, held: HeldPiece) -> Found:
         """Add a piece, or what a piece has grown by. Return the heals of what it has."""
         before = run.pieces.get(session)
+        held.copy = before.copy if before else _overlaps(run.ranges, held.piece.ranges)
         run.pieces[session], run.host = held, run.host or held.piece.host
         self._places += _places(held) - (_places(before) if before else 0)
         run.open += before is None
@@ -274,25 +366,62 @@ def _same(host: str, other: str) -> bool:
 
 
 def _fits(run: SplitRun, piece: RunPiece, since: int, until: int) -> int:
-    """Return 0 if a piece cannot be of a run, 2 if an id of it is next to one of the run, else 1."""
+    """Return 0 if a piece cannot be of a run, 3 if the run has ids of it, 2 if an id of it is next to one of the run, else 1."""
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
         return 0
-    if run.last and (piece.last or piece.ranges[-1][1] > run.last):
-        return 0
-    if piece.last and run.ranges[-1].last > piece.last:
+    if _overlaps(run.ranges, piece.ranges):
+        return 3 * _is_known(run, piece, since, until)
+    beyond = run.last and (piece.last or piece.ranges[-1][1] > run.last)
+    if beyond or (piece.last and run.ranges[-1].last > piece.last):
         return 0
     fit = 1
     for first, last in piece.ranges:
         at = bisect_right(run.ranges, first, key=_first)
         for below in run.ranges[max(at - 1, 0) : at]:
-            if below.last >= first or below.since > until:
+            if below.since > until:
                 return 0
             fit = max(fit, 1 + (below.last + 1 == first))
         for above in run.ranges[at : at + 1]:
-            if above.first <= last or since > above.until:
+            if since > above.until:
                 return 0
             fit = max(fit, 1 + (last + 1 == above.first))
     return fit
+
+
+def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
+    """Return whether some ids are in two lists."""
+    for first, last in more:
+        at = bisect_right(ranges, last, key=_first)
+        if at and ranges[at - 1].last >= first:
+            return True
+    return False
+
+
+def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
+    """Return whether a piece with ids that a run has is of that run, by its times."""
+    if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
+        return False
+    held = run.pieces.values()
+    if run.host and run.host == piece.host:
+        return any(max(since, each.since) <= min(until, each.until) for each in held)
+    same = piece.ranges, since, until
+    return any((each.piece.ranges, each.since, each.until) == same for each in held)
+
+
+def _claims_of(held: HeldPiece) -> list[IdRange]:
+    """Return what a decoder calls missing of a piece with the beginning and the end of its run."""
+    alone = SplitRun("", "", {"": held}, last=held.piece.last)
+    _put_all(alone.ranges, [held])
+    holes = list(_holes(alone))
+    few = sum(each.last - each.first + 1 for each in holes) <= CLAIM_MAX
+    return holes if few else []
+
+
+def _taken_back(session: str, held: HeldPiece, said: str) -> Found:
+    """Return the heals of gaps that a session's decoder `said`."""
+    if said == Reason.NETWORK:
+        return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
+    return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []
 
 
 def _put(ranges: list[IdRange], new: IdRange) -> None:
@@ -330,7 +459,7 @@ def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:
     """Yield the ids that no piece has, without as many as malformed records may have had."""
-    explained = sum(held.piece.unnumbered for held in run.pieces.values())
+    explained = sum(held.piece.unnumbered for held in run.pieces.values() if not held.copy)
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):
         first, last = before.last + 1, min(behind.first - 1, run.last)
         used = min(explained, max(last - first + 1, 0))

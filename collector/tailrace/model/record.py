@@ -121,12 +121,13 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The facts of a gap record beyond its columns: how many events are missing (0: unknown), the kind of the
     missing records, and the format's own word for how that is known. `piece` is the run's part before the record, where
-    other inputs may have what is missing."""
+    other inputs may have what is missing. `last`: the missing numbers are among those up to this one."""
 
     count: int
     of: str | None = None
     detail: str | None = None
     piece: RunPiece | None = None
+    last: int | None = None
 
 
 class Record(NamedTuple):
@@ -175,9 +176,10 @@ def missing(
     of: str | None = None,
     detail: str | None = None,
     piece: RunPiece | None = None,
+    last: int | None = None,
 ) -> Record:
     """Return a gap record: the bytes before `offset` prove that events are missing, from number `first` on."""
-    about = Missing(count=count, of=of, detail=detail, piece=piece)
+    about = Missing(count=count, of=of, detail=detail, piece=piece, last=last)
     return Record(
         offset, 0, Kind.GAP, stream,
         None, first, reason, None, None, None, None, None, None, None, about,

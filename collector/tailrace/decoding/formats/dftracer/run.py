@@ -29,7 +29,7 @@ from tailrace.decoding.formats.dftracer.ids import Ids, IdsState
 from tailrace.decoding.formats.dftracer.line import RecordReading
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted
-from tailrace.model.record import Kind, Record, RunPiece, SessionFacts, missing
+from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts, missing
 
 GAPS_MAX = 256
 """How many holes become gaps of their own; the last gap stands for all further holes."""
@@ -198,7 +198,9 @@ class TracedRun:
         gaps = [_gap(offset, first, last - first + 1, "ids") for first, last in one_by_one]
         if rest:
             count = sum(last - first + 1 for first, last in rest)
-            gaps.append(_gap(offset, rest[0][0], count, "scattered_ids"))
+            gaps.append(_gap(offset, rest[0][0], count, "scattered_ids", rest[-1][1]))
+        if gaps and isinstance(about := gaps[-1].detail, Missing):
+            gaps[-1] = gaps[-1]._replace(detail=msgspec.structs.replace(about, piece=self.piece))
         return gaps
 
     @property
@@ -238,10 +240,12 @@ class TracedRun:
 
     @property
     def piece(self) -> RunPiece | None:
-        """The part of the run that the file has. None of a run that is judged alone: the file has its first and last event, or no
-        ids, or those of a release that counts nothing by them."""
+        """The part of the run that the file has. None of a run without ids, with those of a release that counts nothing by
+        them, or with first and last event and ids that prove nothing."""
         state = self._state
-        if state.counts is False or not state.numbered or (state.last and not state.headless):
+        if state.counts is False or not state.numbered:
+            return None
+        if state.last and not state.headless and not self.ids.believed:
             return None
         came = self.ids.came
         if state.headless and came and came[0][0] == 1:
@@ -286,5 +290,7 @@ class TracedRun:
         return ranges
 
 
-def _gap(offset: int, first: int, count: int, detail: str) -> Record:
-    return missing(offset, Reason.NETWORK, count, first=first, of=Kind.SPAN, detail=detail)
+def _gap(offset: int, first: int, count: int, detail: str, last: int | None = None) -> Record:
+    return missing(
+        offset, Reason.NETWORK, count, first=first, of=Kind.SPAN, detail=detail, last=last
+    )

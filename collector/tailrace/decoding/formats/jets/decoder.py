@@ -34,6 +34,11 @@ Blank lines belong to the line that follows them; without one they are a session
 A last line without newline is read like any; it is `truncated` if it is not JSON. NULs where a line should
 begin come from a log rotation that empties a file while its producer continues to write: they are
 malformed as `nul_bytes`, and the line behind them is read.
+
+Every known writer ends its file with a footer. Without one, a file that has a readable line was cut off: a `truncated` gap
+of unknown size (`no_end`) at the end of the file, or at the header of the next writer. Connections and datagrams may
+end without a footer.
+
 Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
 """
 
@@ -45,21 +50,26 @@ from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.decoding.json_object import is_whole
 from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece
-from tailrace.model.record import Kind, Record, malformed
+from tailrace.model.gap import Reason
+from tailrace.model.record import Kind, Record, malformed, missing
 
 IN_SESSION = frozenset({"headless", "open"})
-"""A usual line breaks no rule in these stages."""
+"""A usual line breaks no rule in these stages. A file that ends in one of them lacks its footer."""
+
+NO_END = "no_end"
+"""The detail of the gap that stands for the missing footer of a file."""
 
 
 class JetsState(msgspec.Struct):
     """Unfinished lines, and the stage of the session:
 
     start: nothing readable has come; headless: lines have, but no header; open: after a header;
-    closed: after a footer.
+    closed: after a footer. `file`: the input is a file, whose missing footer has not been told.
     """
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     stage: str = "start"
+    file: bool = False
 
 
 class JetsDecoder:
@@ -69,11 +79,12 @@ class JetsDecoder:
         state = state or JetsState()
         self._lines = Lines(limit, state.lines, marked=True)
         self._stage = state.stage
+        self._in_file = state.file
         self._slow = 0
 
     @property
     def state(self) -> JetsState:
-        return JetsState(self._lines.state, self._stage)
+        return JetsState(self._lines.state, self._stage, self._in_file)
 
     @property
     def pending(self) -> int:
@@ -83,18 +94,41 @@ class JetsDecoder:
         slow, self._slow = self._slow, 0
         return slow
 
+    @property
+    def stream(self) -> str:
+        return ""
+
+    @property
+    def lacking(self) -> str | None:
+        if not self._in_file or self._stage == "start":
+            return None
+        return NO_END if self._stage in IN_SESSION else ""
+
+    def begin(self, path: str, dialect: str) -> None:  # noqa: ARG002 - any file is read alike
+        self._in_file = True
+
+    def document(self, name: str, data: bytes) -> list[Record]:  # noqa: ARG002 - there are none
+        return []
+
     def feed(self, data: bytes) -> list[Record]:
         return self._read(self._lines.feed(data))
 
     def end(self) -> list[Record]:
-        """Read a last line without its newline like any line; it is `truncated` if it is not JSON."""
-        return self._read(self._lines.end())
+        """Read a last line without its newline like any line; it is `truncated` if it is not JSON. Report a missing footer."""
+        records = self._read(self._lines.end())
+        records += self._cut_off(self._lines.offset)
+        self._in_file = False
+        return records
 
     def settle(self) -> list[Record]:
         return self._read(self._lines.settle(is_whole))
 
     def give_up(self) -> list[Record]:
         return self._read(self._lines.give_up())
+
+    def _cut_off(self, offset: int) -> list[Record]:
+        """Return the gap of a file's writer that wrote no footer up to an offset."""
+        return [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.lacking else []
 
     def _read(self, pieces: list[Piece]) -> list[Record]:
         records: list[Record] = []
@@ -132,16 +166,19 @@ class JetsDecoder:
         if hole:
             records.append(malformed(offset, line[:hole], "nul_bytes"))
         if rest:
-            records.append(self._read_line(offset + hole, rest))
+            record, cut_off = self._read_line(offset + hole, rest)
+            records += [*cut_off, record]
 
-    def _read_line(self, offset: int, line: bytes) -> Record:
-        """Read any line, and check the rules about its place in the session."""
+    def _read_line(self, offset: int, line: bytes) -> tuple[Record, list[Record]]:
+        """Read any line, and check the rules about its place in the session. Return also the gap that a header shows."""
         self._slow += 1
         record = read_line(offset, line)
+        cut_off: list[Record] = []
         if record.kind == Kind.MALFORMED:
-            return record
+            return record, cut_off
         flaw = None
         if record.detail is not None and record.name == "header":
+            cut_off = self._cut_off(offset)
             flaw = None if self._stage == "start" else "header_not_first"
             self._stage = "open"
         elif self._stage == "start":
@@ -151,7 +188,9 @@ class JetsDecoder:
             flaw = "after_footer"
         if record.detail is not None and record.name == "footer":
             self._stage = "closed"
-        return record if record.flaw or flaw is None else record._replace(flaw=flaw)
+        if flaw is not None and not record.flaw:
+            record = record._replace(flaw=flaw)
+        return record, cut_off
 
 
 def _blank(piece: Piece) -> Record:

@@ -37,7 +37,7 @@ FORMAT = Format(
             "bad_frequency",  # a frequency is no positive number, or two of them differ
             "bad_parent",  # the parent_id is no id, such as -1: the record is a root
             "bad_total",  # a total is not a count
-            "byte_order_mark",  # the first line begins with one
+            "byte_order_mark",  # a line begins with one, such as the first of a file
             "duplicate_key",  # two fields have the same key
             "header_not_first",  # a header after other lines: a new incarnation
             "no_header",  # the first line is not a header

@@ -62,7 +62,7 @@ class _LineReading(NamedTuple):
 
 def read_line(offset: int, line: bytes) -> Record:
     """Read the line at `offset`, with its newline and the blank lines before it."""
-    marked = offset == 0 and line.startswith(BYTE_ORDER_MARK)
+    marked = line.startswith(BYTE_ORDER_MARK)
     found = read_object(line[3:] if marked else line)
     if isinstance(found, str):
         return malformed(offset, line, found)
