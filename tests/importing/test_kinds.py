@@ -341,7 +341,7 @@ EPOCH = b"\x75\xd1\x1d\x4d"
 
 
 def wrongly_joined(first, second):
-    """What two vectors one behind the other have that they do not have apart, or lack."""
+    """Return what is wrong with two vectors one behind the other, beside the two apart."""
     found = rows(first, first.data + second.data)
     apart = [whole(first), whole(second)]
     wrong = []
