@@ -200,7 +200,7 @@ class SplitRuns:
             return _taken_back(session, held, said)
         self._copies.discard(session)
         if number is None:
-            number = self._find(piece, *times)
+            number = self._find(session, piece, *times)
         if number is None:
             number = self.state.following
             self.state.following += 1
@@ -299,12 +299,13 @@ class SplitRuns:
         if not self._runs_of[run.pid]:
             del self._runs_of[run.pid]
 
-    def _find(self, piece: RunPiece, since: int, until: int) -> int | None:
+    def _find(self, session: str, piece: RunPiece, since: int, until: int) -> int | None:
         """Return the run that a new piece is of, None if that is not certain."""
         runs = self.state.runs
         known = reversed(self._runs_of.get(piece.pid, {}))
         known_there = (n for n in known if _same(runs[n].host, piece.host))
-        fits = {n: _fits(runs[n], piece, since, until) for n in islice(known_there, LOOKED_AT)}
+        some = islice(known_there, LOOKED_AT)
+        fits = {n: _fits(runs[n], session, piece, since, until) for n in some}
         suiting = [n for n, fit in fits.items() if fit == max(fits.values())]
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
@@ -365,12 +366,12 @@ def _same(host: str, other: str) -> bool:
     return host == other or not host or not other
 
 
-def _fits(run: SplitRun, piece: RunPiece, since: int, until: int) -> int:
+def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) -> int:
     """Return 0 if a piece cannot be of a run, 3 if the run has ids of it, 2 if an id of it is next to one of the run, else 1."""
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
         return 0
     if _overlaps(run.ranges, piece.ranges):
-        return 3 * _is_known(run, piece, since, until)
+        return 3 * (_is_known(run, piece, since, until) and not _has_file(run, session))
     beyond = run.last and (piece.last or piece.ranges[-1][1] > run.last)
     if beyond or (piece.last and run.ranges[-1].last > piece.last):
         return 0
@@ -403,9 +404,16 @@ def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
         return False
     held = run.pieces.values()
     if run.host and run.host == piece.host:
-        return any(max(since, each.since) <= min(until, each.until) for each in held)
+        if any(max(since, each.since) < min(until, each.until) for each in held):
+            return True
     same = piece.ranges, since, until
     return any((each.piece.ranges, each.since, each.until) == same for each in held)
+
+
+def _has_file(run: SplitRun, session: str) -> bool:
+    """Return whether a run has a piece of the file of a session: each run of a process in a file has its own events."""
+    root = session.partition(".")[0]
+    return any(name.partition(".")[0] == root for name in run.pieces)
 
 
 def _claims_of(held: HeldPiece) -> list[IdRange]:
