@@ -403,9 +403,9 @@ def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
     held = run.pieces.values()
-    if run.host and run.host == piece.host:
-        if any(max(since, each.since) < min(until, each.until) for each in held):
-            return True
+    known = bool(run.host) and run.host == piece.host
+    if known and any(max(since, each.since) < min(until, each.until) for each in held):
+        return True
     same = piece.ranges, since, until
     return any((each.piece.ranges, each.since, each.until) == same for each in held)
 
