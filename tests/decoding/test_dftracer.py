@@ -463,7 +463,11 @@ def test_which_files_are_traces(path: str, expected: bool) -> None:
         (b'[\n {"id":"0","name"', True),
         (b'  {"id":1,"name"', True),
         (b'{"name":"HH"', True),
+        (b'{"dur":3,"id":1,"name":"read"', True),
+        (b'{"host":"n1", "id" :1,"name":"read"', True),
+        (b'{"dur":3,\n"name":"read"', False),
         (b'{"traceEvents":[', False),
+        (b'{"unit":"ms","traceEvents":[{"name":"read"', False),
         (b"OVNI", False),
     ],
 )

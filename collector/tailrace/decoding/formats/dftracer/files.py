@@ -7,7 +7,11 @@ import re
 from tailrace.decoding.contract import Files
 from tailrace.decoding.lines import BYTE_ORDER_MARK
 
-_BEGINNING = re.compile(rb'[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\Z)')
+_BEGINNING = re.compile(
+    rb'[\s\[,]*(?:\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:)|\Z)'
+)
+"""Brackets, and a record whose members have any order, as filters write them. It is no Chrome trace."""
+
 _RECORD = re.compile(
     rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
     rb"""(?:"type"\s*:\s*\d+\s*,\s*)?"pid"\s*:\s*"?\d+"?\s*,\s*"tid"\s*:\s*"?\d+"?\s*,"""
