@@ -207,7 +207,7 @@ def as_read(found):
 
     def attributes(row):
         of = json.loads(row["attributes"] or "{}")
-        return {key: of[key] for key in of if key not in {"file", "bytes", "$line"}}
+        return {key: of[key] for key in of if key not in {"file", "bytes", "quarantine", "$line"}}
 
     columns = [
         column.name
