@@ -487,6 +487,29 @@ os.wait()
     assert found == [["parent"], ["child"]]
 
 
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_late_events_of_a_forked_child_are_stated_in_its_own_file(tmp_path, pure):
+    program = """
+import os, sys, tailrace_client as t
+t.connect()
+t.event("parent")
+t.flush(20)
+if os.fork() == 0:
+    t.event("child")
+    t.close(20)
+    t.event("late")
+    sys.exit()
+os.wait()
+t.event("parent")
+"""
+    run(program, TAILRACE_ADDRESS=f"file://{tmp_path}/trace", TAILRACE_PURE=pure)
+    parent, child = sorted(path for path in tmp_path.iterdir())
+    assert [e.description for e in events(parent.read_bytes())] == ["parent", "parent"]
+    assert [e.description for e in events(child.read_bytes())] == ["child"]
+    assert b"closed" not in parent.read_bytes()
+    assert b"closed" in child.read_bytes()
+
+
 def test_a_process_that_forks_while_its_threads_emit_never_hangs(answering):
     program = """
 import os, threading, tailrace_client as t
@@ -759,9 +782,44 @@ while closed:
 print(line, emitted)
 """
     lines, emitted = map(int, run(program, answering.address, TAILRACE_PURE="1").split())
-    found = stated(answering)
+    said = [session.goodbyes[-1] for session in answering.sessions.values() if session.goodbyes]
     assert lines > 10
-    assert sum(stored + sum(discarded.values()) for discarded, stored in found) == emitted
+    # A number that a goodbye counts and nobody has is missing already.
+    numbered = sum(sum(goodbye["streams"].values()) for goodbye in said)
+    assert numbered + sum(sum(g.get("discarded", {}).values()) for g in said) == emitted
+
+
+def test_an_event_that_is_gathered_behind_the_answered_goodbye_is_counted(answering, process):
+    emitter = tailrace_client.Emitter(answering.address)
+    emitter.event("in")
+    sender, before = emitter._sender, process._process.miss()
+    say_all = sender._say_all
+
+    def say_all_and_gather(deadline):
+        """Another thread emits and flushes once the goodbye is answered."""
+        delivered = say_all(deadline)
+        emitter.event("late")
+        sender._lock.run(sender._gathered)
+        sender._link.fresh = False
+        return delivered
+
+    sender._say_all = say_all_and_gather
+    assert emitter.close(10)
+    assert emitter.discarded["closed"] == 1
+    assert process._process.miss() - before - 1 == 1
+
+
+def test_a_flush_beside_a_close_that_discards_is_false():
+    emitter = tailrace_client.Emitter("tcp://127.0.0.1:9")
+    emitter.event("in")
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(emitter.flush(60)))
+    thread.start()
+    until(lambda: emitter._sender._has_thread)
+    assert not emitter.close(0.3)
+    thread.join()
+    assert emitter.discarded["closed"] == 1
+    assert answers == [False]
 
 
 @pytest.mark.parametrize("pure", ["", "1"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tailrace_client._chunk import Recorder
 from tailrace_client._queue import Queue
@@ -31,17 +31,21 @@ class Farewell:
         """Whether the session is to end, and its format has a goodbye."""
         self.heard = False
         """Whether the collector has answered the goodbye."""
+        self.numbers: Mapping[int, int] = {}
+        """By stream, the number below which the last goodbye counts all events."""
 
     def want(self) -> None:
         """Say goodbye from now on, behind all events that are recorded so far."""
         self.heard = False
         self._is_new = True
+        before = self.numbers
         self.wanted = any(self.packets())
+        self.numbers = before
 
     def packets(self) -> Iterator[bytes]:
         """Return the goodbye: how far each stream goes by now."""
-        recorder = self._recorder
-        return self._dialogue.goodbyes(recorder.next_numbers(), recorder.discarded, self._size)
+        self.numbers = numbers = self._recorder.next_numbers()
+        return self._dialogue.goodbyes(numbers, self._recorder.discarded, self._size)
 
     @property
     def said(self) -> bool:

@@ -166,22 +166,28 @@ class Link:
         if self.is_open and not self._farewell.said:
             self._say_goodbye_early()
 
-    def give_up(self, *, delivered: bool) -> None:
-        """Stop recording, and count what was never sent or never answered as discarded."""
+    def give_up(self, *, delivered: bool) -> int:
+        """Stop recording, and count what was never sent or never answered as discarded. Return how many events another
+        thread had recorded before the end of a link that had delivered all: no goodbye counts them."""
         self._contact.error = self.last_error
         self.recorder.close()
-        if not delivered:
+        late = 0
+        if delivered:
+            late = self._losses.close_late(self.queue.unsent(), self._farewell.numbers)
+        else:
             self.gather()
             self._losses.close_unsent()
             self._say_goodbye_early()
         # The goodbye does not count these as discarded, since they may have arrived.
         self._losses.close_unanswered()
         self.queue.clear()
+        return late
 
     def drop(self) -> int:
-        """Discard the events whose calls were under way when the link was closed. Return how many there are."""
+        """Discard the events whose calls were under way when the link was closed. Return how many of them no goodbye
+        counts."""
         self.fresh = False
-        return self._losses.close_late(self.recorder.take())
+        return self._losses.close_late(self.recorder.take(), self._farewell.numbers)
 
     # Results
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tailrace_client._chunk import Chunk, Recorder
+from tailrace_client._chunk import UNNUMBERED, Chunk, Recorder
 from tailrace_client._queue import Queue
 from tailrace_client._session import Answer, Dialogue, Range
 
@@ -102,9 +102,19 @@ class Losses:
         if not self._dialogue.asks:
             self._queue.lose_handed()
 
-    def close_late(self, chunks: Iterable[Chunk]) -> int:
-        """Count the events of these chunks as discarded, because the link was closed before. Return how many there are."""
-        return sum(self._discards.count(chunk, "closed") for chunk in chunks)
+    def close_late(self, chunks: Iterable[Chunk], stated: Mapping[int, int]) -> int:
+        """Count the events of these chunks as discarded, because the link was closed before. Return how many of them no
+        goodbye counts: those that have no number, or one that is not below what is `stated` of their stream."""
+        late = 0
+        for chunk in chunks:
+            events = self._discards.count(chunk, "closed")
+            below = stated.get(chunk.stream, 0)
+            late += (
+                events
+                if chunk.stream == UNNUMBERED
+                else sum(number >= below for number, _ in chunk.places())
+            )
+        return late
 
     def close_unsent(self) -> None:
         """Count the events that were never sent as discarded, because the link is closed."""

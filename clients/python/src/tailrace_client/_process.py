@@ -25,7 +25,7 @@ _off_answer = False
 _warned = False
 """Whether the program was warned that this emitter's events are not delivered."""
 
-_again: Callable[[], Emitter] | None = None
+_again: partial[Emitter] | None = None
 """Makes another one like it; None before `connect`, and in a child forked while the emitter is off."""
 _counted = 0
 """How many of the calls of `miss` are accounted for."""
@@ -183,11 +183,14 @@ def _state_missed() -> None:
 
 def _forked() -> None:
     """Forget the events that the parent counted before the fork, since the parent reports them. A child whose parent
-    was off has no address for a report."""
+    was off has no address for a report. Beside a parent's file, the child has a file of its own."""
     global _again  # noqa: PLW0603 - one emitter a process
     _missed()
     if current is None:
         _again = None
+    elif _again and str(_again.args[0]).startswith("file:"):
+        own = f"{_again.args[0]}.{os.getpid()}"  # as `File.forked`
+        _again = partial(Emitter, own, **_again.keywords)
 
 
 atexit.register(_state_missed)

@@ -347,7 +347,9 @@ class Queue:
             self.lost_at = min(self.lost_at, handed - 1)
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Let go of everything, which is lost as far as is known."""
+        if (settled := self.settled()) < self.put_bytes:
+            self.lost_at = min(self.lost_at, settled)
         for items in (self._under_way, self._kept, self._again, self._new):
             for item in items:
                 self._let_go(item)

@@ -57,8 +57,8 @@ class Recorder:
 
     __slots__ = (
         "_chunk", "_chunks", "_closed", "_elsewhere", "_filled", "_idle", "_lanes", "_latest",
-        "_limit", "_local", "_longest", "_memory", "_shapes", "_started", "_taking", "_zero", "clock",
-        "late",
+        "_limit", "_local", "_longest", "_memory", "_shapes", "_started", "_stated", "_taking", "_zero",
+        "clock", "late",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +102,8 @@ class Recorder:
         self.late = 0
         """Events after the end. No goodbye states them."""
         self._chunks: list[Chunk] = []
+        self._stated: dict[int, int] = {}
+        """By stream, the number below which a goodbye counts all events."""
 
     def span(self, name: str, /, **attributes: object) -> Span:
         """Return a span to be entered: `with recorder.span("step", cell=3):`."""
@@ -207,7 +209,8 @@ class Recorder:
     def next_numbers(self) -> dict[int, int]:
         """Return the unwrapped number of each stream's next event, for streams with events."""
         numbers = {stream.number: stream.next for stream in list(self._lanes.streams.values())}
-        return {stream: following for stream, following in numbers.items() if following}
+        self._stated = {stream: following for stream, following in numbers.items() if following}
+        return self._stated
 
     def discard(self, reason: str, count: int = 1, /) -> None:
         """Count events that were discarded elsewhere."""
@@ -311,8 +314,8 @@ class Recorder:
             whole = self._report(stream.number, holes[:told]) + packet
             reason = self._refusal(lane, len(whole))
         if reason:
-            if reason == "closed":
-                miss()  # no goodbye follows
+            if reason == "closed" and counter >= self._stated.get(stream.number, 0):
+                miss()  # no goodbye counts the number
             lane.lose(stream, counter, reason)
             return
         lane.room -= len(whole)

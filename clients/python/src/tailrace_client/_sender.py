@@ -245,17 +245,22 @@ class Sender:
         self._end_thread(deadline)
 
         def finish() -> None:
-            self._link.give_up(delivered=done)
+            self._miss(self._link.give_up(delivered=done))
             self._drop()
             self.transport.finish(0 if done else deadline - time.monotonic())
 
         self._lock.run(finish, max(deadline, time.monotonic() + _LOOK_SECONDS))
+        if self._link.fresh:  # another thread did not get the lock meanwhile
+            self._lock.run(self._drop, time.monotonic() + _LOOK_SECONDS)
         return done
 
     def _drop(self) -> None:
         while self._link.fresh:
-            for _ in range(self._link.drop()):
-                self._on_late()
+            self._miss(self._link.drop())
+
+    def _miss(self, events: int) -> None:
+        for _ in range(events):
+            self._on_late()
 
     def leave(self, seconds: float) -> None:
         """Say goodbye as `close` does, but stay open for events that the exit of the interpreter still emits."""
