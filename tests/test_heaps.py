@@ -42,3 +42,28 @@ def test_threads_share_two_heaps():
 
     assert heaps("own") > 2
     assert heaps("shared") <= 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_a_daemon_returns_large_blocks():
+    """A block just below one that was freed has pages of its own, and Arrow's own code allocates from the C library, which it
+    decides when `serve` loads it."""
+    program = """
+import ctypes, sys
+from tailrace.cli import serve
+from tailrace import heaps
+assert "pyarrow" not in sys.modules
+heaps.return_large()
+import pyarrow
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.free(libc.malloc(8 << 20))
+mapped = int.from_bytes(ctypes.string_at(libc.malloc(4 << 20) - 8, 8), "little") & 2
+print(pyarrow.default_memory_pool().backend_name, mapped)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.split() == ["system", "2"]

@@ -10,8 +10,9 @@ import trio
 
 from tailrace.daemon import gate
 from tailrace.daemon.loops import save
-from tailrace.errors import LostError, causes
+from tailrace.errors import FullError, LostError, causes
 from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.spool import Spool
 from tests.daemon.virtual import CONFIG, configuration, opened, running
 from tests.ingest.log import heph_event
 
@@ -109,3 +110,29 @@ async def test_a_spool_that_is_removed_right_behind_a_checkpoint_ends_the_collec
         assert isinstance(error, LostError)
         assert str(spool) in str(error)
         assert life.daemon.loops.committing.committed == life.daemon.spool.durable
+
+
+@pytest.mark.parametrize("of", [Checkpoints, Spool], ids=["the need", "the release"])
+async def test_a_log_that_cannot_be_released_for_now_is_named_and_released_later(
+    autojump_clock, calls, tmp_path, saved, monkeypatch, of
+):
+    def refuses(*_):
+        raise FullError("no descriptor is free")
+
+    with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
+
+        def condition():
+            return life.daemon.health.conditions.get("checkpoint", "")
+
+        async with running(life):
+            with monkeypatch.context() as patch:
+                name = "needed_from" if of is Checkpoints else "release"
+                patch.setattr(of, name, property(refuses) if of is Checkpoints else refuses)
+                before = len(saved)
+                await receive(life, 1, numbers=NUMBERS // 2)
+                assert len(saved) > before
+                assert condition().endswith(
+                    "no segment of the log is released: no descriptor is free"
+                )
+            await receive(life, 1, numbers=NUMBERS // 2)
+            assert condition() == ""

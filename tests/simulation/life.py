@@ -112,8 +112,8 @@ class Machine:
     """When a name was lost without which the process that runs must end (age, ns)."""
     stalled: list[tuple[int, int]] = field(default_factory=list)
     """When a blocking call of a collector took seconds: from, to (ages, ns)."""
-    behind: list[list[int]] = field(default_factory=list)
-    """When a source of files waited for the decoder before it could begin: from, to (ages, ns)."""
+    behind: list[tuple[str, list[int]]] = field(default_factory=list)
+    """When a source of files waited for the decoder before it could begin: its format; from, to (ages, ns)."""
 
     def opened(self, spool: str) -> None:
         """Note a spool's identity. The table knows nothing of a spool that was made after a loss."""
@@ -189,7 +189,7 @@ class Life:
         spool = Spool.open(DIRECTORY, config.spool, clock, disk)
         machine.opened(spool.identity)
         machine.book.cut(spool.end)
-        for waits in machine.behind:  # of the process before
+        for _, waits in machine.behind:  # of the process before
             waits[1] = min(waits[1], world.age)
         table = machine.table.opened()
         committed = machine.table.position() or 0
@@ -399,7 +399,7 @@ class Life:
         assert files is not None
         self._left[name] = begins, left
         waits = [self._world.age, FOR_EVER]
-        self._machine.behind.append(waits)
+        self._machine.behind.append((format_of(name), waits))
         yield from self.loops.decoding.reached(self.loops.spool.end)
         waits[1] = self._world.age
         if self._left.get(name, (None, {}))[0] is not begins or self._stopping:

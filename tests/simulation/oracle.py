@@ -397,7 +397,9 @@ def _of_collector(play: Play) -> list[tuple[int, int]]:
         found += collector.machine.stalled + collector.unfollowed
         # While two batches wait for the table, the decoder does, too, and so does a source that was added again.
         found += [
-            (since, until) for since, until in collector.machine.behind if until - since > SECOND
+            (since, until)
+            for _, (since, until) in collector.machine.behind
+            if until - since > SECOND
         ]
     if play.scenario.spool < AMPLE:
         found.append((0, play.world.age))  # receiving waits while the spool is full

@@ -248,7 +248,10 @@ def _looks_grown(file: File, files: dict[int, File]) -> bool:
 
 def _was_let_go(play: Play, file: File) -> bool:
     """Whether a file was lost while no source led to it, before anything of it was read."""
-    unfollowed = [*play.collector.unfollowed, *play.collector.machine.behind]
+    behind = [
+        waits for format_, waits in play.collector.machine.behind if format_ == file.trace.format
+    ]
+    unfollowed = [*play.collector.unfollowed, *behind]
     return any(since <= file.gone_at <= until for since, until in unfollowed)
 
 

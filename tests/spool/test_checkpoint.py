@@ -167,7 +167,8 @@ def test_nothing_is_released_while_a_checkpoint_cannot_be_read(tmp_path, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(SystemFiles, "read", unreadable)
-        assert checkpoints.needed_from is None
+        with pytest.raises(FullError, match=str(tmp_path)):
+            _ = checkpoints.needed_from
     assert checkpoints.needed_from == 400
 
 

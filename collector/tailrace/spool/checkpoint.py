@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
-from tailrace.errors import StoreError
+from tailrace.errors import FullError, StoreError
 from tailrace.filesystem import refusal_text
 from tailrace.spool.disk import SYSTEM, Disk, opening
 
@@ -62,16 +62,18 @@ class Checkpoints:
 
     @property
     def needed_from(self) -> int | None:
-        """The position up to which the log may be released; None (release nothing) with fewer than two files, or if one
-        cannot be read for now. To read it raises FullError, LostError or SyncError."""
+        """The position up to which the log may be released; None (release nothing) with fewer than two files. To read it
+        raises LostError or SyncError, and FullError if a file cannot be read for now."""
         with opening(self.directory):
             files = self._files()
         if len(files) < KEPT:
             return None
         try:
             return min(position - self._reach(path) for position, path in files.items())
-        except OSError:
-            return None
+        except OSError as error:
+            raise FullError(
+                f"{self.directory}: {refusal_text(error.errno, self.directory)}"
+            ) from error
 
     @property
     def size(self) -> int:

@@ -67,7 +67,7 @@ class Saving:
     def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
         """Save a snapshot of a position, and release the segments that no restart needs any more."""
         try:
-            needed: int | None = yield Work(partial(self._save, position, snapshot))
+            needed: int | FullError | None = yield Work(partial(self._save, position, snapshot))
         except FullError as error:
             self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
             return
@@ -76,18 +76,28 @@ class Saving:
             return
         finally:
             self.under_way = False
-        self._health.clear(Condition.CHECKPOINT)
         self._saved_at, self._saved_position = self._clock.monotonic(), position
-        if needed is not None:
-            try:
+        try:
+            if isinstance(needed, FullError):
+                raise needed
+            if needed is not None:
                 yield Work(partial(self._spool.release, needed))
-            except LostError as error:
-                self._names.lose(error)
+        except FullError as error:
+            keeps = f"the decoder state is saved, but no segment of the log is released: {error}"
+            self._health.degrade(Condition.CHECKPOINT, keeps)
+        except LostError as error:
+            self._names.lose(error)
+        else:
+            self._health.clear(Condition.CHECKPOINT)
 
-    def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | None:
-        """Save a snapshot, and return the position below which no start needs the log. This blocks."""
+    def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
+        """Save a snapshot, and return the position below which no start needs the log, or why it is unknown for now. This
+        blocks."""
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
-        return self._checkpoints.needed_from
+        try:
+            return self._checkpoints.needed_from
+        except FullError as error:
+            return error
 
     def _named_from(self) -> int:
         """Return the position from which on a checkpoint may leave unfinished records in the spool.
