@@ -12,7 +12,7 @@ import trio
 
 from tailrace.ingest.payloads import FileLoss
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail import identity, raw
+from tailrace.sources.tail import discovery, identity, raw
 from tailrace.sources.tail.discovery import FILES_AT_ONCE, Discovery
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.roots import Roots
@@ -599,3 +599,59 @@ async def test_files_of_other_programs_in_a_directory_are_looked_at_once_a_minut
     await trio.sleep(70)
     assert intake.contents == [RECORD]
     assert len([path for path in looks if not path.endswith("/9.log")]) == 2 * 249
+
+
+def looked_at(follow, clock=None, refuses=None):
+    """Follow the directory. Return the source and the paths that it looks at; the first look at each takes some time."""
+    looks, stat = [], os.stat
+
+    def look(path):
+        if str(path).endswith(".log"):
+            if clock and path not in looks:
+                clock.jump(0.01)
+            looks.append(path)
+        if str(path).endswith(refuses or "/"):
+            raise PermissionError(errno.EACCES, "no")
+        return stat(path)
+
+    tail = follow(format="dftracer", idle_interval=0.1, system=System(stat=look))
+    return tail, looks
+
+
+async def test_files_of_other_programs_are_looked_at_each_minute_however_long_a_look_takes(
+    autojump_clock, follow, files
+):
+    for number in range(20):
+        files.write(f"{number}.log", b"nothing that a tracer wrote")
+    files.touch(files.directory)  # it is listed once a minute
+    _, looks = looked_at(follow, autojump_clock)
+    await trio.sleep(70)
+    assert len(looks) == 2 * 20
+
+
+async def test_a_file_of_another_program_that_cannot_be_read_is_counted_once(
+    autojump_clock, follow, files
+):
+    files.write("a.log", b"nothing for others")
+    tail, looks = looked_at(follow, refuses="a.log")
+    await trio.sleep(130)
+    assert len(looks) == 3
+    assert tail.source.figures().errors == {"EACCES": 1}
+
+
+async def test_more_files_of_other_programs_than_are_remembered_are_looked_at_once_a_minute(
+    autojump_clock, follow, files, intake, monkeypatch
+):
+    """Though their directory changes, and is listed, in each search. A trace among them is found."""
+    monkeypatch.setattr(discovery, "STRANGE_MAX", 10)
+    for number in range(50):
+        files.write(f"{number}.log", b"nothing that a tracer wrote")
+    _, looks = looked_at(follow)
+    for number in range(55):
+        files.write(f".{number}", b"")
+        await trio.sleep(1)
+    assert len(looks) == 50
+    files.write("49.log", RECORD)
+    files.write("below/a.log", RECORD * 2)
+    await trio.sleep(20)
+    assert sorted(intake.contents) == [RECORD, RECORD * 2]

@@ -22,7 +22,8 @@ from tailrace.sources.tail.schedule import Schedule
 FILES_AT_ONCE = 100
 """Files looked at before other tasks run."""
 STRANGE_MAX = 16384
-"""Files of no known format that are remembered. Others are looked at when their directory is listed again."""
+"""Files of no known format that are remembered, young and other ones. Others are looked at when their directory is listed
+again; if no pattern spells them, after `YOUNG` seconds."""
 YOUNG = RELIST
 """Seconds since its last change for which a file that no pattern spells is looked at in each search, and not once in this
 time: it may be a trace whose first record is being written."""
@@ -60,7 +61,12 @@ class Discovery:
         self._strange: dict[Found, _LookedAt] = {}
         """The files that the format recognises neither by name nor by content, and that each search looks at."""
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
-        """Those that are looked at when their directory is listed again and some time has passed; with the last time."""
+        """Those that are looked at when their directory is listed again and some time has passed; with the begin of the
+        search that looked last."""
+        self._full: dict[str, float] = {}
+        """Directories with more such files than are remembered, and the begin of the search that looked at these last."""
+        self._began = float("-inf")
+        """When the present search began."""
 
     @property
     def directories(self) -> int:
@@ -73,8 +79,10 @@ class Discovery:
 
     def run(self) -> Iterator[None]:
         """Search once. Yield at good moments to let other tasks run."""
-        began = self._clock.monotonic()
+        began = self._began = self._clock.monotonic()
         self.looks = files = 0
+        if len(self._settled) >= STRANGE_MAX:
+            self._forget_gone()
         unreachable = (Found(path, named=True) for path in list(self._unreachable))
         for found in chain(unreachable, list(self._strange), self._search.run()):
             if isinstance(found, Found):
@@ -121,6 +129,7 @@ class Discovery:
         none of the format; look at the file again once it has changed, or could not be read."""
         self.looks += 1
         path = strange.path
+        is_new = strange not in self._settled
         looked = self._strange.pop(strange, None) or self._settled.pop(strange, (0, None))[1]
         try:
             found = self._roots.system.stat(path)
@@ -142,16 +151,18 @@ class Discovery:
             self._complaints.leads_outside(path)
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
-                self._complaints.failed(name_of(error))
+                if is_new or strange.spelled:  # others may have files that are not for this source
+                    self._complaints.failed(name_of(error))
                 self._remember(strange, None)
         return False
 
     def _remember(self, strange: Found, looked: _LookedAt) -> None:
-        age = self._clock.wall_ns() - looked[1] if looked else 0
-        if not strange.spelled and age >= YOUNG * 1e9:
-            if len(self._settled) >= STRANGE_MAX:
-                self._settled.clear()  # of files that are gone, too
-            self._settled[strange] = self._clock.monotonic(), looked
+        young = looked is not None and self._clock.wall_ns() - looked[1] < YOUNG * 1e9
+        if not strange.spelled and not young:
+            if len(self._settled) < STRANGE_MAX:
+                self._settled[strange] = self._began, looked
+            else:
+                self._full[_directory(strange.path)] = self._began
         elif len(self._strange) < STRANGE_MAX:
             self._strange[strange] = looked
 
@@ -162,8 +173,16 @@ class Discovery:
             return True
         if strange.path.rpartition("/")[2].startswith("."):
             return False
-        last, _ = self._settled.get(strange, (float("-inf"), None))
-        return self._clock.monotonic() - last >= YOUNG
+        if strange in self._settled:
+            return self._began - self._settled[strange][0] >= YOUNG
+        full = self._full.get(_directory(strange.path), self._began)
+        return full == self._began or self._began - full >= YOUNG
+
+    def _forget_gone(self) -> None:
+        """Forget the files that are no more found, so that others are remembered."""
+        since = self._began - 2 * YOUNG
+        self._settled = {found: known for found, known in self._settled.items() if known[0] > since}
+        self._full = {path: at for path, at in self._full.items() if at > since}
 
     def enter(self, file: Followed) -> None:
         self._catalog.add(file)
@@ -185,3 +204,7 @@ class Discovery:
         self._catalog.move(file, path)
         self._schedule.put(file, self._clock.monotonic())
         return True
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
