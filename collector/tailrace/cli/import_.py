@@ -72,7 +72,7 @@ def command(
     files. Files of equal content are copies, wherever they are; so are pieces that dftracer_split cut
     out of other files that are given, unless they have more than 4 million different lines. A
     file under a name made of another's in its directory (NAME~, NAME.part, NAME.1) is one if it holds no more
-    than the other's beginning. A file of several gzip members is a copy only beside the original (NAME and
+    than the other's beginning, and at least 256 bytes of it if the other is longer. A file of several gzip members is a copy only beside the original (NAME and
     NAME.gz, say), or if another given file has the same compressed bytes. A file that has grown is read again, and its new session replaces
     the former one. An interrupted import continues where it stopped. Beside a running collector, the import is a
     collector of its own, with the name `import`.

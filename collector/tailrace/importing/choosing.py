@@ -6,8 +6,8 @@ content, the first is an earlier state of the second. So a repeated command chan
 missed: a file that has grown is read again, and its session replaces the session that read its beginning;
 a file with different content is read beside the earlier session.
 
-Files in different directories with equal beginnings are one stream only if they have at least `HEAD`
-bytes in common, because many streams share the first few bytes. Whole files are compared only where their first bytes
+Files in different directories or under derived names (`originals`) with equal beginnings are one stream only if they have
+at least `HEAD` bytes in common, because many streams share the first few bytes. Whole files are compared only where their first bytes
 (`beginning`) and, if all with this beginning are plain, their sizes are equal: a compressed file does not state the size of
 its content, since it may have several members.
 
@@ -21,6 +21,7 @@ import posixpath
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
@@ -95,17 +96,21 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
         return file
 
     begins = {file: _begin(file) for file in files}
-    named = {without_gz(file): file for file in files}
+    named: dict[str, list[str]] = {}
+    for file in files:
+        named.setdefault(without_gz(file), []).append(file)
     packed = {begin.head for begin in begins.values() if begin.packed}
     for file in files:
-        head, size, _ = begins[file]
+        head, size, _, start = begins[file]
         keys: list[object] = [FORMATS[format_].files.copy(file)]
         if head is not None:
             keys.append((head, None if head in packed else size))
         for key in keys:
             above[top(file)] = top(first.setdefault(key, file))
-        for original in originals(file):
-            above[top(file)] = top(named.get(original, file))
+        # Ranks and processes have such names, too: only those that begin alike may be copies.
+        for other in chain.from_iterable(named.get(original, ()) for original in originals(file)):
+            if start is not None and start == begins[other].start:
+                above[top(file)] = top(other)
     groups: dict[str, list[str]] = {}
     for file in files:
         groups.setdefault(top(file), []).append(file)
@@ -113,11 +118,13 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 
 
 class _FileBegin(NamedTuple):
-    """The hash of a file's first bytes, None if there are none; the file's size, and whether it is compressed."""
+    """The hash of a file's first bytes, None if there are none; the file's size, and whether it is compressed. `start` is the
+    hash of the first `HEAD` bytes, None if there are fewer."""
 
     head: int | None
     size: int
     packed: bool
+    start: int | None = None
 
 
 def _begin(file: str) -> _FileBegin:
@@ -125,7 +132,9 @@ def _begin(file: str) -> _FileBegin:
         fd = os.open(file, OPEN)
         try:
             head, size = beginning(fd), os.fstat(fd).st_size
-            return _FileBegin(hash(head) if head else None, size, os.pread(fd, 2, 0) == MAGIC)
+            start = hash(head[:HEAD]) if len(head) >= HEAD else None
+            packed = os.pread(fd, 2, 0) == MAGIC
+            return _FileBegin(hash(head) if head else None, size, packed, start)
         finally:
             os.close(fd)
     except OSError:  # its reader reports it
@@ -289,7 +298,7 @@ class _Group:
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False
-        if _in_one_place(file, other):
+        if _in_one_place(file, other, mine.size, its.size):
             return True
         if mine.size < its.size:
             return mine.size >= HEAD and self._key(file) == self._key(other)
@@ -320,7 +329,7 @@ class _Group:
                 begins = _is_as_earlier_versions_knew(read, file)
             else:
                 begins = mine.begins_with(read.size, read.crc)
-            here = _is_at(read, file) or _in_one_place(file, read.path)
+            here = _is_at(read, file) or _in_one_place(file, read.path, read.size, mine.size)
             goes_on = HEAD <= read.size < mine.size and self._key(file) == self._key(read.path)
             if begins and (here or goes_on):
                 yield reading.session
@@ -359,10 +368,14 @@ def _content(path: str, limit: int) -> bytes | None:
     return data if len(data) <= limit else None
 
 
-def _in_one_place(file: str, other: str) -> bool:
-    """Return whether the name of one file, compressed or not, is the other's or that of a copy of the other."""
+def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
+    """Return whether the name of one file, compressed or not, is the other's or that of a copy of the other. `size` is how much
+    they have in common, and `whole` the size of the longer one."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
-    return file == other or file in originals(other) or other in originals(file)
+    if file == other:
+        return True
+    enough = size >= HEAD or size == whole
+    return enough and (file in originals(other) or other in originals(file))
 
 
 def _is_at(read: AsRead, file: str) -> bool:

@@ -509,11 +509,11 @@ LEFT_BESIDE = ["a~", "#a#", "a.part", "a.bak", "a (copy)", "Copy of a", "a.1", "
 
 def left_beside(name, data):
     """The original's name and content for a copy of this name."""
-    return ("a.gz", packed(data)) if ".gz" in name else ("a", data)
+    return ("a.gz", gzip.compress(data, compresslevel=0)) if ".gz" in name else ("a", data)
 
 
 @pytest.mark.parametrize("name", LEFT_BESIDE)
-@pytest.mark.parametrize("part", [10**9, 100], ids=["whole", "begun"])
+@pytest.mark.parametrize("part", [10**9, 300], ids=["whole", "begun"])
 @pytest.mark.parametrize("first", [True, False], ids=["at_start", "later"])
 async def test_what_is_left_beside_a_file_under_a_name_made_of_its_own_is_no_file_of_its_own(
     autojump_clock, follow, files, intake, settle, name, part, first
@@ -549,6 +549,23 @@ async def test_a_file_that_only_begins_like_the_one_whose_name_its_own_is_made_o
     files.append(name, data[-20:] + left_beside(name, b"of its own")[1])
     await settle()
     assert intake.contents == [TEXT, TEXT + b"of its own"]
+
+
+@pytest.mark.parametrize("name", ["a~", "a.1"])
+async def test_a_file_that_has_few_bytes_of_a_longer_one_is_no_copy_by_its_name(
+    autojump_clock, follow, files, intake, settle, name
+):
+    """A process that died after its header; and one whose header was all that the other had, too."""
+    files.write("a", TEXT)
+    files.write(name, TEXT[:100])
+    files.write("b", TEXT[:50])
+    files.write(f"b{name[1:]}", TEXT[:50])
+    follow()
+    await settle()
+    assert sorted(intake.contents) == [TEXT[:50], TEXT[:100], TEXT]
+    files.append("b", TEXT[50:])
+    await settle()
+    assert sorted(intake.contents) == [TEXT[:50], TEXT[:100], TEXT, TEXT]
 
 
 async def test_a_file_that_has_what_was_not_read_of_the_original_is_read(

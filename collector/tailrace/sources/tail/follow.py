@@ -15,7 +15,7 @@ import os
 from contextlib import suppress
 from typing import Literal
 
-from tailrace.ingest.file_state import FileState
+from tailrace.ingest.file_state import HEAD, FileState
 from tailrace.ingest.payloads import FileFacts, Member
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
@@ -273,13 +273,19 @@ class Followed:
     def was_part(self) -> bool:
         """Return whether all bytes of this file, which has not changed since, are among those that were read of another one."""
         return any(
-            each.found and each.changed_as == self._signature and each.taken >= self.size
+            each.found and each.changed_as == self._signature and self._suffices(each.taken)
             for each in self._compared.values()
         )
+
+    def _suffices(self, whole: int) -> bool:
+        """Return whether this file is long enough to be part of another one by its name: many begin with the same header."""
+        return self.size == whole or HEAD <= self.size < whole
 
     def is_part_of(self, other: Followed) -> bool | None:
         """Return whether another file begins with all bytes of this one, None while they are still being compared. Raise
         OSError for this file."""
+        if not self._suffices(other.size):
+            return False
         known = self._compared.get(other)
         if known is None or known.part is not other._part:
             known = self._compared[other] = Compared(other._part)

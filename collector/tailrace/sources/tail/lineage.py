@@ -6,7 +6,7 @@ may be a copy therefore waits while its original is there, continues the origina
 original is gone, and is compared with what was read of files that ended before.
 
 Editors, download tools, log rotations and people leave copies beside a file, under names made of its name. Such a file
-waits as long as all its bytes are the original's.
+waits as long as all its bytes are the original's; if it is shorter, only if it has at least `HEAD` bytes.
 """
 
 from __future__ import annotations
