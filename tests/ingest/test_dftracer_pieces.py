@@ -510,3 +510,41 @@ def test_pieces_without_numbers_cost_the_same_among_few_and_many():
         return steps([[*traced([2, 3], at=1000 * n), FOLD] for n in range(count)]) / count
 
     assert some(400) < 1.3 * some(50)
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_holes_of_a_forgotten_run_are_said_once(monkeypatch, rests):
+    """The file stays open, while others need the place of its run."""
+    monkeypatch.setattr(pieces, "PLACES_MAX", 8)
+    log = Log()
+    file = log.open_file("dftracer", "/runs/a")
+    log.data(file, b"".join([*traced([1, 2, 4, 6], last=6), b"]\n"]))
+    for pid in range(10, 15):
+        other = log.open_file("dftracer", f"/runs/{pid}")
+        log.data(other, b"".join(traced([1, 2], pid=pid)))
+        log.close(other, "end of file")
+    if rests:
+        rest(log, file)
+        rest(log, file)
+    before = lacking(checked(log.entries)[1])
+    log.close(file, "end of file")
+    assert before == lacking(checked(log.entries)[1]) == ([3, 5], {"no_end": 5})
+    late = log.open_file("dftracer", "/runs/b")
+    log.data(late, b"".join(traced([3], last=6)))
+    log.close(late, "end of file")
+    assert lacking(checked(log.entries)[1]) == ([5], {"no_end": 5})
+
+
+def test_holes_that_an_earlier_version_said_are_said_once():
+    log = Log()
+    file, other = (log.open_file("dftracer", f"/runs/{n}") for n in range(2))
+    log.data(file, b"".join([*traced([1, 2, 4, 6], last=6), b"]\n"]))
+    log.data(other, b"".join(traced([3], last=6)))
+    before, rows = run(log.entries)
+    said = len(log.entries)
+    before.state.pieces.clear()
+    log.close(other, "end of file")
+    log.close(file, "end of file")
+    ingest, more = run(log.entries[said:], Ingest.restore(before.snapshot()))
+    assert lacking(rows + more) == ([3, 5], {})
+    assert ingest.account("s").missing == 2

@@ -199,6 +199,7 @@ class SplitRuns:
             self._copies.add(session)
             return _taken_back(session, held, said)
         self._copies.discard(session)
+        known = number is not None
         if number is None:
             number = self._find(session, piece, *times)
         if number is None:
@@ -217,8 +218,10 @@ class SplitRuns:
             for other in () if known else self._alike(run):
                 found += [(other.ends, _missing(Kind.HEAL, claim)) for claim in other.claims]
                 other.claims = []
-        if said == Reason.NETWORK:
-            found += self._claimed(run, session, held)
+        if said == Reason.NETWORK or (piece.settled and not known):
+            claimed = self._claimed(run, session, held)
+            # Some gaps of a run that was forgotten may have healed.
+            found += claimed if said else []
         elif said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
         if piece.last and not run.ends:

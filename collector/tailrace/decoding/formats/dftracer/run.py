@@ -253,9 +253,11 @@ class TracedRun:
             came = tuple((max(first, 2), last) for first, last in came if last > 1)
             if not came:
                 return None
+        counts = bool(state.counts)
+        settled = counts and state.stage == "settled" and state.last > 0 and not state.headless
         return RunPiece(
             pid=self.pid, host=self.host, ranges=came, last=state.last,
-            counts=bool(state.counts), unnumbered=state.unnumbered,
+            counts=counts, unnumbered=state.unnumbered, settled=settled,
         )  # fmt: skip
 
     def _late(self, offset: int) -> Record:
