@@ -548,3 +548,25 @@ def test_holes_that_an_earlier_version_said_are_said_once():
     ingest, more = run(log.entries[said:], Ingest.restore(before.snapshot()))
     assert lacking(rows + more) == ([3, 5], {})
     assert ingest.account("s").missing == 2
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_resting_run_lacks_no_numbers_while_aggregates_may_follow(joined):
+    log = Log()
+    if joined:
+        other = log.open_file("dftracer", "/runs/b")
+        log.data(other, b"".join(traced([5], last=6)))
+        log.close(other, "end of file")
+    file = log.open_file("dftracer", "/runs/a")
+    log.data(file, b"".join(traced([1, 2, 4, 6], last=6)))
+    rest(log, file)
+    assert lacking(checked(log.entries)[1]) == ([], {})
+    told = Log()
+    told.entries, told.now = [*log.entries], log.now
+    told.data(file, b"]\n")
+    rest(told, file)
+    assert lacking(checked(told.entries)[1]) == ([3] if joined else [3, 5], {})
+    log.data(file, FOLD)
+    rest(log, file)
+    log.close(file, "deleted")
+    assert lacking(checked(log.entries)[1])[0] == []

@@ -342,7 +342,8 @@ class SplitRuns:
             )
             found += [(name, heal) for name in names if name not in kept]
             names[:] = kept
-        if run.whole and not run.judged and self._counts(run):
+        waits = run.whole and run.pieces[run.ends].piece.waits
+        if run.whole and not run.judged and not waits and self._counts(run):
             run.judged = True
             holes = list(_holes(run))
             run.claims = [each for each in holes if each.last - each.first < CLAIM_MAX]

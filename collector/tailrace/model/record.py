@@ -109,7 +109,8 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `pid` and `host` name the producer, "" for an unknown host. `ranges` are the ids that came, in order; none where ids prove
     nothing. `last` is the id of the run's last event, 0 where the run's end did not come. `counts`: whether the input shows that
     its ids count events. `unnumbered` is the number of malformed records that may have any id.
-    `settled`: the decoder has said which ids between first and last event are missing."""
+    `settled`: the decoder has said which ids between first and last event are missing. `waits`: it has both events, and what
+    follows may still show that ids prove nothing."""
 
     pid: str
     host: str
@@ -118,6 +119,7 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     counts: bool = False
     unnumbered: int = 0
     settled: bool = False
+    waits: bool = False
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -255,9 +255,10 @@ class TracedRun:
                 return None
         counts = bool(state.counts)
         settled = counts and state.stage == "settled" and state.last > 0 and not state.headless
+        waits = state.stage == "ended" and not state.headless
         return RunPiece(
             pid=self.pid, host=self.host, ranges=came, last=state.last,
-            counts=counts, unnumbered=state.unnumbered, settled=settled,
+            counts=counts, unnumbered=state.unnumbered, settled=settled, waits=waits,
         )  # fmt: skip
 
     def _late(self, offset: int) -> Record:
