@@ -570,3 +570,19 @@ def test_a_resting_run_lacks_no_numbers_while_aggregates_may_follow(joined):
     rest(log, file)
     log.close(file, "deleted")
     assert lacking(checked(log.entries)[1])[0] == []
+
+
+@pytest.mark.parametrize("size", [200, 2**20])
+@pytest.mark.parametrize("far", [3, 1500])
+def test_the_times_of_a_piece_do_not_depend_on_how_its_bytes_were_cut(size, far):
+    """An event that began before all others, or ended after them, may stand anywhere."""
+    lines = traced(range(1, 2001), at=1000)
+    lines[far - 1] = traced([far], at=-10 * far)[0].replace(b'"dur":5', b'"dur":90000')
+    data, log = b"".join(lines), Log()
+    file = log.open_file("dftracer", "/runs/a")
+    for at in range(0, len(data), size):
+        log.data(file, data[at : at + size])
+    log.close(file, "deleted")
+    ingest, _ = run(log.entries)
+    held = ingest.state.pieces["s"].runs[0].pieces.values()
+    assert [(each.since, each.until) for each in held] == [(0, 90_000)]

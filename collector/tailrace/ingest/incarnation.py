@@ -202,8 +202,8 @@ class Incarnation:
             self.lead.hear(part.latest_end, now)
         state, latest = self.state, part.latest_tick
         self._paces.take(self._source, state.name, latest, state.ticks_per_second, now)
-        if self._pieces and latest is not None:
-            self._note_span(part.earliest_start or latest, latest)
+        if self._pieces and (times := part.times):
+            self._note_span(*times)
 
     def _note_span(self, start: int, end: int) -> None:
         first, last = self.state.times or (start, end)

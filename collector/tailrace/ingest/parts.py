@@ -32,10 +32,6 @@ _LATEST_OF = 16
 """Records at the end of a part that are asked for the latest tick: fewer records take less time."""
 
 
-_EARLIEST_OF = 1024
-"""Records at the beginning of a part that are asked for the earliest start: threads write their calls when these end."""
-
-
 class Listed:
     """Rows as lists, in the order of `Record`'s fields."""
 
@@ -73,10 +69,12 @@ class Listed:
         return max((tick for tick in ticks if tick is not None), default=None)
 
     @property
-    def earliest_start(self) -> int | None:
-        """Return the earliest start of the first rows, None if they have none."""
-        starts = self.columns[START][:_EARLIEST_OF]
-        return min((tick for tick in starts if tick is not None), default=None)
+    def times(self) -> tuple[int, int] | None:
+        """Return the earliest start and the latest tick of all rows, None if they have none."""
+        starts = [tick for tick in self.columns[START] if tick is not None]
+        ends = (tick for tick in self.columns[END] if tick is not None)
+        latest = max(chain(starts, ends), default=None)
+        return None if latest is None else (min(starts, default=latest), latest)
 
     def count(self, counters: Counters, now: int) -> list[int | None]:
         """Count the events. Return their sequence numbers, up to the first event of another incarnation."""
@@ -133,18 +131,24 @@ class Packed:
     @property
     def latest_tick(self) -> int | None:
         """Return the latest tick of the last rows, None if they have none."""
-        begin = max(0, self.rows - _LATEST_OF)
+        return self._latest_from(max(0, self.rows - _LATEST_OF))
+
+    def _latest_from(self, begin: int) -> int | None:
         start = _latest(self.block.start, self.rows, begin)
         end = _latest(self.block.end, self.rows, begin)
         return end if start is None or (end is not None and end > start) else start
 
     @property
-    def earliest_start(self) -> int | None:
-        """Return the earliest start of the first rows, None if they have none."""
-        if not isinstance(self.block.start, Integers):
+    def times(self) -> tuple[int, int] | None:
+        """Return the earliest start and the latest tick of all rows, None if they have none."""
+        latest = self._latest_from(0)
+        if latest is None:
             return None
-        starts = self.block.start.list(min(self.rows, _EARLIEST_OF))
-        return min((tick for tick in starts if tick is not None), default=None)
+        starts = self.block.start
+        found = starts.list(self.rows) if isinstance(starts, Integers) else []
+        if isinstance(starts, Integers) and starts.valid is not None:
+            found = [tick for tick in found if tick is not None]
+        return min(found, default=latest), latest
 
     def count(self, counters: Counters, now: int) -> Integers | list[int | None]:
         """Count the events (see `count_block`)."""
