@@ -586,3 +586,26 @@ def test_the_times_of_a_piece_do_not_depend_on_how_its_bytes_were_cut(size, far)
     ingest, _ = run(log.entries)
     held = ingest.state.pieces["s"].runs[0].pieces.values()
     assert [(each.since, each.until) for each in held] == [(0, 90_000)]
+
+
+def test_a_run_without_times_is_no_proof_that_another_one_came_before():
+    def piece(*ids, last=0):
+        return pieces.RunPiece(pid="7", host="h", ranges=ids, last=last, counts=True)
+
+    later = (5 * 10**15, 5 * 10**15 + 9)
+    for over in (False, True):
+        runs = pieces.SplitRuns(pieces.SplitRunsState())
+        runs.take("a", piece((1, 1000), last=1000), pieces.ANY_TIME, "")
+        if over:
+            runs.over("a")
+        assert runs.take("b", piece((1, 300)), later, "truncated") == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_duration_out_of_all_bounds_makes_no_run_a_copy(whole):
+    """A PID is used again, while an event of the run before seems to last for ever."""
+    first = traced(range(1, 41), last=40)
+    first[30] = first[30].replace(b'"dur":5', b'"dur":9000000000000')
+    files = [first[:20], first[20:]] if whole else [first[:20], first[20:39]]
+    later = traced(range(1, 11), at=10**9)
+    assert lost(*files, later) == ([], {"no_end": 1 if whole else 2})

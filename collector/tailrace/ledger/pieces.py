@@ -51,6 +51,10 @@ _UNKNOWN = Finding(Kind.GAP, "", None, 0, Reason.NETWORK, of=Kind.SPAN, detail="
 _first = attrgetter("first")
 
 
+Place = tuple[int, int, int, int]
+"""The first and last id of a piece, and the times of its first and last event."""
+
+
 class IdRange(msgspec.Struct, array_like=True):
     """Ids that came. `since` is the latest time at which one of their pieces begins, `until` the earliest at which one ends."""
 
@@ -72,12 +76,12 @@ class HeldPiece(msgspec.Struct, array_like=True):
 
 
 class DoneRun(msgspec.Struct, array_like=True):
-    """A run that lacks nothing: of each piece the first and last id, and the times of its first and last event."""
+    """A run that lacks nothing, and the places of its pieces."""
 
     pid: str
     host: str
     last: int
-    pieces: list[tuple[int, int, int, int]]
+    pieces: list[Place]
 
 
 class SplitRun(msgspec.Struct, omit_defaults=True):
@@ -248,14 +252,14 @@ class SplitRuns:
     def _is_done(self, held: HeldPiece) -> bool:
         """Return whether a run that lacks nothing has a piece already."""
         piece, ranges = held.piece, held.piece.ranges
-        same = (ranges[0][0], ranges[-1][1], held.since, held.until)
+        if (held.since, held.until) == ANY_TIME:
+            return False
+        same = _place_of(held)
         for done in islice(reversed(self._done_of.get(piece.pid, [])), LOOKED_AT):
             if ranges[-1][1] > done.last or piece.last not in (0, done.last):
                 continue
             if done.host and done.host == piece.host:
-                begin = min(since for _, _, since, _ in done.pieces)
-                end = max(until for _, _, _, until in done.pieces)
-                if begin <= held.since and held.until <= end:
+                if any(_meet(each, same) for each in done.pieces):
                     return True
             elif _same(done.host, piece.host) and same in done.pieces:
                 return True
@@ -276,11 +280,7 @@ class SplitRuns:
 
     def _remember(self, run: SplitRun) -> None:
         """Remember a run that lacks nothing, and forget the oldest ones for it."""
-        pieces = [
-            (held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until)
-            for held in run.pieces.values()
-            if held.piece.ranges
-        ]
+        pieces = [_place_of(held) for held in run.pieces.values() if held.piece.ranges]
         done = DoneRun(run.pid, run.host, run.last, pieces)
         self.state.done.append(done)
         self._done_of.setdefault(run.pid, []).append(done)
@@ -406,12 +406,27 @@ def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
     """Return whether a piece with ids that a run has is of that run, by its times."""
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
-    held = run.pieces.values()
+    held = [each for each in run.pieces.values() if each.piece.ranges]
+    place = piece.ranges[0][0], piece.ranges[-1][1], since, until
     known = bool(run.host) and run.host == piece.host
-    if known and any(max(since, each.since) < min(until, each.until) for each in held):
+    if known and any(_meet(_place_of(each), place) for each in held):
         return True
     same = piece.ranges, since, until
     return any((each.piece.ranges, each.since, each.until) == same for each in held)
+
+
+def _place_of(held: HeldPiece) -> Place:
+    """Return the first and last id of a piece that has ids, and its times."""
+    return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
+
+
+def _meet(known: Place, new: Place) -> bool:
+    """Return whether a new piece may have ids of a known one, and was written at the same time. No times prove nothing."""
+    first, last, since, until = known
+    if first > new[1] or new[0] > last or (since, until) == ANY_TIME:
+        return False
+    within = since <= new[2] and new[3] <= until
+    return within or max(since, new[2]) < min(until, new[3])
 
 
 def _has_file(run: SplitRun, session: str) -> bool:
