@@ -58,6 +58,7 @@ FOREIGN = {
     "cr_lines": LINES.replace(b"\n", b"\r"),
     "cr_lines of DFTracer": DFTRACER.replace(b"\n", b"\r"),
     "cr_lines with a Ctrl-Z": LINES.replace(b"\n", b"\r") + b"\x1a",
+    "cr_lines of records alone": DFTRACER.split(b"\n")[1] + b",\r" + DFTRACER.split(b"\n")[1],
     "cr_lines of ET3": b"\xef\xbb\xbfM 31 0 17\rM 21 0 17\rE 21 17\r",
     "zstd": b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 3,
     "xz": lzma.compress(LINES),
@@ -120,6 +121,24 @@ TRACES = {
     "heph": EPOCH + struct.pack(">IIIIQQQH", 0xC1FC1FB7, 49, 0, 0, 1, 2, 0, 7) + b"custard",
     "ovni": b"ovni\1\0\0\0" + b"\0OHe" + bytes(8),
 }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        DFTRACER[2:-3].replace(b"read", name)
+        for name in (b"a\rB", b"1\rB", b"\r[", b"}\r{", b"a},\r{", b'}\r{\\"x\\":1}\r')
+    ]
+    + [
+        DFTRACER[2:-3].replace(b"{}", b'{"a":[{"a":1},\r{"b":2}]}'),
+        DFTRACER[2:-3].replace(b",", b",\r").replace(b"1", b"1\r"),
+        b"[\r" + DFTRACER[2:-3] + b"\r",
+    ],
+)
+def test_a_cr_inside_a_line_is_no_end_of_one(line):
+    assert foreign("/a.pfw", line) == ""
+    whole = line.replace(b"\r", b"")
+    assert foreign("/a.pfw", b"\xef\xbb\xbf[\r" + whole + b",\r\r" + whole) == "cr_lines"
 
 
 @given(

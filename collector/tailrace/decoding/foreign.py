@@ -21,6 +21,8 @@ from tailrace.decoding.formats.heph.packets import (
     METADATA,
     METADATA_MIN,
 )
+from tailrace.decoding.json_object import read_object
+from tailrace.decoding.lines import BYTE_ORDER_MARK, CTRL_Z, WHITE
 from tailrace.model.record import Kind, Record, malformed
 
 HEAD = 4096
@@ -63,8 +65,8 @@ FIRST_BYTES = (
 )
 TAR_AT, TAR = 257, b"ustar"
 
-_CR = re.compile(rb"\S\r+[]\[{#A-Z]")
-"""A CR between two lines."""
+_CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
+"""A CR between two lines of numbers."""
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x19\x1b-\x1f]")
 _OLD_MIN = 34
 _WIDE_MIN = 16
@@ -146,8 +148,18 @@ def _is_wide(head: bytes) -> bool:
 
 
 def _has_cr_lines(path: str, head: bytes) -> bool:
-    """Return whether a text has several lines only if CR ends them, and then is a trace. CR is white space of a line."""
-    if b"\n" in head or not _CR.search(head) or _CONTROL.search(head):
+    """Return whether a text has several lines only if CR ends them, and then is a trace. CR is white space of a line, and a
+    string that can be repaired may have one: an object must be whole before the first CR."""
+    if b"\n" in head or b"\r" not in head or _CONTROL.search(head):
+        return False
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip(b"[," + WHITE)
+    if text.startswith(b"{"):
+        first, _, rest = text.partition(b"\r")
+        if isinstance(read_object(first.rstrip(b"]," + WHITE)), str) or not rest.strip(
+            CTRL_Z + WHITE
+        ):
+            return False
+    elif not _CR.search(text):
         return False
     lines = head.replace(b"\r", b"\n")
     return any(each.files.recognises(path, lines) for each in FORMATS.values())
