@@ -98,7 +98,7 @@ SOURCE = (
     Metric("tailrace_source_rows", "rows", COUNTER, KEPT, "Rows produced for the table. A begin and its end are one row, which counts when the end comes."),
     Metric("tailrace_source_records", "records", COUNTER, KEPT, "Records decoded, by kind.", KIND),
     Metric("tailrace_source_packed_records", "packed_records", COUNTER, ZERO, "Records since the daemon started that a compiled kernel read. The others were decoded in Python: their shape is unusual, too few came together, or no kernel runs (see `tailrace_build_info`).", counts="records"),
-    Metric("tailrace_source_slow_records", "slow_records", COUNTER, ZERO, "Lines of DFTracer and JETS since the daemon started that were read one by one, which takes many times as long, because they have escaped names or flaws, or cannot be decoded.", counts="records"),
+    Metric("tailrace_source_slow_records", "slow_records", COUNTER, ZERO, "Lines of DFTracer and JETS since the daemon started that were read one by one, which takes many times as long: metadata, lines with a flaw other than `backslash` or of an unusual shape, and what cannot be decoded.", counts="records"),
     Metric("tailrace_source_flaws", "flaws", COUNTER, KEPT, "Records stored although they break a rule, by rule.", RULE, counts="records"),
     Metric("tailrace_source_malformed_records", "malformed_records", COUNTER, KEPT, "Pieces of input that could not be decoded, by cause.", UNREADABLE),
     Metric("tailrace_ledger_expected_events", "expected_events", GAUGE, KEPT, "Events that exist according to producers' counters and references."),
