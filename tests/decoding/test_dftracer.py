@@ -16,6 +16,7 @@ from tailrace.decoding.formats.dftracer.decoder import JOINS_MAX
 from tailrace.decoding.formats.dftracer.format import FORMAT
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
 from tailrace.decoding.formats.dftracer.run import GAPS_MAX
+from tailrace.decoding.lines import BYTE_ORDER_MARK
 from tailrace.model.gap import Reason
 from tailrace.model.holding import TEXT_MAX
 from tailrace.model.record import KEY, SCOPE, Kind, Missing, Record, SessionFacts
@@ -324,6 +325,8 @@ def test_blanks_at_the_beginning_are_of_a_trace_that_is_not_finished(rest: list[
     assert gaps(decode(b"  " + text(event(1), *rest, "]"))) == [OPEN] * (1 + (start() in rest))
     first = event(1, ph='"X"')
     assert gaps(decode(b"  " + text(first))) == [OPEN]
+    assert gaps(decode(BYTE_ORDER_MARK + b"  " + text(first))) == [OPEN]
+    assert gaps(decode(b"[\r\n  " + text(first))) == []  # as many bytes as a mark
     assert gaps(decode(b"  " + text(first, "]"))) == gaps(decode(text(first, "  " + first))) == []
 
 
@@ -424,6 +427,12 @@ def test_a_split_record_is_one_again(parts: list[str]) -> None:
     assert (record.name, record.flaw) == (name, "split_line")
 
 
+@pytest.mark.parametrize("mark", [b"", b"\x1a", b"\x1a\x1a"])
+def test_a_record_that_the_end_cuts_off_is_truncated_before_a_mark_too(mark: bytes) -> None:
+    found = of(decode(b'{"id":1,"name":"a\n' + mark), Kind.MALFORMED)
+    assert [(record.flaw, record.size) for record in found] == [("truncated", 18)]
+
+
 def test_what_is_no_continuation_ends_the_wait() -> None:
     records = decode(text(event(1), '{"id":2,"name":"new', event(3), 'line","cat":"c"}}'))
     assert [(r.kind, r.flaw) for r in of(records, Kind.SPAN, Kind.MALFORMED)] == [
@@ -466,6 +475,11 @@ def test_which_files_are_traces(path: str, expected: bool) -> None:
         (b'{"dur":3,"id":1,"name":"read"', True),
         (b'{"host":"n1", "id" :1,"name":"read"', True),
         (b'{"dur":3,\n"name":"read"', False),
+        (b'{\n "name":"read"', True),
+        (b'[\r\n{\r\n\t"id"\r\n:1', True),
+        (b"[\n\x1a", True),
+        (b"\x1a\x1a", True),
+        (b"\x1aa", False),
         (b'{"traceEvents":[', False),
         (b'{"unit":"ms","traceEvents":[{"name":"read"', False),
         (b"OVNI", False),

@@ -161,6 +161,8 @@ def test_any_number_is_the_same(number):
         f"\n \n{event(2)} , ",
         f", {event(2)},",
         event(2, name="a\\n", cat="\\u0041", args='"x":"\\ud83d\\ude00"'),
+        event(2, name="end", cat="dft\\\\acer"),
+        event(2, name="end", cat="\\u0064ft\\u0072acers"),
         event(2, args='"x":true,"y":[1],"z":{"a":null}'),
         event(2)[:-1] + ',"more":1,"and":["\\/"]}',
         metadata("FH", "a\\/b", "f2")[:-1] + ',"more":1}',
@@ -174,7 +176,8 @@ def test_what_is_usual_takes_the_kernel(line):
 @pytest.mark.parametrize(
     "line",
     [
-        event(2, cat="dftracer"), event(2, name='a"b'), event(2, name="a\tb"),
+        event(2, cat="dftracer"), event(2, name="end", cat="dft\\u0072acer"),
+        event(2, name="start", cat="\\u0064" + "".join(f"\\u{ord(c):04x}" for c in "ftracer")), event(2, name='a"b'), event(2, name="a\tb"),
         event(2, name="\udcff"), event(2, args='"\\u0078":1'),
         event(2, args='"x":nan'), event(2, args=f'{KNOWN},{KNOWN}'), event(2, args='"fhash":1.5'),
         event(2, args=f'"fhash":"{"f" * 64}"'), event(2, args='"x":1,'), event(2, dur=-1), event(2, dur=2**63),

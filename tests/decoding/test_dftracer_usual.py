@@ -47,7 +47,7 @@ lines = st.builds(
             "name": st.sampled_from(
                 ["read", "start", "end", "a\\n", "\\u0072ead", "\\/\\u001f", "ü"]
             ),
-            "cat": st.sampled_from(["POSIX", "dftracer"]),
+            "cat": st.sampled_from(["POSIX", "dftracer", "dft\\u0072acer", "\\u0050OSIX"]),
             "ph": st.sampled_from([1, 2, 3, 4, 5, '"X"', '"C"', '"M"', "1.0", "true"]),
             "ts": st.sampled_from([0, -5, 2**63 - 3, 2**63, '"17"', 1.5]),
             "dur": st.sampled_from([0, -1, 2**64 - 1, 2**64, '"5"', '"-5"']),
@@ -90,7 +90,8 @@ counters = st.builds(
     ),
 )
 others = st.sampled_from(
-    [metadata("FH", "/b", "f1"), metadata("FH", "/c", "f2"), metadata("HH", "other", HOST), "", "]",
+    [event('"5"').replace('"5"', '"\\u0035"'), event(5, tid='"\\u0038"'),
+     metadata("FH", "/b", "f1"), metadata("FH", "/c", "f2"), metadata("HH", "other", HOST), "", "]",
      "{", event(3)[:50] + event(4), " " + event(5), event(6).replace(":", ": "), event(7)[:-1] + ',"id":8}',
      event(7)[:-1] + ',"more":{"x":"\\u00e9"}}', event(7)[:-1] + ',"m\\u006f":1,"mo":2}', event(7)[:-1] + ',"$x":1}',
      event(7)[:-1] + ',"fname":1}', event(7)[:-1] + ',"more":1,"more":2}', event(7).replace('"name"', '"n\\u0061me"'),
@@ -132,6 +133,8 @@ def decode_slowly(data: bytes) -> list[Record]:
 @example([FILE, metadata("FH", "/b", "f1"), FILE, metadata("HH", "other", HOST), FILE])
 @example([event(2), end(5), event(4), event(3)])  # they are late: each heals its gap
 @example([event(3, args=None)[:-1] + ',"args":null}'])
+@example([event('"5"').replace('"5"', '"\\u0035"')])
+@example([event(2, name="end", cat="dft\\u0072acer")])
 @example([event(2, args=None), event(3, args=KNOWN + ',"a":{"fhash":"f1"}')])
 def test_both_ways_say_the_same(found: list[str]) -> None:
     data = text(*found, end(9))

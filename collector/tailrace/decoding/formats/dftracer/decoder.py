@@ -59,7 +59,7 @@ from tailrace.decoding.formats.dftracer.salvage import (
     find_fields,
 )
 from tailrace.decoding.formats.dftracer.usual import read_usual, turned
-from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece
+from tailrace.decoding.lines import BYTE_ORDER_MARK, CTRL_Z, WHITE, Lines, LinesState, Piece
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, RunPiece, malformed
 
@@ -73,7 +73,7 @@ _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 class DFTracerState(msgspec.Struct):
     """Unfinished lines; the first lines of a split record, and how often they were tried; names by the
     keys of their hashes; the processes whose records the file has; the keys that events ask for in vain so far,
-    and of names that were evicted (see `AskedNames`)."""
+    and of names that were evicted (see `AskedNames`); whether a byte order mark came first."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     held: bytes = b""
@@ -81,6 +81,7 @@ class DFTracerState(msgspec.Struct):
     names: dict[str, str] = {}
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
     asked: dict[str, bool | None] = {}
+    marked: bool = False
 
 
 class DFTracerDecoder:
@@ -96,13 +97,14 @@ class DFTracerDecoder:
         self._names = HashNames(dict(state.names), dict(state.asked))
         self._processes = Processes(state.processes)
         self._records: list[Record] = []
+        self._marked = state.marked
         self._slow = 0
 
     @property
     def state(self) -> DFTracerState:
         return DFTracerState(
             self._lines.state, self._held, self._tried, self._names.known, self._processes.state,
-            self._names.asked.keys,
+            self._names.asked.keys, self._marked,
         )  # fmt: skip
 
     @property
@@ -186,7 +188,9 @@ class DFTracerDecoder:
         elif piece.kind == "tail":
             self._line(piece.data, "truncated")
         else:
-            self._let_go("bad_json")
+            mark = piece.data if piece.kind == "mark" else b""
+            self._let_go("truncated" if mark.startswith(CTRL_Z) else "bad_json")
+            self._marked = self._marked or mark == BYTE_ORDER_MARK
             if piece.kind in {"blank", "mark"}:
                 self._add(about_session(self._offset, len(piece.data), piece.name))
             else:
@@ -219,7 +223,7 @@ class DFTracerDecoder:
         """Read a line that does not continue another one."""
         self._slow += 1
         record = _record_of(line)
-        if self._offset == 0 and line.startswith(b"  {"):
+        if self._offset == len(BYTE_ORDER_MARK) * self._marked and line.startswith(b"  {"):
             self._run.unfinished()
             self._processes.await_settling()
             self._bracket(line[:2])

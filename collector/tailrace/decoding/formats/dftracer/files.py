@@ -8,7 +8,8 @@ from tailrace.decoding.contract import Files
 from tailrace.decoding.lines import BYTE_ORDER_MARK
 
 _BEGINNING = re.compile(
-    rb'[\s\[,]*(?:\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:)|\Z)'
+    rb"""[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
+    rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
 )
 """Brackets, and a record whose members have any order, as filters write them. It is no Chrome trace."""
 

@@ -137,6 +137,8 @@ class _UsualReading:
             and duration >= 0
             and (stop := start + duration) <= INT64_MAX
         ):
+            if type(number) is str and b"\\u00" in text:
+                return False  # the attribute keeps the spelling
             shown = f'"{number}"' if type(number) is str else number
             about = f'"id":{shown}' if type_ is UNSET else f'"id":{shown},"type":{type_}'
             about += told

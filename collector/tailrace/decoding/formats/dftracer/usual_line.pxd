@@ -7,7 +7,7 @@ read at once, the line's end is checked first.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
 
-from tailrace.decoding.json_scan cimport behind_white, number_end, string_end, value_end
+from tailrace.decoding.json_scan cimport behind_white, number_end, string_end, value_end, write_respelled
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE
 
 cdef enum:
@@ -322,6 +322,14 @@ cdef inline const uint8_t *behind_separators(const uint8_t *at) noexcept nogil:
     return at
 
 
+cdef inline bint _is_tracers(Text category) noexcept nogil:
+    """Return whether a valid string is `dftracer`, however it is spelled."""
+    cdef uint8_t value[48]  # each of the 8 letters as an escape
+    if category.size < 8 or category.size > <Py_ssize_t>sizeof(value):
+        return False
+    return write_respelled(category.at, category.at + category.size, value) == value + 8 and not memcmp(value, b"dftracer", 8)
+
+
 cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the record of a line that ends before the newline `stop`; return whether it is usual."""
     cdef int needed
@@ -344,5 +352,5 @@ cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) n
         return False
     needed = line.fields & ~(TYPE | ARGS)
     if line.phase == c'1' or line.phase == c'X':
-        return needed == EVENT_FIELDS and line.duration >= 0 and not is_word(line.category, b"dftracer", 8)
+        return needed == EVENT_FIELDS and line.duration >= 0 and not _is_tracers(line.category)
     return needed == COUNTER_FIELDS
