@@ -380,17 +380,29 @@ def test_two_traces_of_one_virtual_machine_in_one_file_are_both_there():
 def test_joined_compressed_files_are_the_compressed_joined_files(format_, tmp_path):
     vectors = [vector for vector in joinable(format_) if not may_join(vector.data)][::4]
     chosen, halves = list[Vector](), {}
-    for first, second in zip(vectors[::2], vectors[1::2], strict=False):
+    for first, second in zip(vectors, vectors[1:] + vectors[:1], strict=True):
         chosen.append(copy(first))
         chosen[-1].data = first.data + second.data
         halves[chosen[-1].data] = first.data, second.data
+    assert len(chosen) > 1
     place = "{number}/" + NAMES[format_]
 
     def packed(data):
         return b"".join(gzip.compress(half, mtime=0) for half in halves[data])
 
     plain = imported(tmp_path / "plain", format_, place, bytes, chosen)
-    assert imported(tmp_path / "packed", format_, place + ".gz", packed, chosen) == plain
+    assert sum(map(Counter.total, plain.values())) > 30
+    found = imported(tmp_path / "packed", format_, place + ".gz", packed, chosen)
+    assert heals_together(found) == heals_together(plain)
+
+
+def heals_together(found):
+    """The rows by vector, without heals; and the heals of all. Files with the same vector heal each other's gaps."""
+    heals = Counter()
+    for rows_ in found.values():
+        for key in [key for key in rows_ if key[1] == "heal"]:
+            heals[key] += rows_.pop(key)
+    return found, heals
 
 
 TREES = sorted((VECTORS / "ovni/traces").glob("*/ovni"))
