@@ -146,9 +146,7 @@ class Packed:
             return None
         starts = self.block.start
         found = starts.list(self.rows) if isinstance(starts, Integers) else []
-        if isinstance(starts, Integers) and starts.valid is not None:
-            found = [tick for tick in found if tick is not None]
-        return min(found, default=latest), latest
+        return min((tick for tick in found if tick is not None), default=latest), latest
 
     def count(self, counters: Counters, now: int) -> Integers | list[int | None]:
         """Count the events (see `count_block`)."""
