@@ -368,5 +368,7 @@ def may_join(data: bytes) -> bool:
     """Return whether a trace of DFTracer has a part of a run, and the PID that all vectors share. Such parts of different
     vectors look like pieces of one run, so that the order in which they come decides which of them join."""
     known = b'"dftracer"' in data
-    whole = known and re.search(rb'"start"', data) and re.search(rb'"end"', data)
+    ids = {int(number) for number in re.findall(rb'"id" ?: ?"?([0-9]{1,9})\b', data)}
+    complete = ids == set(range(1, len(ids) + 1))  # others may have what it lacks
+    whole = known and complete and re.search(rb'"start"', data) and re.search(rb'"end"', data)
     return not whole and re.search(rb'"pid" ?: ?"?[0-9]{1,2}\b', data) is not None
