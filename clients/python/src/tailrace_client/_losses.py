@@ -25,7 +25,7 @@ class Discards:
         """By stream, how many events that the collector has given up are counted."""
 
     def count(self, chunk: Chunk, reason: str) -> int:
-        """Count a chunk's events as discarded. Return how many there are."""
+        """Count a chunk's events as discarded, and return their number."""
         events = self._dialogue.count(chunk.data)
         self._count(events, reason)
         return events

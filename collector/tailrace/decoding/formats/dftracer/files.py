@@ -11,7 +11,8 @@ _BEGINNING = re.compile(
     rb"""[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
     rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
 )
-"""Brackets, and a record whose members have any order, as filters write them. It is no Chrome trace."""
+"""The beginning of a trace: brackets, then a record, whose members a filter may have put in any order. A Chrome trace does not
+match."""
 
 _RECORD = re.compile(
     rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
