@@ -201,8 +201,10 @@ class Discovery:
             return True
         if not file.recognises(path):
             return False
+        former = file.location.path
         self._catalog.move(file, path)
         self._schedule.put(file, self._clock.monotonic())
+        self.admit(former)  # another file may be there, which the search took for this one
         return True
 
 
