@@ -122,13 +122,11 @@ print("nobody" if found is None else found.pid)
 """
 
     @pytest.fixture
-    def shared(self, tmp_path_factory):
-        directory = tmp_path_factory.mktemp("shared")
-        for each in (directory, *directory.parents):
-            if each.owner() == "root" and each.is_relative_to(tempfile.gettempdir()):
-                each.chmod(each.stat().st_mode | 0o005)
-        directory.chmod(0o777)
-        return directory
+    def shared(self):
+        """A directory that any user may enter. A pytest that starts closes those of all pytests."""
+        with tempfile.TemporaryDirectory(prefix="tailrace-writers-") as name:
+            Path(name).chmod(0o777)
+            yield Path(name)
 
     def _look(self, pid, path, host=HERE, birth=0):
         done = subprocess.run(
