@@ -7,9 +7,9 @@ import pytest
 from tests.house import figures
 
 BOUNDS = {
-    "files under 60 lines": 55,
+    "files under 60 lines": 54,
     "files over 600 lines": 0,
-    "files with one importer, at home": 137,
+    "files with one importer, at home": 134,
     "type names with two definitions": 46,
     "constructors with 8 parameters": 9,
     "checks of the form of rows": 36,

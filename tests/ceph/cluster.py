@@ -18,12 +18,13 @@ import tempfile
 import time
 import uuid
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from tailrace.clock import SystemClock
-from tailrace.doctor.object_store.signing import Keys, StoreRequest, sign
+import obstore
+from obstore.store import S3Store
 
 PROGRAMS = (
     "ceph",
@@ -133,11 +134,9 @@ class RunningCeph:
 
     def bucket(self, name):
         """Make a bucket, which belongs to the first user."""
-        keys = Keys(self.options["AWS_ACCESS_KEY_ID"], self.options["AWS_SECRET_ACCESS_KEY"])
-        host = self.url.removeprefix("http://")
-        asked = StoreRequest("PUT", f"/{name}", {}, {"host": host})
-        headers = sign(asked, keys, self.options["AWS_REGION"], SystemClock().wall_ns())
-        with urlopen(Request(f"{self.url}/{name}", method="PUT", headers=headers)):  # noqa: S310 - our own http address
+        store = S3Store(name, config=self.options, client_options={"allow_http": True})
+        signed = obstore.sign(store, "PUT", "", timedelta(minutes=1))
+        with urlopen(Request(signed, method="PUT")):  # noqa: S310 - our own http address
             return f"s3://{name}"
 
     def health(self):

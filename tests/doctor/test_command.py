@@ -8,7 +8,9 @@ import socket
 import subprocess
 
 import pytest
+from click.testing import CliRunner
 
+from tailrace.cli import doctor as doctor_command
 from tests import program
 from tests.cli.command import COMMAND, ENVIRONMENT
 from tests.doctor.hosts import UNPRIVILEGED, without_privileges
@@ -143,6 +145,16 @@ def test_a_url_as_store_has_its_endpoint_tested(doctor, tmp_path):
     assert found(good, "endpoint clean-up")[0]["severity"] == "good"
     assert "8 writers raced for 50 keys: exactly one won each." in " ".join(text.split())
     assert server.objects == {}
+
+
+def test_without_obstore_it_names_what_to_install(monkeypatch, config):
+    monkeypatch.setattr(doctor_command, "find_spec", lambda name: None)
+    arguments = ["--config", str(config), "--store", "s3://bucket/a", "--json", "--quick"]
+    done = CliRunner().invoke(doctor_command.command, arguments)
+    (endpoint,) = found(done.stdout, "endpoint")
+    assert done.exit_code == 1
+    assert endpoint["what"] == "Testing an object store needs the package obstore."
+    assert endpoint["commands"] == ["python -m pip install 'tailrace[object-store]'"]
 
 
 def test_an_endpoint_that_lies_is_exit_code_one(doctor, tmp_path):

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime
-from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
@@ -107,7 +106,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         if "uploadId" in self.query:
             server.uploads[self.query["uploadId"]][int(self.query["partNumber"])] = self.body
-            self._answer(200, b"", ETag=_etag(self.body))
+            self._answer(200, b"", ETag=etag(self.body))
             return
         with server.lock:
             if self.headers.get("If-None-Match") == "*" and self.key in server.objects:
@@ -119,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
             server.drop -= 1
             self.close_connection = True
             return
-        self._answer(200, b"", ETag=_etag(self.body))
+        self._answer(200, b"", ETag=etag(self.body))
 
     def do_GET(self):
         if self.bucket == CONTROL:
@@ -172,14 +171,14 @@ class Handler(BaseHTTPRequestHandler):
             server.times[self.key] = _CLOCK.wall_ns()
             server.objects[self.key] = data
             result = "CompleteMultipartUploadResult"
-            text = f"<{result}><ETag>{escape(_etag(data))}</ETag></{result}>"
+            text = f"<{result}><ETag>{escape(etag(data))}</ETag></{result}>"
         self._answer(200, text.encode())
 
     def _object(self, data):
         if data is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
-        headers = {"ETag": _etag(data), "Last-Modified": formatdate(usegmt=True)}
+        headers = {"ETag": etag(data), "Last-Modified": self.date_time_string()}
         asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         if asked is None:
             self._answer(200, data, **headers)
@@ -208,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
             written = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.000Z"
             contents.append(
                 f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size>"
-                f"<LastModified>{written}</LastModified><ETag>{escape(_etag(data))}</ETag></Contents>"
+                f"<LastModified>{written}</LastModified><ETag>{escape(etag(data))}</ETag></Contents>"
             )
             last = key
         else:
@@ -235,7 +234,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def _etag(data):
+def etag(data):
     return f'"{md5(data, usedforsecurity=False).hexdigest()}"'
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,22 +45,21 @@ def command(config: Path | None, store: str | None, *, as_json: bool, quick: boo
 
     from tailrace.clock import SystemClock
     from tailrace.config.load import spool_path, store_path
-    from tailrace.doctor import report
-    from tailrace.doctor.examination import examine
+    from tailrace.doctor import examination, report
     from tailrace.doctor.finding import Severity
     from tailrace.doctor.host import Host
 
     clock = SystemClock()
     host = Host(loaded.config, os.environ, clock)
-    findings = examine(host, quick=quick)
-    if host.store is None:
-        from tailrace.doctor.object_store import examination
+    findings = examination.examine(host, quick=quick)
+    if host.store is None and store is None:
+        findings.append(examination.endpoint_not_asked_for())
+    elif host.store is None and find_spec("obstore") is None:
+        findings.append(examination.endpoint_without_obstore())
+    elif store is not None and host.store is None:
+        from tailrace.doctor.object_store import examine as examine_endpoint
 
-        if store is None:
-            findings.append(examination.not_asked_for())
-        else:
-            options = loaded.config.store.options
-            findings += examination.examine(store, options, os.environ, clock)
+        findings += examine_endpoint(store, loaded.config.store.options, os.environ, clock)
     if as_json:
         spool = spool_path(loaded.config)
         origin = str(loaded.path or "")

@@ -16,7 +16,7 @@ from tailrace.doctor import (
     timekeeping,
     unit,
 )
-from tailrace.doctor.finding import Finding, good
+from tailrace.doctor.finding import Finding, Severity, good
 from tailrace.doctor.host import Host
 
 LOOKS = (addresses, directories, file_systems, tails, buffers, drops, limits, producers, unit)
@@ -42,3 +42,19 @@ def examine(host: Host, *, quick: bool) -> list[Finding]:
             findings += module.check(host)
     findings += timekeeping.check(host, clock_before)
     return findings
+
+
+def endpoint_not_asked_for() -> Finding:
+    """Return the finding about a configured object store that nobody asked to test."""
+    return good("endpoint", "Not tested, because that writes keys there: give its URL as --store.")
+
+
+def endpoint_without_obstore() -> Finding:
+    """Return the finding about an object store that is to be tested on a host without the package obstore."""
+    return Finding(
+        check="endpoint",
+        severity=Severity.PROBLEM,
+        what="Testing an object store needs the package obstore.",
+        why="Nothing is known of this endpoint: none of its promises was tested.",
+        commands=["python -m pip install 'tailrace[object-store]'"],
+    )

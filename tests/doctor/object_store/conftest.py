@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tailrace.clock import SystemClock
-from tailrace.doctor.object_store.examination import examine
+from tailrace.doctor import object_store
+from tailrace.doctor.object_store import examine
 from tests.doctor.object_store.lying import LyingS3
 
 URL = "s3://bucket/some/prefix"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Do not wait for promises that are broken for good."""
+    monkeypatch.setattr(object_store, "PATIENCE", 0.4)
 
 
 @pytest.fixture
@@ -25,7 +32,7 @@ def examined():
 
 
 def by_check(server, url, clock):
-    findings = examine(url, server.options, {}, clock or SystemClock())
+    findings = list(examine(url, server.options, {}, clock or SystemClock()))
     found = {finding.check: finding for finding in findings}
     assert len(found) == len(findings)
     return found

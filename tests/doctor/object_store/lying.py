@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from email.utils import formatdate
 
-from tests.store.s3_server import Handler, S3Server
+from tests.store.s3_server import Handler, S3Server, etag
 
 REFUSED = b"<Error><Code>AccessDenied</Code></Error>"
 
@@ -86,7 +87,7 @@ class LyingHandler(Handler):
     list_behind = 0.0
     """How old the objects are that reads and listings see, in seconds."""
     ahead = 0.0
-    """Seconds by which the clock is ahead; None for a server that does not tell its time."""
+    """Seconds by which the clock is ahead."""
     refuses = ()
     """Rights that nobody has."""
     error = (403, REFUSED)
@@ -94,14 +95,14 @@ class LyingHandler(Handler):
     keeps = False
     """Say that keys are deleted, and keep them."""
     cut = 0
-    """Keys that each page of a listing lacks when there is a further page."""
+    """Keys that a listing from a key on lacks."""
     loses = ""
     """The end of keys whose first conditional put is stored and gets no answer."""
 
     def parse_request(self):
         if not super().parse_request():
             return False
-        self.right = {"PUT": "put", "DELETE": "delete"}.get(
+        self.right = {"PUT": "put", "POST": "delete"}.get(
             self.command, "get" if self.key else "list"
         )
         self.asked.append((self.right, self.key))
@@ -115,16 +116,6 @@ class LyingHandler(Handler):
 
     def date_time_string(self, timestamp=None):
         return formatdate(time.time() + self.ahead, usegmt=True)  # noqa: TID251 - a server has a clock
-
-    def send_header(self, keyword, value):
-        if keyword != "Date" or self.ahead is not None:
-            super().send_header(keyword, value)
-
-    def send_response(self, code, message=None):
-        if self.ahead is None:
-            self.send_response_only(code, message)
-        else:
-            super().send_response(code, message)
 
     def do_PUT(self):  # noqa: N802 - its library's name
         conditional = self.headers.get("If-None-Match") == "*"
@@ -141,7 +132,7 @@ class LyingHandler(Handler):
             self.close_connection = True
         elif self.looks_first or self.ignores or not conditional:
             self.server.objects[self.key] = self.body
-            self._answer(200, b"")
+            self._answer(200, b"", ETag=etag(self.body))
         else:
             super().do_PUT()
 
@@ -157,22 +148,25 @@ class LyingHandler(Handler):
         else:
             super().do_GET()
 
-    def do_DELETE(self):  # noqa: N802 - its library's name
-        if "delete" in self.refuses:
-            self._answer(*self.error)
-        elif self.keeps:
-            self._answer(204, b"")
+    def do_POST(self):  # noqa: N802 - its library's name
+        keys = re.findall("<Key>.*?</Key>", self.body.decode())
+        if "delete" not in self.refuses and not self.keeps:
+            super().do_POST()
+        elif self.keeps or self.error == (403, REFUSED):
+            # Each key has an answer of its own.
+            code = "<Code>AccessDenied</Code><Message>No.</Message>"
+            of_key = "<Deleted>{}</Deleted>" if self.keeps else f"<Error>{{}}{code}</Error>"
+            result = "".join(of_key.format(key) for key in keys)
+            self._answer(200, f"<DeleteResult>{result}</DeleteResult>".encode())
         else:
-            super().do_DELETE()
+            self._answer(*self.error)
 
     def objects_to_read(self):
         return self.server.objects.before(self.read_behind)
 
     def objects_to_list(self):
         found = self.server.objects.before(self.list_behind)
-        later = sorted(key for key in found if key > self.query.get("continuation-token", ""))
-        most = int(self.query["max-keys"])
-        if self.cut and len(later) > most:
-            for key in later[most - self.cut : most]:
-                del found[key]
+        behind = self.query.get("start-after")
+        for key in sorted(key for key in found if behind and key > behind)[: self.cut]:
+            del found[key]
         return found

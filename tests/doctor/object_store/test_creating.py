@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
-from tailrace.doctor.object_store.creating import KEYS, WRITERS
+from tailrace.doctor import object_store
+from tailrace.doctor.endpoint import Client
+from tailrace.doctor.object_store import KEYS, WRITERS
 from tests.doctor.hosts import StoppedClock
-from tests.doctor.object_store.lying import LyingS3, Remembered
+from tests.doctor.object_store.lying import LyingS3
 
 CHECK = "conditional puts"
 
@@ -19,7 +19,7 @@ def test_a_server_that_keeps_its_promise_has_one_winner_for_each_key(examined):
         raced = [key for right, key in server.asked if right == "put" and "/race-" in key]
     assert found.severity == "good"
     assert found.figures == {
-        "keys": KEYS, "writers": WRITERS, "addresses": 1, "keys_with_one_winner": KEYS,
+        "keys": KEYS, "writers": WRITERS, "keys_with_one_winner": KEYS,
         "keys_with_several_winners": 0, "unanswered": 0,
     }  # fmt: skip
     assert len(set(raced)) == KEYS
@@ -69,54 +69,21 @@ def test_a_race_that_takes_too_long_is_said_to_show_less(examined):
     assert found.figures["keys_with_one_winner"] == found.figures["keys"]
 
 
-def two_nodes(monkeypatch, *, shared):
-    """Servers at two addresses of one name, with one bucket or each with its own."""
-    objects = Remembered()
-    one = LyingS3(objects)
-    other = LyingS3(objects if shared else Remembered(), ("127.0.0.2", one.port))
-    found = [
-        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, one.port))
-        for at in ("127.0.0.1", "127.0.0.2")
-    ]
-    known = socket.getaddrinfo
-    monkeypatch.setattr(
-        socket, "getaddrinfo",
-        lambda host, *args, **kwargs: found if host == "name" else known(host, *args, **kwargs),
-    )  # fmt: skip
-    one.url = f"http://name:{one.port}"
-    return one, other
-
-
-def test_writers_ask_all_addresses_of_the_endpoint(examined, monkeypatch):
-    one, other = two_nodes(monkeypatch, shared=True)
-    with one, other:
-        # The two have no lock in common, so they look one after the other.
-        other._server.lock = one._server.lock
-        found = examined(one)
-    assert found[CHECK].severity == "good"
-    assert "over 2 addresses" in found[CHECK].what
-    assert found["endpoint"].figures == {"addresses": 2, "answering": 2}
-    for each in (one, other):
-        assert (
-            len([key for right, key in each.asked if right == "put" and "/race-" in key]) > KEYS * 3
-        )
-
-
 def test_nodes_that_do_not_agree_have_several_winners(examined, monkeypatch):
-    one, other = two_nodes(monkeypatch, shared=False)
+    one, other = LyingS3(), LyingS3()
+    made = iter(range(WRITERS))
+
+    class AtANode(Client):
+        """Stands for a client whose connections lead to one of two nodes of the endpoint."""
+
+        def __init__(self, place):
+            node = one if next(made) % 2 else other
+            super().__init__(place._replace(endpoint=node.url))
+
+    monkeypatch.setattr(object_store, "Client", AtANode)
     with one, other:
         found = examined(one)
     assert found[CHECK].figures["keys_with_several_winners"] == KEYS
     assert "up to 2 of 9 writers" in found[CHECK].what
     assert found["read after write"].severity == "problem"
     assert found["listing after write"].severity == "problem"
-
-
-def test_an_address_that_is_silent_is_advice_and_the_others_are_tested(examined, monkeypatch):
-    one, other = two_nodes(monkeypatch, shared=True)
-    other._server.server_close()
-    with one:
-        found = examined(one)
-    assert found["endpoint"].severity == "advice"
-    assert "does not answer at 127.0.0.2: connection refused" in found["endpoint"].what
-    assert found[CHECK].severity == "good"

@@ -19,19 +19,15 @@ def test_an_endpoint_that_nobody_listens_on_is_a_problem(examined):
     found = examined(server)
     assert {*found} == {"endpoint"}
     assert found["endpoint"].severity == "problem"
-    assert found["endpoint"].what.endswith("does not answer at 127.0.0.1: connection refused.")
-    assert found["endpoint"].figures == {"addresses": 1, "answering": 0}
+    assert found["endpoint"].what.endswith("does not answer: connection refused.")
 
 
-def test_a_name_without_an_address_is_a_problem(examined, monkeypatch):
-    def unknown(*args, **kwargs):
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+def test_a_name_without_an_address_is_a_problem(examined):
     server = LyingS3()
     server._server.server_close()
+    server.url = "http://name.invalid"
     found = examined(server)["endpoint"]
-    assert found.what == "127.0.0.1 has no address: Name or service not known."
+    assert found.what == "http://name.invalid does not answer: name or service not known."
 
 
 def test_whatever_is_no_s3_server_is_a_problem(examined):
@@ -66,9 +62,3 @@ def test_our_own_clock_may_be_the_wrong_one(examined):
     found = examined(clock=StoppedClock(wall_ns=10**18, step=0.001))[CHECK]
     assert found.severity == "problem"
     assert "ahead of ours" in found.what
-
-
-def test_a_server_that_tells_no_time_is_advice(examined):
-    found = examined(ahead=None)[CHECK]
-    assert found.severity == "advice"
-    assert found.what == "The server does not say what time it has."

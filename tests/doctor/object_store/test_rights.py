@@ -16,10 +16,10 @@ LAST = "endpoint clean-up"
 )
 def test_a_missing_right_is_named_and_the_rest_is_said_not_to_be_tested(examined, right, action):
     found = examined(refuses=[right])
-    assert {*found} == {"endpoint", "endpoint clock", CHECK, LAST}
+    assert {*found} - {"endpoint clock"} == {"endpoint", CHECK, LAST}
     rights = found[CHECK]
     assert rights.severity == "problem"
-    assert rights.what == f"{right} below s3://bucket/some/prefix: 403 AccessDenied, at 127.0.0.1."
+    assert rights.what == f"{right} below s3://bucket/some/prefix: 403 AccessDenied."
     assert "were not tested" in rights.why
     assert rights.commands == [f"# allow {action} below s3://bucket/some/prefix for this key"]
     assert found[LAST].severity == "good"

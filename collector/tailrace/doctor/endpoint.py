@@ -1,0 +1,228 @@
+"""The endpoint of a store: where it is, by the options and variables that the collector's library reads, and a client.
+
+obstore is built on the same client of S3 as the table's library, and reports errors as text. An answer that never came
+is an answer, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from itertools import chain, islice
+from typing import NamedTuple, ParamSpec
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from tailrace.doctor.finding import Finding, Severity
+
+CHECK = "endpoint"
+
+SCHEMES = ("s3", "s3a")
+
+NAMES = {
+    "access_key_id": ("aws_access_key_id", "access_key_id"),
+    "secret_access_key": ("aws_secret_access_key", "secret_access_key"),
+    "session_token": ("aws_session_token", "aws_token", "session_token", "token"),
+    "region": ("aws_region", "region", "aws_default_region", "default_region"),
+    "endpoint": ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"),
+    "allow_http": ("aws_allow_http", "allow_http"),
+    "virtual_hosted_style_request": ("aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
+    "skip_signature": ("aws_skip_signature", "skip_signature"),
+    "allow_invalid_certificates": ("aws_allow_invalid_certificates", "allow_invalid_certificates"),
+}  # fmt: skip
+"""For each name of obstore's the names that the collector's library reads, in any case; of several the first counts.
+Variables have the long ones.
+"""
+
+
+class StorePlace(NamedTuple):
+    """A prefix in a bucket behind an endpoint."""
+
+    bucket: str
+    prefix: str
+    endpoint: str
+    given: Mapping[str, str]
+    """The options and variables that are set, by obstore's names."""
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def has(self, flag: str) -> bool:
+        return self.given.get(flag, "").lower() in {"1", "true", "on", "yes", "y"}
+
+
+def place_of(
+    url: str, options: Mapping[str, str], environ: Mapping[str, str]
+) -> StorePlace | Finding:
+    """Return the place of a store, or why its endpoint cannot be tested."""
+    store = urlsplit(url)
+    if store.scheme not in SCHEMES or not store.netloc:
+        return _untested("The store is no URL as s3://bucket/prefix: others are not tested.")
+    bucket = store.netloc.rpartition("@")[2]  # a key before it would be a secret
+    place = StorePlace(bucket, store.path.strip("/"), "", _given(options, environ))
+    host = f"{bucket}." if place.has("virtual_hosted_style_request") else ""
+    usual = f"https://{host}s3.{place.given['region']}.amazonaws.com"
+    place = place._replace(endpoint=place.given.get("endpoint", usual).rstrip("/"))
+    return _obstacle(place) or place
+
+
+def _obstacle(place: StorePlace) -> Finding | None:
+    """Return why requests to this endpoint are not even tried."""
+    text = place.endpoint
+    try:
+        endpoint = urlsplit(text)
+        _ = endpoint.port
+    except ValueError as error:
+        return _untested(f"The endpoint {text} cannot be used: {error}.")
+    if endpoint.scheme not in {"http", "https"} or not endpoint.hostname:
+        return _untested(f"The endpoint {text} is no URL as https://host:port.")
+    if endpoint.scheme == "http" and not place.has("allow_http"):
+        return _untested(
+            f"The endpoint {text} is not encrypted, and the collector's library refuses it.",
+            "export AWS_ALLOW_HTTP=true",
+        )
+    keys = {"access_key_id", "secret_access_key"}
+    if not place.has("skip_signature") and not keys <= place.given.keys():
+        return _untested(
+            "The options and the environment have no keys for the store, and this test looks nowhere else.",
+            "export AWS_ACCESS_KEY_ID=KEY AWS_SECRET_ACCESS_KEY=SECRET",
+        )
+    return None
+
+
+def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what is set, by obstore's names. Options override the environment."""
+    variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
+    lower = {name.lower(): value for name, value in options.items()}
+    found = {"region": "us-east-1"}
+    for ours, names in NAMES.items():
+        values = [where[name] for where in (lower, variables) for name in names if where.get(name)]
+        if values:
+            found[ours] = values[0]
+    return found
+
+
+def _untested(what: str, *commands: str) -> Finding:
+    return Finding(
+        check=CHECK,
+        severity=Severity.PROBLEM,
+        what=what,
+        why="Nothing is known of this endpoint: none of its promises was tested.",
+        commands=list(commands),
+    )
+
+
+TIMEOUT = 10
+"""Seconds for a request."""
+
+CHUNKS_MAX = 1000
+"""A listing that has more chunks of 50 keys is not read further: its server goes round in circles."""
+
+CONFIG = ("access_key_id", "secret_access_key", "session_token", "region")
+
+_STATUS = re.compile(r"status code: (\d+)")
+_CODE = re.compile(r"<Code>([^<]*)</Code>|\(code: (\w+)\)")
+_CAUSE = re.compile(
+    r'(?:message|error): "(?:[^":]*: )?([^"]+)"|(InvalidCertificate)\(\s*(\w+)|hyper::Error\(\s*(\w+)'
+)
+
+
+class EndpointAnswer(NamedTuple):
+    """The outcome of a request. The status is 0 if nothing came, and then the server may have obeyed or not."""
+
+    status: int = 200
+    code: str = ""
+    """The server's word for an error, or why nothing came."""
+    body: bytes = b""
+    written: datetime | None = None
+    """When an object was written, by the server's clock."""
+    keys: frozenset[str] = frozenset()
+
+    @property
+    def done(self) -> bool:
+        return self.status == 200
+
+    @property
+    def exists_already(self) -> bool:
+        """Return whether the server refused because of `If-None-Match`. S3 says 409 if two come at once."""
+        return self.status in {409, 412}
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether there is no object under the key."""
+        return self.status == 404 and self.code != "NoSuchBucket"
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.code}".rstrip() if self.status else f"no answer: {self.code}"
+
+
+P = ParamSpec("P")
+
+
+def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
+    """Let a request that fails return an answer, read from the text of the error."""
+
+    def answer(*args: P.args, **kwargs: P.kwargs) -> EndpointAnswer:
+        try:
+            return ask(*args, **kwargs)
+        except (BaseError, OSError, ValueError) as error:
+            text = str(error)
+        status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
+        if status or code:
+            # A deletion of several keys is answered with 200, and may refuse each of them.
+            return EndpointAnswer(
+                int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
+            )
+        words = " ".join(filter(None, cause.groups())) if cause else text.partition("\n")[0]
+        return EndpointAnswer(0, words.lower())
+
+    return answer
+
+
+class Client:
+    """Connections of its own to an endpoint. Keys are relative to the store's prefix."""
+
+    def __init__(self, place: StorePlace) -> None:
+        self._store = S3Store(
+            place.bucket,
+            prefix=place.prefix or None,
+            endpoint=place.endpoint,
+            virtual_hosted_style_request=place.has("virtual_hosted_style_request"),
+            skip_signature=place.has("skip_signature"),
+            client_options={
+                "timeout": timedelta(seconds=TIMEOUT),
+                "allow_http": place.has("allow_http"),
+                "allow_invalid_certificates": place.has("allow_invalid_certificates"),
+                "randomize_addresses": True,
+            },
+            retry_config={"max_retries": 0},
+            **{name: place.given[name] for name in CONFIG if name in place.given},  # type: ignore[arg-type]
+        )
+
+    @_answered
+    def put(self, key: str, body: bytes, *, create: bool = False) -> EndpointAnswer:
+        """Store an object; with `create` only if there is none under this key."""
+        obstore.put(self._store, key, body, mode="create" if create else "overwrite")
+        return EndpointAnswer()
+
+    @_answered
+    def get(self, key: str) -> EndpointAnswer:
+        found = obstore.get(self._store, key)
+        return EndpointAnswer(body=bytes(found.bytes()), written=found.meta["last_modified"])
+
+    @_answered
+    def list(self, folder: str, after: str | None = None) -> EndpointAnswer:
+        """List the keys of a folder, or only those behind a key."""
+        chunks = islice(obstore.list(self._store, folder, offset=after), CHUNKS_MAX)
+        found = chain.from_iterable(chunks)
+        return EndpointAnswer(keys=frozenset(each["path"] for each in found))
+
+    @_answered
+    def delete(self, *keys: str) -> EndpointAnswer:
+        obstore.delete(self._store, keys)
+        return EndpointAnswer()

@@ -1,0 +1,550 @@
+"""Test the endpoint of an object store for `tailrace doctor --store URL`, and name the promises that it breaks.
+
+A Delta table at a URL is as right as its server: a version of the table is whatever object was created first under the
+version's name. If two writers believe that they have created it, the rows of one are lost, and no gap names them.
+
+The checks write small keys in a folder below the store's prefix, beside the table, and delete them. Each client has
+connections of its own, to any of the endpoint's addresses. A reader is another client than the writer before it, so
+that nodes which disagree are found out.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from threading import Barrier, BrokenBarrierError
+from typing import NamedTuple
+
+from tailrace.clock import Clock
+from tailrace.doctor.endpoint import CHECK, TIMEOUT, Client, EndpointAnswer, StorePlace, place_of
+from tailrace.doctor.finding import Finding, Severity, good, plural
+
+WRITERS = 8
+KEYS = 50
+
+
+class EndpointProbe:
+    """One examination. Every key that a test may have left is in `written`."""
+
+    def __init__(self, place: StorePlace, clock: Clock) -> None:
+        self.place = place
+        self.clock = clock
+        self.folder = f"doctor-{secrets.token_hex(8)}"
+        self.clients = [Client(place) for _ in range(WRITERS)]
+        self.written: set[str] = set()
+
+    def client(self, number: int) -> Client:
+        return self.clients[number % WRITERS]
+
+    def key(self, name: str) -> str:
+        """Return a key that will be written, and remember to delete it."""
+        key = f"{self.folder}/{name}"
+        self.written.add(key)
+        return key
+
+
+def examine(
+    url: str, options: Mapping[str, str], environ: Mapping[str, str], clock: Clock
+) -> Iterator[Finding]:
+    """Yield the findings about the endpoint of a store. The table is neither read nor written."""
+    place = place_of(url, options, environ)
+    if isinstance(place, Finding):
+        yield place
+        return
+    probe = EndpointProbe(place, clock)
+    first = probe.client(0).list(probe.folder)
+    if not first.status:
+        yield Finding(
+            check=CHECK,
+            severity=Severity.PROBLEM,
+            what=f"{place.endpoint} does not answer: {first.code}.",
+            why="The collector cannot store anything there; its spool fills.",
+            commands=[f"curl -sS -o /dev/null {place.endpoint}"],
+        )
+        return
+    yield good(CHECK, f"{place.endpoint} answers.")
+    try:
+        yield from _promises(probe)
+    finally:
+        remaining = _clean(probe)
+    yield _judge_remaining(probe, remaining)
+
+
+def _promises(probe: EndpointProbe) -> Iterator[Finding]:
+    refused: dict[Right, EndpointAnswer] = {}
+    for right, answer, ahead in _rights(probe):
+        if ahead is not None:
+            yield _judge_clock(ahead)
+        # The key is not there if it could not be put; a server that is slow to show it is found out later.
+        if not answer.done and not (right == GET and answer.is_missing):
+            refused[right] = answer
+    yield from _judge_rights(probe.place, refused)
+    if not NEEDED & refused.keys():
+        raced = race(probe)
+        yield judged(raced)
+        freshness = Freshness(probe, deletes=DELETE not in refused)
+        freshness.measure({each.key for each in raced if each.winners})
+        yield from freshness.findings()
+
+
+class Right(NamedTuple):
+    name: str
+    action: str
+    """S3's name of it."""
+    without: str
+    """The work that a collector without it cannot do."""
+
+
+PUT = Right("put", "s3:PutObject", "store events")
+GET = Right("get", "s3:GetObject", "read the table")
+LIST = Right("list", "s3:ListBucket", "find the newest version")
+DELETE = Right("delete", "s3:DeleteObject", "remove what was merged or is too old")
+
+NEEDED = frozenset({PUT, GET, LIST})
+"""The rights without which nothing else can be tested."""
+
+RIGHTS_CHECK = "endpoint rights"
+
+_TO_DO: Mapping[str, str] = {
+    "NoSuchBucket": "# make the bucket, or name another one: the collector makes none",
+    "InvalidAccessKeyId": "# AWS_ACCESS_KEY_ID is not known to this server",
+    "SignatureDoesNotMatch": "# AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID, or a proxy changes requests",
+    "RequestTimeTooSkewed": "timedatectl status  # the clocks differ too much",
+    "AuthorizationHeaderMalformed": "# set AWS_REGION to the bucket's region",
+    "PermanentRedirect": "# set AWS_ENDPOINT_URL and AWS_REGION to the bucket's",
+}
+
+
+def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float | None]]:
+    """Try each right. Yield the answer, and by how many seconds the server's clock is ahead, where an answer has a time."""
+    client, key = probe.client(0), probe.key("rights")
+    sent = probe.clock.wall_ns()
+    put = client.put(key, b"rights")
+    received = probe.clock.wall_ns()
+    yield PUT, put, None
+    found = client.get(key)
+    # The server's time has whole seconds.
+    ahead = found.written.timestamp() + 0.5 - (sent + received) / 2e9 if found.written else None
+    yield GET, found, ahead
+    yield LIST, client.list(probe.folder), None
+    yield DELETE, client.delete(key), None
+
+
+def _judge_rights(place: StorePlace, answers: Mapping[Right, EndpointAnswer]) -> Iterator[Finding]:
+    if not answers:
+        yield good(RIGHTS_CHECK, f"These keys may put, get, list and delete below {place.url}.")
+    by_answer: dict[EndpointAnswer, list[Right]] = {}
+    for right, answer in answers.items():
+        by_answer.setdefault(answer, []).append(right)
+    for answer, rights in by_answer.items():
+        allow = f"# allow {', '.join(r.action for r in rights)} below {place.url} for this key"
+        untested = " Conditional puts, reads and listings were not tested."
+        yield Finding(
+            check=RIGHTS_CHECK,
+            severity=Severity.PROBLEM,
+            what=f"{_joined([right.name for right in rights], 'and')} below {place.url}: {answer}.",
+            why=f"A collector cannot {_joined([right.without for right in rights], 'or')}."
+            + (untested if NEEDED.intersection(rights) else ""),
+            commands=[_TO_DO.get(answer.code, allow)],
+            figures={"status": answer.status},
+        )
+
+
+def _joined(words: list[str], last: str) -> str:
+    head = ", ".join(words[:-1])
+    return f"{head} {last} {words[-1]}" if head else words[-1]
+
+
+CLOCK = "endpoint clock"
+
+DIFFERENCE = 5.0
+"""Seconds that the server's clock may differ from ours."""
+
+REFUSED = 15 * 60
+"""S3 refuses requests that were signed so many seconds from its own time."""
+
+
+def _judge_clock(ahead: float) -> Finding:
+    figures = {"ahead_s": round(ahead, 1)}
+    if abs(ahead) <= DIFFERENCE:
+        return good(CLOCK, "The server's clock agrees with ours to the second.", **figures)
+    side = "ahead of" if ahead > 0 else "behind"
+    return Finding(
+        check=CLOCK,
+        severity=Severity.PROBLEM if abs(ahead) >= REFUSED else Severity.ADVICE,
+        what=f"The server's clock is {abs(ahead):,.0f} s {side} ours.",
+        why="Requests are signed with the time: S3 refuses them from 15 minutes on. Upkeep deletes abandoned"
+        " files by their age.",
+        commands=["timedatectl status  # here, and on the server", "date -u"],
+        figures=figures,
+    )
+
+
+CREATE_CHECK = "conditional puts"
+
+SECONDS = 60
+"""No further key is raced for after so long."""
+
+UNKNOWN = frozenset({400, 405, 501})
+"""Answers of servers that have no conditional puts."""
+
+
+class Raced(NamedTuple):
+    """A key for which writers raced: the answer to each, to one who came later, and the bytes in the end."""
+
+    key: str
+    answers: list[EndpointAnswer]
+    later: EndpointAnswer
+    stored: EndpointAnswer
+    """The object in the end."""
+
+    @property
+    def winners(self) -> list[int]:
+        """Return the writers who were told that they have created it; the one who came later is the last."""
+        return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether one won, nobody else may have, and its bytes are there."""
+        return len(self.winners) == 1 and self.holds(self.winners[0]) and not self.failures
+
+    @property
+    def failures(self) -> list[EndpointAnswer]:
+        """Return answers that say neither that it was created nor that it was there already."""
+        return [
+            answer for answer in [*self.answers, self.later]
+            if not answer.done and not answer.exists_already
+        ]  # fmt: skip
+
+    def holds(self, writer: int) -> bool:
+        return self.stored.body == _body(writer)
+
+
+def race(probe: EndpointProbe) -> list[Raced]:
+    """Let writers race for keys, each with a client of its own."""
+    keys = [probe.key(f"race-{number:02}") for number in range(KEYS)]
+    gate = _Gate(probe.clock)
+
+    def write(writer: int) -> list[EndpointAnswer]:
+        found = []
+        for key in keys:
+            if not gate.opens():
+                break
+            found.append(probe.client(writer).put(key, _body(writer), create=True))
+        return found
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        answers = list(pool.map(write, range(WRITERS)))
+    found = []
+    for number, of_key in enumerate(zip(*answers, strict=False)):
+        key = keys[number]
+        later = probe.client(number).put(key, _body(WRITERS), create=True)
+        found.append(Raced(key, list(of_key), later, probe.client(number + 1).get(key)))
+    return found
+
+
+class _Gate:
+    """Lets all writers go at the same moment, and none once it is too late."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._end = clock.monotonic() + SECONDS
+        self._open = True
+        # A writer is away for one request at most.
+        self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
+
+    def opens(self) -> bool:
+        """Wait for the others; return whether to go. A writer who keeps the others waiting ends the race."""
+        try:
+            self._barrier.wait()
+        except BrokenBarrierError:
+            return False
+        return self._open
+
+    def _look(self) -> None:
+        self._open = self._clock.monotonic() < self._end
+
+
+def _body(writer: int) -> bytes:
+    return f"written by {writer}".encode()
+
+
+def judged(raced: Sequence[Raced]) -> Finding:
+    """Return the finding: the worst that happened to any key."""
+    several = [each for each in raced if len(each.winners) > 1]
+    failures = [answer for each in raced for answer in each.failures]
+    replaced = [
+        each for each in raced
+        if len(each.winners) == 1 and each.stored.done and not each.holds(each.winners[0])
+    ]  # fmt: skip
+    figures = {
+        "keys": len(raced),
+        "writers": WRITERS,
+        "keys_with_one_winner": sum(each.is_right for each in raced),
+        "keys_with_several_winners": len(several),
+        "unanswered": len(failures),
+    }
+    keys = plural(len(raced), "key")
+    if several:
+        most = max(len(each.winners) for each in several)
+        what = (
+            f"{len(several)} of {keys} had several winners: up to {most} of {WRITERS + 1} writers were told"
+            " that they had created the same key."
+        )
+        return _unsafe(what, figures)
+    if replaced:
+        what = f"{len(replaced)} of {keys} have other bytes than those of the writer who was told that it had created it."
+        return _unsafe(what, figures)
+    if failures:
+        return _failed(raced, failures, keys, figures)
+    lone = [each for each in raced if not each.is_right]
+    if lone or not raced:
+        what = f"{len(lone)} of {keys} had no winner whose bytes can be read, though nobody had written them before."
+        return _unsafe(what, figures)
+    if len(raced) < KEYS:
+        return _slow(keys, figures)
+    return good(
+        CREATE_CHECK, f"{WRITERS} writers raced for {keys}: exactly one won each.", **figures
+    )
+
+
+def _slow(keys: str, figures: dict[str, int]) -> Finding:
+    return Finding(
+        check=CREATE_CHECK,
+        severity=Severity.ADVICE,
+        what=f"Only {keys} of {KEYS} were raced for within {SECONDS} s; exactly one writer won each.",
+        why="Commits are as slow. Fewer races show less.",
+        commands=["# run this again when the endpoint is idle"],
+        figures=figures,
+    )
+
+
+def _unsafe(what: str, figures: dict[str, int]) -> Finding:
+    return Finding(
+        check=CREATE_CHECK,
+        severity=Severity.PROBLEM,
+        what=what,
+        why="Two collectors, or a collector and its upkeep, would both believe that they had written the next"
+        " version: the rows of one would be lost, and no gap would name them.",
+        commands=[
+            "# keep no table on this endpoint: no setting makes it safe",
+            "# ask its maker for a version in which If-None-Match on PUT is atomic, then run this again",
+        ],
+        figures=figures,
+    )
+
+
+def _failed(
+    raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
+) -> Finding:
+    """Return the finding about answers that are neither yes nor no, most often of a server that knows no conditions."""
+    [(text, count)] = Counter(map(str, failures)).most_common(1)
+    if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
+        what = f"The server refuses conditional puts: {text}."
+        return _unsafe(what, figures)
+    return Finding(
+        check=CREATE_CHECK,
+        severity=Severity.PROBLEM,
+        what=f"{len(failures):,} of {len(raced) * (WRITERS + 1):,} puts for {keys} got no answer that says"
+        f" who won, {count:,} of them: {text}.",
+        why="A collector looks into the table then, and tries again: commits are late. Whether the server"
+        " would have named one winner each is not known.",
+        commands=["# read the server's log, and run this again when it is idle"],
+        figures=figures,
+    )
+
+
+READ = "read after write"
+LISTING = "listing after write"
+
+ROUNDS = 20
+
+PATIENCE = 3.0
+"""Seconds within which a stale answer may become right, for the finding to say when it did."""
+
+WAITS = 2
+"""How often that is waited for, for each promise."""
+
+PAUSE = 0.05
+
+
+class Promise(NamedTuple):
+    """A promise of S3, and what is the case where it is broken."""
+
+    check: str
+    broken: str
+
+
+NEW_READ = Promise(READ, "a new key was not found")
+REPLACED_READ = Promise(READ, "a key still had the bytes that were replaced")
+DELETED_READ = Promise(READ, "a deleted key could still be read")
+NEW_LISTED = Promise(LISTING, "a new key was not listed")
+DELETED_LISTED = Promise(LISTING, "a deleted key was still listed")
+WHOLE = Promise(LISTING, "keys were missing")
+
+Look = Callable[[Client], tuple[EndpointAnswer, bool]]
+"""Asks through a client; returns its answer, and whether the promise is kept."""
+
+
+class Freshness:
+    """Looks, and counts what was stale."""
+
+    def __init__(self, probe: EndpointProbe, *, deletes: bool) -> None:
+        """With `deletes`, the keys may delete."""
+        self._probe = probe
+        self._deletes = deletes
+        self._looks: Counter[str] = Counter()
+        self._stale: Counter[Promise] = Counter()
+        self._seconds: dict[Promise, float] = {}
+        self._failed: Counter[str] = Counter()
+
+    def measure(self, kept: Collection[str]) -> None:
+        """Write, read, list and delete keys of our own; then list all, of which `kept` were not deleted."""
+        for number in range(ROUNDS):
+            key = self._probe.key(f"fresh-{number:02}")
+            self._round(self._probe.client(number), self._probe.client(number + 1), key)
+        folder = self._probe.folder
+        self._look(WHOLE, self._probe.client(0), lambda reader: _has_all(reader, folder, kept))
+
+    def findings(self) -> Iterator[Finding]:
+        yield self._finding(
+            READ, "Keys are read as they were written, replaced or deleted just before"
+        )
+        yield self._finding(
+            LISTING, "Keys are listed as they were written or deleted just before, in any page"
+        )
+
+    def _round(self, writer: Client, reader: Client, key: str) -> None:
+        folder = self._probe.folder
+        if self._obeyed(writer.put(key, b"first")):
+            self._look(NEW_READ, reader, lambda reader: _reads(reader, key, b"first"))
+            self._look(NEW_LISTED, reader, lambda reader: _lists(reader, folder, key, there=True))
+        if self._obeyed(writer.put(key, b"second")):
+            self._look(REPLACED_READ, reader, lambda reader: _reads(reader, key, b"second"))
+        if self._deletes and self._obeyed(writer.delete(key)):
+            self._look(DELETED_READ, reader, lambda reader: _reads(reader, key, None))
+            self._look(
+                DELETED_LISTED, reader, lambda reader: _lists(reader, folder, key, there=False)
+            )
+
+    def _obeyed(self, answer: EndpointAnswer) -> bool:
+        if not answer.done:
+            self._failed[str(answer)] += 1
+        return answer.done
+
+    def _look(self, promise: Promise, reader: Client, look: Look) -> None:
+        self._looks[promise.check] += 1
+        answer, kept = look(reader)
+        if not answer.done and not answer.is_missing:
+            self._failed[str(answer)] += 1
+        elif not kept:
+            self._stale[promise] += 1
+            if self._stale[promise] <= WAITS:
+                after = self._until_kept(reader, look)
+                self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
+
+    def _until_kept(self, reader: Client, look: Look) -> float:
+        """Return after how many seconds the promise was kept; infinity if it was not in `PATIENCE`."""
+        clock = self._probe.clock
+        begun = clock.monotonic()
+        while (passed := clock.monotonic() - begun) < PATIENCE:
+            if look(reader)[1]:
+                return passed
+            time.sleep(PAUSE)
+        return inf
+
+    def _finding(self, check: str, kept: str) -> Finding:
+        stale = {promise: n for promise, n in self._stale.items() if promise.check == check}
+        count = sum(stale.values())
+        figures = {"looks": self._looks[check], "stale": count, "failed": self._failed.total()}
+        if stale:
+            worst = max(stale, key=lambda promise: self._seconds[promise])
+            return _out_of_date(worst, stale[worst], self._seconds[worst], figures)
+        if self._failed:
+            [(text, failed)] = self._failed.most_common(1)
+            return Finding(
+                check=check,
+                severity=Severity.PROBLEM,
+                what=f"{plural(failed, 'request')} failed with {text}, so whether it holds is not known.",
+                why="Commits and questions are late while requests fail.",
+                commands=["# read the server's log, and run this again when it is idle"],
+                figures=figures,
+            )
+        return good(check, f"{kept}: {plural(self._looks[check], 'look')}.", **figures)
+
+
+def _out_of_date(promise: Promise, count: int, seconds: float, figures: dict[str, int]) -> Finding:
+    when = f"after {PATIENCE:.0f} s, too" if seconds == inf else f"for up to {seconds:.1f} s"
+    return Finding(
+        check=promise.check,
+        severity=Severity.PROBLEM,
+        what=f"{_times(count)} {promise.broken}, {when}.",
+        why="A collector whose commit got no answer looks whether it is in the table. If it sees an old table, it"
+        " stores the rows again; readers miss rows without knowing it.",
+        commands=[
+            "# keep no table on this endpoint while it answers from copies that are behind",
+            "# switch off caches before it, or ask for the setting that makes reads and listings strongly consistent",
+        ],
+        figures=figures,
+    )
+
+
+def _times(count: int) -> str:
+    return "Once" if count == 1 else f"{count:,} times"
+
+
+def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
+    """Look whether a key has these bytes, or is not there."""
+    answer = reader.get(key)
+    kept = answer.is_missing if body is None else answer.done and answer.body == body
+    return answer, kept
+
+
+def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[EndpointAnswer, bool]:
+    answer = reader.list(folder)
+    return answer, (key in answer.keys) == there
+
+
+def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
+    """List the folder, and what is behind a key of it, as a table's newest versions are found."""
+    after = min(kept, default=folder)
+    whole, later = reader.list(folder), reader.list(folder, after)
+    has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}
+    return (whole if not whole.done else later), has_all
+
+
+KEYS_CHECK = "endpoint clean-up"
+
+
+def _clean(probe: EndpointProbe) -> dict[str, str]:
+    """Delete all keys of this examination. Return those that remain, or may, each with why."""
+    client = probe.client(0)
+    keys = sorted(probe.written)
+    deleted = client.delete(*keys)
+    listed = client.list(probe.folder)
+    if listed.done:
+        keys = sorted(listed.keys)
+    elif deleted.done or deleted.status == 404:
+        keys = []
+    why = "it is still listed" if deleted.done else str(deleted)
+    return dict.fromkeys(keys, why)
+
+
+def _judge_remaining(probe: EndpointProbe, remaining: dict[str, str]) -> Finding:
+    count = len(probe.written)
+    if not remaining:
+        text = f"The {plural(count, 'key')} of this examination are deleted."
+        return good(KEYS_CHECK, text, keys=count)
+    key, why = next(iter(remaining.items()))
+    return Finding(
+        check=KEYS_CHECK,
+        severity=Severity.PROBLEM,
+        what=f"{plural(len(remaining), 'key')} of this examination may remain: {key}: {why}.",
+        why="They are no part of the table, and nothing else removes them.",
+        commands=[f"aws s3 rm --recursive {probe.place.url}/{probe.folder}/"],
+        figures={"remaining": len(remaining)},
+    )
