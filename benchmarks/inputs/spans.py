@@ -78,7 +78,7 @@ def write(store: Path, shape: Shape, seed: int = 1) -> int:
             session.add(batch, steps)
         left -= steps
         position += 1
-        table.commit(batch, position)
+        table.land(table.prepare(batch), position)
         batch = Batch()
     return shape.steps * SPANS * len(made) * shape.streams
 

@@ -85,7 +85,7 @@ def write(store: str, events: int, *, begins: bool = False) -> Made:
             few += _begins(producers[0], number)
         first = producers[0]
         _extend(batch, first, int(2 * number >= commits), _columns(few))
-        table.commit(batch, (table.position() or 0) + 1)
+        table.land(table.prepare(batch), (table.position() or 0) + 1)
         if number % COMMITS_A_CHECKPOINT == COMMITS_A_CHECKPOINT - 1:
             table.checkpoint()
     return Made(made, GAPS * commits, BEGINS * commits if begins else 0, commits)

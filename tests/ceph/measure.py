@@ -53,9 +53,11 @@ def by_size(ceph, url, rows):
     """Commit some batches of so many rows."""
     made = batches(rows)
     table = open_table(url, "one")
-    table.commit(next(made), 1)
+    table.land(table.prepare(next(made)), 1)
     before, cpu = requests(ceph), resource.getrusage(resource.RUSAGE_SELF)
-    seconds = [table.commit(next(made), number + 2).seconds for number in range(COMMITS)]
+    seconds = [
+        table.land(table.prepare(next(made)), number + 2).seconds for number in range(COMMITS)
+    ]
     after = resource.getrusage(resource.RUSAGE_SELF)
     used = after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime
     asked = requests(ceph) - before
@@ -113,7 +115,7 @@ def write(url, collector, rows):
     end = time.monotonic() + SECONDS
     seconds = []
     while time.monotonic() < end:
-        seconds.append(table.commit(next(made), len(seconds) + 1).seconds)
+        seconds.append(table.land(table.prepare(next(made)), len(seconds) + 1).seconds)
     sys.stdout.write(json.dumps(seconds))
 
 

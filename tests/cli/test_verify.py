@@ -25,7 +25,7 @@ def store(tmp_path):
         refills=lambda position: False,
     )  # fmt: skip
     for number in range(3):
-        table.commit(numbered("s", 10 * number, 10), number + 1)
+        table.land(table.prepare(numbered("s", 10 * number, 10)), number + 1)
     return path
 
 

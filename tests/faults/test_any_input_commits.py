@@ -85,8 +85,8 @@ def assert_stored(log, directory):
     )
     second, _ = ingest.yielded.take()
     if len(first):
-        table.commit(first, 1)
-    table.commit(second, 2)
+        table.land(table.prepare(first), 1)
+    table.land(table.prepare(second), 2)
     stored = DeltaTable(table.root).to_pyarrow_table()
     assert stored.num_rows == len(first) + len(second)
     for text in stored.column("attributes").to_pylist():

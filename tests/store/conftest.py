@@ -87,7 +87,7 @@ def _written_stores(tmp_path_factory):
         path = tmp_path_factory.mktemp("written") / "store"
         table = _open(path)
         for number in range(commits):
-            table.commit(WRITER.numbered("s", number * rows, rows), number + 1)
+            WRITER.commit(table, WRITER.numbered("s", number * rows, rows), number + 1)
         return path
 
     return make

@@ -18,6 +18,7 @@ from tailrace.store.journal import Journal
 from tailrace.store.log import DeltaLog
 from tailrace.store.upkeep import run
 from tailrace.store.verify import verify
+from tests.store.writer import commit
 
 COMMITS, ROWS = 20, 30
 
@@ -92,9 +93,9 @@ def test_what_the_spool_has_comes_from_it_and_the_rest_is_named(written, open_ta
 @pytest.fixture
 def written_by_two(written, open_table, numbered):
     """The same table, with two versions of another collector and one of the first at its end."""
-    open_table("two").commit(numbered("t", 0, ROWS), 1)
-    open_table("two").commit(numbered("t", ROWS, ROWS), 2)
-    open_table().commit(numbered("s", COMMITS * ROWS, ROWS), COMMITS + 1)
+    commit(open_table("two"), numbered("t", 0, ROWS), 1)
+    commit(open_table("two"), numbered("t", ROWS, ROWS), 2)
+    commit(open_table(), numbered("s", COMMITS * ROWS, ROWS), COMMITS + 1)
 
 
 def test_rows_of_which_another_collectors_spool_is_not_known_are_never_taken_out(
@@ -304,7 +305,7 @@ def test_a_damaged_journal_costs_only_checksums(written, open_table, numbered, r
         path.write_bytes(data[: chance.randrange(at, len(data) + 1)])
         assert open_table(refills=_never).recovery.reasons == []
     table = open_table()
-    table.commit(numbered("s", COMMITS * ROWS, ROWS), COMMITS + 1)
+    commit(table, numbered("s", COMMITS * ROWS, ROWS), COMMITS + 1)
     assert seqs() == list(range((COMMITS + 1) * ROWS))
     path.unlink()
     path.mkdir()
@@ -314,7 +315,7 @@ def test_a_damaged_journal_costs_only_checksums(written, open_table, numbered, r
 def test_of_a_merged_file_that_cannot_be_read_the_journal_says_what_is_lost(
     written, open_table, numbered, root, store, clock
 ):
-    written.commit(numbered("t", 0, ROWS + 5), COMMITS + 1)
+    commit(written, numbered("t", 0, ROWS + 5), COMMITS + 1)
     run(str(store), StoreConfig(), clock=clock, everything=True)
     [path] = [Path(uri) for uri in DeltaTable(str(root)).file_uris()]
     path.write_bytes(b"")

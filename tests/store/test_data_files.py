@@ -22,6 +22,7 @@ from tailrace.store.data_files import TEXT_MAX, write_rows
 from tailrace.store.log import row_count
 from tailrace.store.snapshot import TableSnapshot
 from tests.forms import examples
+from tests.store.writer import commit
 
 DAY = 20_000
 NUMBERS = [column.name for column in COLUMNS if column.type in {"long", "timestamp"}]
@@ -60,7 +61,7 @@ def written(root, rows, **more):
 @pytest.fixture
 def read_back(open_table, root):
     """Commit MANY rows; `read_back` says what `found`, rows of all columns but the day, must be."""
-    open_table().commit(batch_of(MANY), 1)
+    commit(open_table(), batch_of(MANY), 1)
     return sorted([("test", "heph", "session", *row) for row in MANY], key=lambda row: row[-2])
 
 
@@ -191,7 +192,7 @@ def test_rows_of_a_day_that_comes_again_keep_their_order(open_table, root):
     for number, day in enumerate((DAY, DAY + 1, DAY)):
         rows = [row._replace(seq=number) for row in MANY[:2]]
         batch.extend(day, "test", "heph", "session", list(zip(*rows, strict=True)), 1)
-    open_table().commit(batch, 1)
+    commit(open_table(), batch, 1)
     files = TableSnapshot.open(str(root.parent), options={}).files()
     assert [(file.day, file.rows) for file in files] == [(DAY, 2), (DAY, 2), (DAY + 1, 2)]
     assert len(DeltaTable(str(root)).file_uris()) == 3

@@ -13,6 +13,7 @@ from tailrace.errors import StoreError, SyncError
 from tailrace.store import durable
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import DeltaLog
+from tests.store.writer import commit
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_commit_syncs_its_data_then_its_log_file_and_all_directories(
 ):
     table = open_table()
     synced.clear()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     [data] = _files(root, 1)
     log = DeltaLog(root)
     journal = root / "_journal"
@@ -61,7 +62,7 @@ def test_a_data_file_and_its_name_are_on_disk_before_the_log_names_it(
     table = open_table()
     there = {}
     synced.hook = lambda path: there.setdefault(path, DeltaLog(root).path(1).exists())
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     [data] = _files(root, 1)
     assert not any(there[path] for path in (data, data.parent, root))
     assert there[DeltaLog(root).path(1)]
@@ -79,10 +80,10 @@ def test_a_data_file_that_cannot_be_synced_ends_it_all_and_is_not_in_the_table(
 
     synced.hook = fail
     with pytest.raises(SyncError, match="cannot be brought to disk: Input/output error"):
-        table.commit(numbered("s", 0, 5), 1)
+        commit(table, numbered("s", 0, 5), 1)
     synced.hook = lambda path: None
     with pytest.raises(SyncError):
-        table.commit(numbered("s", 0, 5), 1)
+        commit(table, numbered("s", 0, 5), 1)
     assert (DeltaLog(root).versions(), seqs()) == ([0], [])
     assert not list(root.rglob("*.parquet"))
 
@@ -102,13 +103,13 @@ def test_what_others_wrote_below_a_commit_is_synced_with_it(
     open_table, numbered, arrow, root, synced
 ):
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     for number in range(3):
         other = DeltaTable(str(root))
         rows = arrow(numbered("o", number, 1))
         write_deltalake(other, rows, mode="append", post_commithook_properties=durable.NO_HOOKS)
     synced.clear()
-    table.commit(numbered("s", 5, 5), 2)
+    commit(table, numbered("s", 5, 5), 2)
     assert {DeltaLog(root).path(version) for version in (2, 3, 4, 5)} <= set(synced)
     assert {path for version in (2, 3, 4, 5) for path in _files(root, version)} <= set(synced)
 
@@ -119,7 +120,7 @@ def test_at_start_what_a_killed_process_left_unsynced_is_synced(
     table = open_table()
     with monkeypatch.context() as killed:
         killed.setattr(durable, "fsync", lambda path: None)
-        table.commit(numbered("s", 0, 5), 1)
+        commit(table, numbered("s", 0, 5), 1)
     assert DeltaLog(root).path(1) not in synced
     open_table()
     assert {DeltaLog(root).path(1), *_files(root, 1)} <= set(synced)
@@ -144,7 +145,7 @@ def test_a_log_file_is_let_go_only_after_its_checkpoint_was_synced(
 ):
     table = open_table()
     for number in range(12):
-        table.commit(numbered("s", number, 1), number + 1)
+        commit(table, numbered("s", number, 1), number + 1)
     log = DeltaLog(root)
     there = {}
     synced.hook = lambda path: there.update({path.name: log.versions()})
@@ -162,7 +163,7 @@ def test_log_files_older_than_a_quarter_of_an_hour_go_at_a_checkpoint(open_table
     table = open_table()
     log = DeltaLog(root)
     for version in range(1, 13):
-        table.commit(numbered("s", version, 1), version)
+        commit(table, numbered("s", version, 1), version)
         if version == 8:
             assert table.checkpoint()
             for path in log.directory.iterdir():
@@ -175,7 +176,7 @@ def test_log_files_older_than_a_quarter_of_an_hour_go_at_a_checkpoint(open_table
 def test_a_checkpoint_is_never_written_over_the_only_one(open_table, numbered, root):
     """An unsynced file in its place, and the log files gone, would be the end of the table."""
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     assert table.checkpoint(keep=0)
     [[part]] = DeltaLog(root).checkpoints().values()
     before = part.stat().st_ino
@@ -186,7 +187,7 @@ def test_a_checkpoint_is_never_written_over_the_only_one(open_table, numbered, r
 def test_the_checkpoint_before_stays_for_who_is_reading_it(open_table, numbered, root):
     table = open_table()
     for number in range(9):
-        table.commit(numbered("s", number, 1), number + 1)
+        commit(table, numbered("s", number, 1), number + 1)
         if number % 3 == 2:
             assert table.checkpoint(keep=0)
     assert list(DeltaLog(root).checkpoints()) == [6, 9]
@@ -198,7 +199,7 @@ def test_a_checkpoint_after_a_refused_commit_first_syncs_what_it_sums_up(
 ):
     """A refusal opens the table anew, at a version that somebody else may not have synced."""
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     write_deltalake(DeltaTable(str(root)), arrow(numbered("o", 0, 1)), mode="append")
 
     def refuse(*args, **kwargs):
@@ -207,7 +208,7 @@ def test_a_checkpoint_after_a_refused_commit_first_syncs_what_it_sums_up(
     with monkeypatch.context() as refusing:
         refusing.setattr(DeltaTable, "create_write_transaction", refuse)
         with pytest.raises(StoreError):
-            table.commit(numbered("s", 5, 5), 2)
+            commit(table, numbered("s", 5, 5), 2)
     synced.clear()
     assert table.checkpoint()
     [[part]] = DeltaLog(root).checkpoints().values()
@@ -218,7 +219,7 @@ def test_a_checkpoint_waits_for_the_next_time_while_another_process_is_at_the_lo
     open_table, numbered, root
 ):
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     with DirectoryLock(root.parent, name=durable.LOG_LOCK):
         assert not table.checkpoint()
     assert table.checkpoint()
@@ -227,7 +228,7 @@ def test_a_checkpoint_waits_for_the_next_time_while_another_process_is_at_the_lo
 def _commit_many(table, numbered, commits, *, every, keep):
     longest = 0
     for number in range(commits):
-        table.commit(numbered("s", number, 1), number + 1)
+        commit(table, numbered("s", number, 1), number + 1)
         if number % every == every - 1:
             longest = max(longest, sum(1 for _ in DeltaLog(Path(table.root)).directory.iterdir()))
             assert table.checkpoint(keep=keep)
@@ -260,5 +261,5 @@ def test_collectors_that_live_for_a_few_commits_shorten_the_log_too(open_table, 
         table = open_table()
         for _ in range(10):
             position = (table.position() or 0) + 1
-            table.commit(numbered(str(life), position, 1), position)
+            commit(table, numbered(str(life), position, 1), position)
     assert list(DeltaLog(root).checkpoints()) == [100]

@@ -10,10 +10,9 @@ from hypothesis import given, strategies as st
 from pyarrow import parquet
 
 from tailrace.model.columns import FEW_KINDS, ROW, Batch, Row
-from tailrace.store import few_first as module
+from tailrace.store import data_files as module
 from tailrace.store.arrow import to_arrow
-from tailrace.store.data_files import write_rows
-from tailrace.store.few_first import ROWS_MIN, RUNS_MAX, few_first
+from tailrace.store.data_files import ROWS_MIN, RUNS_MAX, few_first, write_rows
 
 EVENT_KINDS = ("span", "counter", "instant", "annotation")
 

@@ -30,7 +30,7 @@ def commit(numbered):
 
     def do(tables, number):
         for stream, table in enumerate(tables):
-            table.commit(numbered(str(stream), number * ROWS, ROWS), number + 1)
+            table.land(table.prepare(numbered(str(stream), number * ROWS, ROWS)), number + 1)
 
     return do
 

@@ -26,6 +26,7 @@ from tailrace.store.turn import LEASE_NS, UpkeepState, turn
 from tailrace.store.upkeep import HOUR_NS
 from tailrace.store.verify import verify
 from tailrace.units import Size
+from tests.store.writer import commit
 from tests.system.collector import until
 from tests.traffic.http_proxy import LossyProxy
 
@@ -49,10 +50,10 @@ def seqs_at_url(seqs, s3):
 def test_rows_and_position_are_in_the_bucket(open_at_url, numbered, seqs_at_url, s3):
     table = open_at_url()
     for number in range(4):
-        table.commit(numbered("s", 5 * number, 5), number + 1)
+        commit(table, numbered("s", 5 * number, 5), number + 1)
     assert table.checkpoint_every == CHECKPOINT_DUE, "each costs requests"
     assert table.checkpoint()
-    table.commit(numbered("s", 20, 5), 5)
+    commit(table, numbered("s", 20, 5), 5)
     assert open_at_url().position() == 5
     assert seqs_at_url() == list(range(25))
     uris = TableSnapshot.open(URL, options=s3.options).file_uris()
@@ -66,7 +67,7 @@ def test_the_log_is_shortened_though_no_collector_lives_long(
     for life in range(21):
         table = open_at_url()
         for number in range(5 * life, 5 * life + 5):
-            table.commit(numbered("s", number, 1), number + 1)
+            commit(table, numbered("s", number, 1), number + 1)
     with urlopen(f"{s3.url}/bucket/prefix/events/_delta_log/_last_checkpoint") as answer:  # noqa: S310 - http
         assert json.load(answer)["version"] == 100
     assert seqs_at_url() == list(range(105))
@@ -78,7 +79,7 @@ def test_a_commit_whose_answer_is_lost_is_found_to_have_landed(
     table = open_at_url()
     for number in range(6):
         s3.misbehave(drop=number % 2)
-        table.commit(numbered("s", 5 * number, 5), number + 1)
+        commit(table, numbered("s", 5 * number, 5), number + 1)
     assert (table.position(), seqs_at_url()) == (6, list(range(30)))
 
 
@@ -88,8 +89,8 @@ def test_two_collectors_and_lost_answers_store_everything_once(
     one, two = open_at_url("one"), open_at_url("two")
     for number in range(4):
         s3.misbehave(drop=1)
-        one.commit(numbered("a", 5 * number, 5), number + 1)
-        two.commit(numbered("b", 5 * number, 5), number + 1)
+        commit(one, numbered("a", 5 * number, 5), number + 1)
+        commit(two, numbered("b", 5 * number, 5), number + 1)
     assert seqs_at_url("a") == seqs_at_url("b") == list(range(20))
 
 
@@ -97,21 +98,21 @@ def test_a_store_that_refuses_is_a_store_error_and_takes_the_same_batch_later(
     open_at_url, numbered, seqs_at_url, s3
 ):
     table = open_at_url()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     s3.misbehave(full=True)
     with pytest.raises(StoreError, match="cannot commit"):
-        table.commit(numbered("s", 5, 5), 2)
+        commit(table, numbered("s", 5, 5), 2)
     s3.misbehave()
-    table.commit(numbered("s", 5, 5), 2)
+    commit(table, numbered("s", 5, 5), 2)
     assert seqs_at_url() == list(range(10))
 
 
 def test_an_older_instance_is_fenced(open_at_url, numbered, seqs_at_url):
     older = open_at_url()
-    older.commit(numbered("s", 0, 5), 1)
-    open_at_url().commit(numbered("s", 5, 5), 2)
+    commit(older, numbered("s", 0, 5), 1)
+    commit(open_at_url(), numbered("s", 5, 5), 2)
     with pytest.raises(FencedError):
-        older.commit(numbered("s", 5, 5), 2)
+        commit(older, numbered("s", 5, 5), 2)
     assert seqs_at_url() == list(range(10))
 
 
@@ -120,12 +121,12 @@ def test_upkeep_merges_in_the_bucket_and_notes_it_in_the_table(
 ):
     table = open_at_url()
     for number in range(5):
-        table.commit(numbered("s", 5 * number, 5), number + 1)
+        commit(table, numbered("s", 5 * number, 5), number + 1)
     config = StoreConfig(path=URL, options=s3.options)
     report = upkeep.run(URL, config, clock=clock)
     assert (report.merged_files, report.made_files) == (5, 1)
     for number in range(5, 8):
-        table.commit(numbered("s", 5 * number, 5), number + 1)
+        commit(table, numbered("s", 5 * number, 5), number + 1)
     assert upkeep.run(URL, config, clock=clock).merged_files == 0
     clock.now += HOUR_NS
     assert upkeep.run(URL, config, clock=clock).merged_files == 4
@@ -322,7 +323,7 @@ def test_an_upkeep_that_stood_still_within_a_merge_ends_before_it_does_anything_
     """The library alone would let both merges succeed, and every row would be there twice."""
     table = open_at_url()
     for number in range(5):
-        table.commit(numbered("s", 5 * number, 5), number + 1)
+        commit(table, numbered("s", 5 * number, 5), number + 1)
     lease = 12 * 10**9  # it has half of that to come to its merge
     command = [sys.executable, "-c", PAUSED, URL, json.dumps(s3.options), str(lease)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as paused:
@@ -347,7 +348,7 @@ def test_a_merge_whose_answer_is_lost_is_done_once(
 ):
     table = open_at_url()
     for number in range(5):
-        table.commit(numbered("s", 5 * number, 5), number + 1)
+        commit(table, numbered("s", 5 * number, 5), number + 1)
     real = TableOptimizer.compact
 
     def compact(optimizer, *arguments, **options):
@@ -365,10 +366,10 @@ def test_a_merge_whose_answer_is_lost_is_done_once(
 def test_old_days_are_deleted_in_the_bucket(open_at_url, numbered, s3, clock):
     """The rows are of 2024, and today is later."""
     table = open_at_url()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     newer = Batch()
     newer.extend(clock.now // DAY_NS, "test", "heph", "later", numbered("s", 5, 5).parts[0].rows, 1)
-    table.commit(newer, 2)
+    commit(table, newer, 2)
     config = StoreConfig(path=URL, options=s3.options, retention_size=Size(1))
     report = upkeep.run(URL, config, clock=clock, everything=True)
     assert report.deleted_days == ["2024-10-04"]
@@ -378,20 +379,20 @@ def test_old_days_are_deleted_in_the_bucket(open_at_url, numbered, s3, clock):
 
 def test_an_older_table_is_upgraded_behind_a_url_too(open_at_url, numbered, seqs_at_url, s3):
     table = open_at_url()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     older = DeltaTable(f"{URL}/events", storage_options=s3.options)
     older.alter.set_table_properties({schema.VERSION_PROPERTY: "1"}, raise_if_not_exists=False)
     one, two = open_at_url(), open_at_url("two")
     assert one.upgrade() == list(schema.STEPS)
     two.upgrade()
     assert one.schema_version == two.schema_version == schema.SCHEMA_VERSION
-    one.commit(numbered("s", 5, 5), 2)
+    commit(one, numbered("s", 5, 5), 2)
     assert seqs_at_url() == list(range(10))
 
 
 def test_files_at_a_url_are_read_and_unverifiable(open_at_url, numbered, s3):
     table = open_at_url()
     for number in range(3):
-        table.commit(numbered("s", 5 * number, 5), number + 1)
+        commit(table, numbered("s", 5 * number, 5), number + 1)
     found = verify(URL, s3.options)
     assert (found.files, found.verified, found.unverifiable, found.damage) == (3, 0, 3, [])

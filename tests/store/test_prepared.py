@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 
 from tailrace.errors import DescriptorsError, FullError, StoreError, SyncError
 from tailrace.store import layout
-from tailrace.store.prepared import SAFE_NS
+from tailrace.store.data_files import SAFE_NS
+from tests.store.writer import commit
 
 
 def parquet_files(root):
@@ -80,12 +81,12 @@ def test_nothing_of_a_prepared_commit_is_in_the_table_before_it_lands(
     open_table, numbered, seqs, root
 ):
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     rows = table.prepare(numbered("s", 5, 5))
     assert len(rows) == 5
     assert len(parquet_files(root)) == 2
     assert seqs() == list(range(5))
-    assert table.position() == open_table("two").commit(numbered("t", 0, 1), 1).rows == 1
+    assert table.position() == commit(open_table("two"), numbered("t", 0, 1), 1).rows == 1
     table.land(rows, 2)
     assert open_table().position() == 2
 
@@ -95,7 +96,7 @@ def test_no_upkeep_removes_files_that_wait_for_a_commit_that_is_refused(
 ):
     """Each attempt makes them young, those of the commit behind it, too."""
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     first, second = (table.prepare(numbered("s", 5 * number, 5)) for number in (1, 2))
     with refusing():
         for _ in range(3):
@@ -116,7 +117,7 @@ def test_files_that_were_removed_all_the_same_end_the_process_before_the_log_nam
     open_table, numbered, seqs, root
 ):
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     rows = table.prepare(numbered("s", 5, 5))
     (waiting,) = set(parquet_files(root)) - set(named(root))
     age(root / waiting, layout.REMOVED_HOURS * 3600 + 60)
@@ -167,7 +168,7 @@ def test_a_system_that_refuses_a_call_for_a_while_is_waited_for(
     open_table, numbered, seqs, monkeypatch, call, number, error
 ):
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     rows = table.prepare(numbered("s", 5, 5))
 
     def refused(path, *_, **__):
@@ -207,17 +208,6 @@ def test_a_refused_commit_lands_when_it_is_repeated_with_the_same_files(
     table.land(rows, 1)
     assert written == parquet_files(root) == named(root)
     assert seqs() == list(range(5))
-
-
-def test_a_batch_that_is_refused_leaves_no_file(open_table, numbered, root, refusing):
-    table = open_table()
-    with refusing(), pytest.raises(StoreError):
-        table.commit(numbered("s", 0, 5), 1)
-    assert parquet_files(root) == []
-    table.commit(numbered("s", 0, 5), 1)
-    with pytest.raises(ValueError, match="5 rows at 1, but 1 is committed"):
-        table.commit(numbered("s", 5, 5), 1)
-    assert parquet_files(root) == named(root)
 
 
 def test_nothing_is_prepared_after_a_failed_sync(open_table, numbered, monkeypatch):

@@ -19,6 +19,7 @@ from tailrace.store.journal import Journal
 from tailrace.store.log import DeltaLog
 from tailrace.store.recovery import recover
 from tailrace.store.schema import SCHEMA_VERSION
+from tests.store.writer import commit
 
 COMMITS = 6
 ROWS = 40
@@ -66,7 +67,7 @@ def test_a_damaged_newest_version_is_taken_out_with_its_position(
     assert str(COMMITS) in table.recovery.reasons[0]
     assert table.position() == COMMITS - 1
     assert DeltaLog(root).path(COMMITS).with_name(f"{COMMITS:020}.json.bad").exists()
-    table.commit(numbered("s", (COMMITS - 1) * ROWS, ROWS), COMMITS)
+    commit(table, numbered("s", (COMMITS - 1) * ROWS, ROWS), COMMITS)
     assert seqs() == list(range(COMMITS * ROWS))
     assert open_table().recovery.versions == []
 
@@ -96,11 +97,11 @@ def test_a_data_file_of_another_size_is_not_taken_for_whole(written, open_table,
 def test_a_hole_of_zeros_that_decodes_all_the_same_is_found(open_table, numbered, root):
     """Plain numbers are read from zeros as well as from anything."""
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     batch = numbered("s", 5, 60_000)
     chance = random.Random(1)
     batch.parts[0].rows[ROW.index("substream")] = [chance.getrandbits(63) for _ in range(60_000)]
-    table.commit(batch, 2)
+    commit(table, batch, 2)
     path = _data(root, 2)
     Journal(root).path.unlink()
     data = bytearray(path.read_bytes())
@@ -157,7 +158,7 @@ def test_a_table_whose_making_was_cut_off_is_made_again(open_table, root, number
     DeltaLog(root).path(0).write_bytes(b"")
     table = open_table()
     assert (table.recovery.versions, table.position()) == ([0], None)
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     assert seqs() == list(range(5))
 
 
@@ -240,7 +241,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(
 ):
     written.checkpoint(keep=0)
     for number in range(COMMITS, COMMITS + 3):
-        written.commit(numbered("s", number * ROWS, ROWS), number + 1)
+        commit(written, numbered("s", number * ROWS, ROWS), number + 1)
     written.checkpoint(keep=20)
     newest = DeltaLog(root).checkpoints()[COMMITS + 3]
     newest[0].write_bytes(b"")
@@ -285,7 +286,7 @@ def test_only_versions_that_may_be_unsynced_are_read(open_table, numbered, root)
     """An old file that vanished is damage that no replay can repair: it is named."""
     table = open_table()
     for number in range(durable.UNSYNCED_MAX + 2):
-        table.commit(numbered("s", number, 1), number + 1)
+        commit(table, numbered("s", number, 1), number + 1)
     _data(root, 1).unlink()
     table = open_table()
     assert (table.recovery.versions, len(table.recovery.aside)) == ([], 1)

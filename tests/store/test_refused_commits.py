@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.errors import FullError, StoreError
+from tests.store.writer import commit
 
 ROOT_ONLY = pytest.mark.skipif(
     os.geteuid() != 0,
@@ -48,15 +49,15 @@ def test_a_full_disk_refuses_and_the_same_batch_goes_in_once_there_is_room(
     open_table, numbered, small, seqs
 ):
     table = open_table(path=small)
-    table.commit(numbered("s", 0, 50), 1)
+    commit(table, numbered("s", 0, 50), 1)
     _fill(small / "ballast")
     for _ in range(3):
         with pytest.raises(FullError, match="No space left on device"):
-            table.commit(numbered("s", 50, 50), 2)
+            commit(table, numbered("s", 50, 50), 2)
     assert table.position() == 1
     assert not table.checkpoint()
     (small / "ballast").unlink()
-    assert table.commit(numbered("s", 50, 50), 2).rows == 50
+    assert commit(table, numbered("s", 50, 50), 2).rows == 50
     assert table.checkpoint()
     assert seqs(at=small / "events") == list(range(100))
 
@@ -70,7 +71,7 @@ def test_a_disk_that_fills_up_while_rows_are_written_leaves_no_trace(
     full = False
     while not full:
         try:
-            table.commit(numbered("s", number * 5000, 5000), number + 1)
+            commit(table, numbered("s", number * 5000, 5000), number + 1)
             number += 1
         except FullError:
             full = True
@@ -101,14 +102,14 @@ def test_a_store_that_may_not_be_written_is_a_store_error_that_says_so(
     open_table, numbered, store, seqs
 ):
     table = open_table()
-    table.commit(numbered("s", 0, 50), 1)
+    commit(table, numbered("s", 0, 50), 1)
     with _unwritable(store) as reason:
         with pytest.raises(StoreError, match=reason):
-            table.commit(numbered("s", 50, 50), 2)
+            commit(table, numbered("s", 50, 50), 2)
         assert not table.checkpoint()
         with pytest.raises(StoreError, match=reason):
             open_table(path=store / "new")
-    table.commit(numbered("s", 50, 50), 2)
+    commit(table, numbered("s", 50, 50), 2)
     assert seqs() == list(range(100))
 
 
@@ -124,23 +125,23 @@ def test_a_file_larger_than_the_process_may_write_counts_as_no_room(store):
     script = f"""
 import resource, signal, sys
 sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
-from writer import numbered
+from writer import commit, numbered
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FullError
 from tailrace.store.table import Table
 
 table = Table.open({str(store)!r}, options={{}}, collector="one", config=StoreConfig(), clock=SystemClock(), refills=bool)
-table.commit(numbered("s", 0, 10), 1)
+commit(table, numbered("s", 0, 10), 1)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, hard))
 try:
-    table.commit(numbered("s", 10, 20_000), 2)
+    commit(table, numbered("s", 10, 20_000), 2)
 except FullError as error:
     print(error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-print(table.commit(numbered("s", 10, 20_000), 2).version, table.position())
+print(commit(table, numbered("s", 10, 20_000), 2).version, table.position())
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

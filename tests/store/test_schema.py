@@ -13,13 +13,14 @@ from tailrace.store.journal import Journal
 from tailrace.store.log import DeltaLog
 from tailrace.store.schema import SCHEMA_VERSION, STEPS
 from tailrace.store.snapshot import TableSnapshot
+from tests.store.writer import commit
 from tests.upgrade import later
 
 
 @pytest.fixture
 def written(open_table, numbered):
     """A table with ten rows, by collector "one"."""
-    open_table().commit(numbered("s", 0, 10), 100)
+    commit(open_table(), numbered("s", 0, 10), 100)
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_an_older_table_is_brought_to_the_newest_version_in_one_commit_a_step(
     assert table.version() == before + len(taken)
     assert table.position() == open_table().position() == 100
     assert table.upgrade() == []
-    table.commit(numbered("s", 10, 5), 200)
+    commit(table, numbered("s", 10, 5), 200)
     assert seqs() == list(range(15))
 
 
@@ -115,8 +116,8 @@ def test_two_collectors_that_upgrade_at_once_both_go_on(older, open_table, numbe
     one, two = open_table("one"), open_table("two")
     assert one.upgrade()
     assert two.upgrade() in ([], list(schema.STEPS))
-    one.commit(numbered("s", 10, 5), 200)
-    two.commit(numbered("t", 0, 5), 50)
+    commit(one, numbered("s", 10, 5), 200)
+    commit(two, numbered("t", 0, 5), 50)
     assert (seqs("s"), seqs("t")) == (list(range(15)), list(range(5)))
     assert version(root) == later.SCHEMA
 
@@ -140,14 +141,14 @@ def test_a_collector_stops_committing_when_another_one_has_upgraded_the_table_be
 ):
     """As in a rolling upgrade of many hosts on one table: the spools keep what comes meanwhile."""
     table = open_table()
-    table.commit(numbered("s", 0, 5), 1)
+    commit(table, numbered("s", 0, 5), 1)
     say_schema(SCHEMA_VERSION + 1)
     for _ in range(2):
         with pytest.raises(StoreError, match="newer Tailrace"):
-            table.commit(numbered("s", 5, 5), 2)
+            commit(table, numbered("s", 5, 5), 2)
     assert seqs() == list(range(5))
     say_schema(SCHEMA_VERSION)
-    table.commit(numbered("s", 5, 5), 2)
+    commit(table, numbered("s", 5, 5), 2)
     assert seqs() == list(range(10))
 
 

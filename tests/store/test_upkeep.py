@@ -20,6 +20,7 @@ from tailrace.store.turn import LOCK_NAME, STATE_NAME, turn
 from tailrace.store.upkeep import DAY_NS, HOUR_NS, UpkeepReport
 from tailrace.units import Duration, Size
 from tests import program
+from tests.store.writer import commit
 
 DAY = 20_000
 
@@ -45,7 +46,7 @@ def fill(open_table, numbered):
             position = table.position() or 0
             batch = numbered("s", position * 10, 10)
             batch.runs[0].day = day
-            table.commit(batch, position + 1)
+            commit(table, batch, position + 1)
         return table
 
     return write
@@ -81,7 +82,7 @@ def test_no_merged_file_states_a_latest_time_below_the_true_one(
     batch = numbered("s", 10, 1)
     batch.runs[0].day = DAY
     batch.parts[0].rows[ROW.index("time")] = [DAY * DAY_NS + 999_999_000]
-    table.commit(batch, 2)
+    commit(table, batch, 2)
     if before is not None:
         DeltaTable(str(root)).alter.set_table_properties(
             {layout.STATISTICS: before}, post_commithook_properties=durable.NO_HOOKS
@@ -99,7 +100,7 @@ def test_no_merged_file_states_a_latest_time_below_the_true_one(
 
 def test_merged_files_have_row_groups_of_the_size_we_say(fill, keep_up, root, numbered):
     table = fill(1)
-    table.commit(numbered("s", 10, 200_000), 2)
+    commit(table, numbered("s", 10, 200_000), 2)
     keep_up()
     [file] = TableSnapshot.open(str(root.parent), options={}).file_uris()
     pyarrow_parquet = pytest.importorskip("pyarrow.parquet")

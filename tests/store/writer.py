@@ -38,11 +38,16 @@ def main():
         refills=lambda position: True,
     )
     for number in itertools.count(table.position() or 0):
-        table.commit(numbered(given.collector, number * given.rows, given.rows), number + 1)
+        commit(table, numbered(given.collector, number * given.rows, given.rows), number + 1)
         sys.stdout.write(f"{number + 1}\n")
         sys.stdout.flush()
         if number % given.checkpoint_every == 0:
             table.checkpoint(keep=5)
+
+
+def commit(table, batch, position):
+    """Store a batch at once."""
+    return table.land(table.prepare(batch), position)
 
 
 def numbered(stream, first, rows):

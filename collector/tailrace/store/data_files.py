@@ -5,29 +5,92 @@ are brought to disk (`sync`) before the log names them, so no log entry ever nam
 A killed process leaves files that no log entry names; the daily vacuum removes them.
 
 A row of a batch of 100,000 takes 0.09 µs of CPU, where the library's writer took 0.3 (2026-11-23).
+
+`PreparedRows` are the files of a commit that is ready to land. To make them takes most of a commit's time and needs
+nothing of the table: meanwhile the commit before them is brought to disk.
+
+Rows of few kinds come first, in a row group of their own (`few_first`), because readers look for them in every file
+(`query/parts.py`). Among events each of these rows costs whole pages of every column.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import sys
+from collections.abc import Iterator, Sized
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 from pyarrow import parquet
 
+from tailrace.clock import Clock
 from tailrace.errors import SyncError
 from tailrace.filesystem import refusal_text
-from tailrace.store import layout
-from tailrace.store.arrow import CODED, NAMES, DayRows
-from tailrace.store.few_first import few_first
-from tailrace.store.log import Add
+from tailrace.model.columns import FEW_KINDS
+from tailrace.store import durable, layout, schema
+from tailrace.store.arrow import CODED, NAMES, DayRows, with_day
+from tailrace.store.log import Add, DeltaLog
 from tailrace.store.refusal import refusal
+
+ROWS_MIN = 16_384
+"""Rows of a file that is worth a second row group, whose description takes 2 KB."""
+
+RUNS_MAX = 256
+"""Runs of such rows that are moved. A slice costs some 40 µs, so more of them would cost more than they save."""
+
+_RUN = re.compile(b"\1+")
+_LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
+
+
+def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
+    """Return rows with those of few kinds first, and how many these are; both keep their order.
+
+    Return the rows as they are, and 0, when they are less than `ROWS_MIN`, when all are of few kinds or none is,
+    or when these lie in more than `RUNS_MAX` runs."""
+    if rows.num_rows < ROWS_MIN:
+        return rows, 0
+    marks = _marks(rows.column("kind").chunks)
+    few = marks.count(1)
+    runs = [run.span() for run in _RUN.finditer(marks)] if 0 < few < len(marks) else []
+    if not 0 < len(runs) <= RUNS_MAX:
+        return rows, 0
+    ordered = [*runs, *_between(runs, len(marks))]
+    return pa.concat_tables(rows.slice(begin, end - begin) for begin, end in ordered), few
+
+
+def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
+    """Return 1 for each row of few kinds and 0 for all others. All chunks have the first one's dictionary.
+
+    pyarrow's own functions for this would take 9 MB of a collector."""
+    words = kinds[0].dictionary.to_pylist()
+    few = bytes(word in FEW_KINDS for word in words).ljust(256, b"\0")
+    if 1 not in few or len(few) > 256:
+        return b""
+    return b"".join(_codes(chunk.indices)[_LOWEST_BYTE].translate(few) for chunk in kinds)
+
+
+def _codes(indices: pa.Array) -> bytes:
+    """Return 32-bit codes as bytes."""
+    begin, data = 4 * indices.offset, memoryview(indices.buffers()[1])
+    return bytes(data[begin : begin + 4 * len(indices)])
+
+
+def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of so many rows that are in no run."""
+    bounds = [0, *(bound for run in runs for bound in run), count]
+    for begin, end in list(pairwise(bounds))[::2]:
+        if begin < end:
+            yield begin, end
+
 
 TEXT_MAX = 256
 """The log states no smallest or greatest value of a column if one of them has more characters."""
@@ -202,3 +265,89 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
 def _spelled(microseconds: int) -> str:
     """Return a Unix time as the log spells timestamps."""
     return f"{_EPOCH + timedelta(microseconds=microseconds):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
+"""An upkeep removes files that the log does not name once they are `REMOVED_HOURS` old. It may have listed an older file
+than this, and remove it after the log names it."""
+
+
+class PreparedRows(Sized):
+    """Rows of one commit, ready to land. For a local table they are in files that the log does not name yet, and no longer
+    in memory; for a table at a URL they are Arrow."""
+
+    def __init__(self, rows: list[DayRows], root: Path | None, clock: Clock) -> None:
+        """Write files if the table is in a directory `root`. Raise FullError or StoreError, and leave no file; raise SyncError."""
+        self._rows = rows if root is None else []
+        self._count: int = sum(each.rows.num_rows for each in rows)
+        self._root = root
+        self._clock = clock
+        self._added = [] if root is None else write(root, rows)
+        self._old = False
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self._count
+
+    def keep(self) -> None:
+        """Make the files young, so that no upkeep removes them. Do nothing about those that are gone."""
+        with suppress(OSError):
+            self._touch()
+
+    def bring_to_disk(self) -> None:
+        """Return once the files are on disk. Call this only if it is known that the log names none of them.
+
+        Raise FullError or StoreError: repeat the call. Raise SyncError, also if a file was removed."""
+        if self._root is None:
+            return
+        try:
+            self._touch()
+            if self._old:
+                for number, add in enumerate(self._added):
+                    self._added[number] = renamed(self._root, add)
+                self._old = False
+            sync(self._root, self._added)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and DeltaLog(self._root).directory.is_dir():
+                raise SyncError(
+                    f"{self._root}: a file of a commit was removed before it: {error}"
+                ) from error
+            raise refusal(error, str(self._root), "commit") from error
+        except SyncError:
+            discard(self._root, self._added)
+            self._added = []
+            raise
+
+    def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
+        """Write a version of the table with these rows. Return whether it is known that nobody else wrote one meanwhile.
+
+        Raise what the library raises. Then only the table says whether it has the version."""
+        if self._rows:
+            write_deltalake(
+                table,
+                pa.concat_tables(map(with_day, self._rows)),
+                mode="append",
+                writer_properties=layout.writer_properties(),
+                post_commithook_properties=durable.NO_HOOKS,
+                commit_properties=properties,
+            )
+            return True
+        before = table.version()
+        table.create_write_transaction(
+            [action_of(add) for add in self._added],
+            "append",
+            schema.SCHEMA,
+            ["day"],
+            post_commithook_properties=durable.NO_HOOKS,
+            commit_properties=properties,
+        )
+        table.update_incremental()  # the library leaves the handle where it was
+        return table.version() == before + 1
+
+    def _touch(self) -> None:
+        """Make the files young, and note whether one was old. Raise OSError."""
+        for add in self._added:
+            path = (self._root or Path()) / add.path
+            if self._clock.wall_ns() - path.stat().st_mtime_ns >= SAFE_NS:
+                self._old = True
+            os.utime(path)

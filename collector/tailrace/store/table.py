@@ -24,20 +24,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, FullError, LockedError, StoreError, SyncError
 from tailrace.model.columns import Batch
-from tailrace.store import data_files, durable, layout, schema
-from tailrace.store.arrow import DayRows, to_arrow, with_day
+from tailrace.store import durable, layout, schema
+from tailrace.store.arrow import to_arrow
+from tailrace.store.data_files import PreparedRows
 from tailrace.store.end_of_log import Others, Refills
 from tailrace.store.local_versions import CHECKPOINT_DUE, CHECKPOINT_EVERY, LocalVersions
-from tailrace.store.log import Add
-from tailrace.store.prepared import PreparedRows
 from tailrace.store.recovery import TableRecovery, recover
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
@@ -166,40 +164,46 @@ class Table:
                 return Committed(self._table.version(), 0, 0.0, 0.0)
             for each in tuple(self._prepared):
                 each.keep()
-            if not (self._unsure and self._landed(position)):
-                self._write(rows, position)
+            attempt, landed = 0, self._unsure and self._reopen(position)
+            if not landed:
+                rows.bring_to_disk()
+            while not landed:
+                attempt += 1
+                self._unsure = True
+                try:
+                    if not rows.write(self._table, self._properties(position)):
+                        self._check_handle(position)
+                    landed = True
+                except Exception as error:
+                    # Whatever was raised, only the table can say whether the commit is in it.
+                    landed = self._reopen(position)
+                    if not landed:
+                        if attempt == CONFLICT_TRIES or not is_conflict(error):
+                            raise refusal(error, self.root, "commit") from error
+                        delay = CONFLICT_DELAY * 2 ** (attempt - 1)
+                        time.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            self._unsure = False
             version = self._table.version()
             written = self._clock.monotonic()
             if self._local is not None:
                 self._local.sync(version)
             self._position, self._fence = position, self._epoch
             self._prepared.remove(rows)
-            if self._is_checkpoint_due(version):
-                self.checkpoint()
-            elif version - self._opened_at >= RENEW_DUE:
-                # The commit is stored; without a new handle the next one is only slower.
-                with suppress(StoreError, FullError):
-                    self._renew()
+            self._shorten(version)
             now = self._clock.monotonic()
             return Committed(version, count, now - begun, now - written)
 
-    def commit(self, batch: Batch, position: int) -> Committed:
-        """Prepare a batch and let it land. Raise what both raise; repeat the call with the same batch."""
-        rows = self.prepare(batch)
-        try:
-            return self.land(rows, position)
-        except (ValueError, FullError, StoreError):
-            if rows in self._prepared:
-                self._prepared.remove(rows)
-                if not self._unsure:
-                    rows.discard()
-            raise
+    def _shorten(self, version: int) -> None:
+        """Shorten what the next commit reads: the log at a URL, if a hundred was passed in it since our last commit or
+        start, or the versions since the table was opened. If neither can be done, commits only become slower.
 
-    def _is_checkpoint_due(self, version: int) -> bool:
-        """Return whether a hundred was passed in the log at a URL since our last commit or start. Our own commits are no
-        measure there: collectors that live for a few of them only would never shorten the log."""
+        Our own commits are no measure at a URL: collectors that live for a few of them only would never shorten the log."""
         before, self._seen = self._seen, version
-        return self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE
+        if self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE:
+            self.checkpoint()
+        elif version - self._opened_at >= RENEW_DUE:
+            with suppress(StoreError, FullError):
+                self._reopen()
 
     @property
     def checkpoint_every(self) -> int:
@@ -223,7 +227,7 @@ class Table:
                     self._local.sync(self._table.version())
                     durable.checkpoint(self._table, self._local.root, keep=keep)
                     self._local.checkpointed(self._table.version())
-                self._renew()
+                self._reopen()
         except (DeltaError, OSError, LockedError, StoreError, FullError):
             return False
         return done
@@ -243,12 +247,12 @@ class Table:
                 while step := schema.next_step(self._table):
                     schema.take(step, self._table)
                     taken.append(step)
-                    self._renew()
+                    self._reopen()
             except (DeltaError, OSError) as error:
                 # Another collector may be upgrading the same table.
                 if attempt == CONFLICT_TRIES or not is_conflict(error):
                     raise refusal(error, self.root, "change the schema") from error
-                self._renew()
+                self._reopen()
                 continue
             break
         if self._local is not None:
@@ -267,76 +271,27 @@ class Table:
         if self._local is not None:
             self._local.sync_newest()
 
-    def _write(self, rows: PreparedRows, position: int) -> None:
-        """Write `rows`; the table holds them on return. Raise FullError, StoreError, FencedError or SyncError."""
-        added = rows.on_disk()
-        for attempt in range(1, CONFLICT_TRIES + 1):
-            self._unsure = True
-            try:
-                self._write_once(rows.rows, added, position)
-            except Exception as error:
-                # Whatever was raised, only the table can say whether the commit is in it.
-                if not self._landed(position):
-                    if attempt == CONFLICT_TRIES or not is_conflict(error):
-                        raise refusal(error, self.root, "commit") from error
-                    delay = CONFLICT_DELAY * 2 ** (attempt - 1)
-                    time.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-                    continue
-            self._unsure = False
-            return
-
-    def _write_once(self, rows: list[DayRows], added: list[Add], position: int) -> None:
+    def _properties(self, position: int) -> CommitProperties:
         now = self._clock.wall_ns() // 1_000_000
-        properties = CommitProperties(
+        return CommitProperties(
             max_commit_retries=LIBRARY_TRIES,
             app_transactions=[
                 Transaction(self._spool_id, position, now),
                 Transaction(self._collector, self._epoch, now),
             ],
         )
-        if rows and self._local is None:
-            write_deltalake(
-                self._table,
-                pa.concat_tables(map(with_day, rows)),
-                mode="append",
-                writer_properties=layout.writer_properties(),
-                post_commithook_properties=durable.NO_HOOKS,
-                commit_properties=properties,
-            )
-            return
-        before = self._table.version()
-        self._table.create_write_transaction(
-            [data_files.action_of(add) for add in added],
-            "append",
-            schema.SCHEMA,
-            ["day"],
-            post_commithook_properties=durable.NO_HOOKS,
-            commit_properties=properties,
-        )
-        self._table.update_incremental()  # the library leaves the handle where it was
-        alone = self._table.version() == before + 1
-        if not alone and self._stands_at(self._table) != (position, self._epoch):
-            # The handle now has what another instance wrote, so the next commit would not be refused.
-            raise self._fenced(self._table.transaction_version(self._spool_id))
 
-    def _landed(self, position: int) -> bool:
-        """Return whether the commit up to `position` is in the table, opened anew.
+    def _reopen(self, position: int | None = None) -> bool:
+        """Open the table anew, and return whether it has the commit up to `position`, and not only the one before.
 
-        Raise FencedError, or StoreError when the table cannot be read."""
+        Raise FencedError, or StoreError when the table cannot be read. A table that stays open reads all versions
+        since its opening at each commit, however short the log is (7 ms of CPU a commit, and 38 more for each 100 versions)."""
         table, found, epoch = self._ask()
         if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
             raise self._fenced(found)
         self._table, self._unsure = table, False
         self._opened_at = table.version()
         return (found, epoch) == (position, self._epoch)
-
-    def _renew(self) -> None:
-        """Open the table anew. A table that stays open reads all versions since its opening at each commit,
-        however short the log is (7 ms of CPU a commit, and 38 more for each 100 versions)."""
-        table, found, epoch = self._ask()
-        if (found, epoch) != (self._position, self._fence):
-            raise self._fenced(found)
-        self._table, self._opened_at = table, table.version()
 
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
         """Return the table at its newest version, our position in it and its epoch. Raise StoreError.
@@ -352,6 +307,12 @@ class Table:
                 if attempt == layout.OPEN_TRIES or not again:
                     raise refusal(error, self.root, "read the position") from error
         raise AssertionError("the last attempt returns or raises")
+
+    def _check_handle(self, position: int) -> None:
+        """Raise FencedError unless the handle has our commit up to `position`. With what another instance wrote in the
+        handle, the next commit would not be refused."""
+        if self._stands_at(self._table) != (position, self._epoch):
+            raise self._fenced(self._table.transaction_version(self._spool_id))
 
     def _stands_at(self, table: DeltaTable) -> tuple[int | None, int | None]:
         """Return our position and epoch in a table."""
