@@ -87,7 +87,7 @@ def test_the_same_calls_give_the_same_rows_position_and_errors(seed, tmp_path, m
                 simulated.mend()
             case "other" if not real.down:
                 others += 1
-                other.commit(numbered("b", others, 1), others)
+                commit(other, numbered("b", others, 1), others)
             case "restart" if not real.down:  # a life that begins goes on from the table's position
                 ours, writer = real.open(), simulated.opened()
                 assert ours.position() == simulated.position()
