@@ -11,7 +11,7 @@ import pytest
 
 from tailrace import log
 from tailrace.config.schema import LogConfig
-from tailrace.daemon.health import Health
+from tailrace.daemon.context import Health
 from tailrace.figures import Condition
 
 logger = logging.getLogger("tailrace.test")

@@ -88,7 +88,7 @@ async def test_a_full_batch_is_prepared_while_the_one_before_lands(
             assert committing.commits == commits
             assert 25 <= ingest.account("udp").seen < 90
             assert committing.committed < ingest.position
-            assert not committing.idle.is_set
+            assert not committing.pipeline.idle.is_set
             go_on.set()
             await life.committed()
             assert committing.commits - commits == len(prepared.times) - before >= 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tailrace.daemon.health import Health
+from tailrace.daemon.context import Health
 from tailrace.daemon.memory_limit import Limit, ProcessMemory, memory
 from tailrace.daemon.starts import KILLED_MAX, REST_SECONDS, Starts
 from tailrace.errors import MemoryLimitError

@@ -156,7 +156,7 @@ async def test_a_stop_does_not_wait_for_a_look_at_a_table_that_answers_slowly(mo
     """Time is real, and so is the thread."""
     looks, may_answer, answered = threading.Event(), threading.Event(), threading.Event()
 
-    def look(daemon):
+    def look(store, context):
         looks.set()
         may_answer.wait(30)
         answered.set()
@@ -164,7 +164,7 @@ async def test_a_stop_does_not_wait_for_a_look_at_a_table_that_answers_slowly(mo
     monkeypatch.setattr(upkeep, "_is_due", look)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(upkeep.run, None)
+            nursery.start_soon(upkeep.run, "", None, int)
             await trio.to_thread.run_sync(looks.wait)
             nursery.cancel_scope.cancel()
         assert not answered.is_set()

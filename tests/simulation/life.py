@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from tailrace.config.load import Loaded
 from tailrace.config.schema import Config, LedgerConfig, TailConfig, TcpConfig, UdpConfig
-from tailrace.daemon.current import Current
+from tailrace.daemon.context import Chance, Context, Current, Health
 from tailrace.daemon.file_sessions import FileSessions
-from tailrace.daemon.health import Health
-from tailrace.daemon.loops.loops import Chance, Loops, Opened
+from tailrace.daemon.loops.commit import Opened
+from tailrace.daemon.loops.loops import Loops
 from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.daemon.replay import restored
 from tailrace.figures import Figures
@@ -180,7 +180,9 @@ class Life:
         self._ahead: Ahead | None = None
         self._ended = ended
         self._driver = Driver(world, random, self._fail, stalls=stalls, stalled=machine.stalled)
-        self._current = Current(Loaded(config, None, ""), clock)
+        self._current, self.health = Current(Loaded(config, None, ""), clock), Health()
+        chance = Chance(random.randbytes, random.random)
+        self._context = Context(self._current, self.health, clock, Figures(), chance=chance)
         self._dropped = 0
         disk = SpoolDisk(machine.disk)
         checkpoints = Saves(DIRECTORY, disk)
@@ -203,7 +205,6 @@ class Life:
         """Sources of files that have not begun yet, each with the sessions that it left open."""
         self._receives = self._ends = self._stopping = False
         self.tail: Tail | None = None
-        self.health = Health()
         voices = {
             name: Voice(partial(self._sources.get, name), self._answer)
             for name in (*DATAGRAM_SOURCES, *STREAM_SOURCES.values())
@@ -212,12 +213,14 @@ class Life:
             spool, self.ingest, table, machine.quarantine, checkpoints, committed, check_store
         )
         self.loops = Loops(
-            opened, voices, self._current, clock, health=self.health, figures=Figures(),
-            cut=self._cut, chance=Chance(random.randbytes, random.random),
-        )  # fmt: skip
+            opened,
+            voices,
+            self._context,
+            cut=self._cut,
+        )
         self.loops.log_at_rest = 2**12  # scenarios are short
         self.loops.decoding.turn_seconds = 0  # each step of an entry is a turn
-        self._file_sessions = FileSessions(self.ingest, spool, self.loops.gate)
+        self._file_sessions = FileSessions(self.loops.gate)
         committing = self.loops.committing
         wake = committing._taken
         committing._taken = lambda: (wake(), self._taken())[0]
@@ -426,9 +429,8 @@ class Life:
     ) -> FilesIntake:
         assert self._ahead is not None
         intake = FilesIntake(
-            name, format_of(name), self._current, spool=self.loops.spool, gate=self.loops.gate,
-            files=self._file_sessions, ahead=self._ahead, clock=self._clock, earlier=earlier,
-            entropy=self._random.randbytes,
+            name, format_of(name), self._context, self.loops.gate,
+            files=self._file_sessions, ahead=self._ahead, earlier=earlier,
         )  # fmt: skip
         intake.noted(self._begun)
         intake.placed(files)
@@ -450,9 +452,8 @@ class Life:
     ) -> Intake:
         self._ahead = ahead or self._ahead
         intake = Intake(
-            name, "jets" if name.startswith("jets") else "heph", self._current,
-            spool=self.loops.spool, gate=self.loops.gate, files=self._file_sessions,
-            ahead=self._ahead, clock=self._clock, earlier=earlier, entropy=self._random.randbytes,
+            name, "jets" if name.startswith("jets") else "heph", self._context, self.loops.gate,
+            files=self._file_sessions, ahead=self._ahead, earlier=earlier,
         )  # fmt: skip
         intake.noted(self._begun)
         return intake

@@ -27,7 +27,7 @@ EAGER = """
 import sys
 from tailrace.daemon.loops import upkeep
 upkeep.LOOK_COMMITS, upkeep.WAKE_SECONDS, upkeep.RETRY_SECONDS = 1, 0.2, 0.2
-upkeep._is_due = lambda daemon: True
+upkeep._is_due = lambda store, context: True
 upkeep.COMMAND = ("true",)  # the user need not reach our interpreter
 from tailrace.cli import main
 main()

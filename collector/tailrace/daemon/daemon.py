@@ -24,12 +24,12 @@ from tailrace.config.schema import Config
 from tailrace.daemon import ending
 from tailrace.daemon.conditions import pending
 from tailrace.daemon.configured import Configured
-from tailrace.daemon.current import Current
+from tailrace.daemon.context import Context, Current, Health
 from tailrace.daemon.ending import Failed
-from tailrace.daemon.health import Health
 from tailrace.daemon.loops import upkeep
+from tailrace.daemon.loops.commit import Opened
 from tailrace.daemon.loops.driving import drive, flagged
-from tailrace.daemon.loops.loops import Loops, Opened
+from tailrace.daemon.loops.loops import Loops
 from tailrace.daemon.memory_limit import ProcessMemory
 from tailrace.daemon.opening import OpenedDisk, opened, refuse_foreign
 from tailrace.daemon.receiving import Receiving, receive
@@ -86,19 +86,15 @@ class Daemon:
         self,
         disk: OpenedDisk,
         configured: Configured,
-        current: Current,
-        clock: Clock,
+        context: Context,
         *,
         mode: Mode,
-        health: Health,
         starts: Starts | None,
         replayed: Callable[[Daemon], None],
     ) -> None:
-        self.current = current
-        self.clock = clock
-        self.started_at = clock.monotonic()
-        self.health = health
-        self.figures = Figures()
+        self.context = context
+        self.current, self.health, self.clock, self.figures, *_ = context
+        self.started_at = self.clock.monotonic()
         self.disk = disk
         self.spool, self.ingest = disk.spool, disk.ingest
         self.sources = configured.sources
@@ -112,9 +108,8 @@ class Daemon:
                 disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed,
                 disk.check_store,
             ),
-            configured.sources, current, clock, health=health, figures=self.figures, cut=self._cut,
-            at_table=self._at_table, watchdog_seconds=mode.watchdog_seconds, beats=not mode.once,
-            describe=self._describe,
+            configured.sources, context, cut=self._cut, at_table=self._at_table,
+            beats=not mode.once, describe=self._describe,
         )  # fmt: skip
         self._configured = configured
         self._mode = mode
@@ -150,9 +145,8 @@ class Daemon:
             nursery.start_soon(telling(pending.watch_state), self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
                 begin = partial(
-                    receive, self._configured, self.current, self.clock, spool=self.spool,
-                    gate=loops.gate, ingest=self.ingest, ahead=ahead, once=self._mode.once,
-                    ended=stop.set,
+                    receive, self._configured, self.context, loops.gate, ahead,
+                    once=self._mode.once, ended=stop.set,
                 )  # fmt: skip
                 sources = await receiving.start(telling(begin))
                 receiving.start_soon(telling(drive), loops.answer())
@@ -262,7 +256,10 @@ class Daemon:
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pending.run, self.ingest, self.current, self.health, self.clock)
-            nursery.start_soon(upkeep.run, self)
+            committing = self.loops.committing
+            nursery.start_soon(
+                upkeep.run, self.disk.store, self.context, lambda: committing.commits
+            )
 
 
 @contextmanager
@@ -286,7 +283,10 @@ def collecting(
     as a long start goes on, `replayed` when the ingest is where the table stood, before anything else is decoded.
 
     Raise ConfigError, LockedError, StoreError, SyncError, MemoryLimitError, OSError, or TailraceError without threads."""
-    config, current, health = loaded.config, Current(loaded, clock), Health()
+    config = loaded.config
+    context = Context(
+        Current(loaded, clock), Health(), clock, Figures(), watchdog_seconds=mode.watchdog_seconds
+    )
     configured = Configured(
         config, clock, once=mode.once, chosen=chosen,
         descriptors=descriptors or Descriptors(Notifier()), held=held or {},
@@ -294,11 +294,8 @@ def collecting(
     refuse_foreign(config)
     threads.require()
     starts = Starts(Path(spool_path(config)), memory, clock) if memory else None
-    with _panics_told(), opened(config, clock, health, starts, working) as disk:
-        yield Daemon(
-            disk, configured, current, clock,
-            mode=mode, health=health, starts=starts, replayed=replayed,
-        )  # fmt: skip
+    with _panics_told(), opened(config, clock, context.health, starts, working) as disk:
+        yield Daemon(disk, configured, context, mode=mode, starts=starts, replayed=replayed)
 
 
 @contextmanager

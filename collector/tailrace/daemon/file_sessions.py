@@ -11,11 +11,9 @@ from __future__ import annotations
 from tailrace.daemon.gate import Gate
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.file_state import FileState
-from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.sources.source import FileFinder
 from tailrace.spool.entry import EntryKind
-from tailrace.spool.spool import Spool
 
 UNFOLLOWED_MAX = 8192
 """Sessions that wait for a source. When there are more, the oldest are ended."""
@@ -29,8 +27,8 @@ _Key = tuple[str, int, int] | tuple[str, str]
 class FileSessions:
     """The sessions that no source follows, and the running sources of files."""
 
-    def __init__(self, ingest: Ingest, spool: Spool, gate: Gate) -> None:
-        self._ingest, self._spool, self._gate = ingest, spool, gate
+    def __init__(self, gate: Gate) -> None:
+        self._ingest, self._spool, self._gate = gate.ingest, gate.spool, gate
         self._sources: dict[str, tuple[str, FileFinder]] = {}
         """The running sources, each with its format."""
         self._unfollowed: dict[int, OpenInfo] = {}

@@ -30,7 +30,7 @@ _RESERVE = 64 * 2**20
 
 
 class Gate:
-    """Open while the spool has room. The sync loop opens and closes it."""
+    """The way into `spool`, whose entries `ingest` decodes: open while there is room. The sync loop opens and closes it."""
 
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
         """Let files wait for the ingest, unless the store refuses rows: then only the spool keeps what comes."""
@@ -45,21 +45,21 @@ class Gate:
         self.of_files = RoomQueue(lambda: self.behind)
         for queue in (self.of_datagrams, self.of_connections, self.of_files):
             self.opened.add(queue.wake)
-        self._spool = spool
-        self._ingest = ingest
+        self.spool = spool
+        self.ingest = ingest
         self._store_refuses = store_refuses
         self._held_max = spool.held_max - min(_RESERVE, spool.held_max // 8)
 
     @property
     def shut(self) -> bool:
         """Return whether all sources have to wait: datagrams, connections and files."""
-        spool = self._spool
+        spool = self.spool
         return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
 
     @property
     def closed(self) -> bool:
         """Return whether connections have to wait."""
-        return self.wants_release or self._spool.buffered > BUFFER_MAX * 3 // 4
+        return self.wants_release or self.spool.buffered > BUFFER_MAX * 3 // 4
 
     @property
     def wants_release(self) -> bool:
@@ -71,21 +71,21 @@ class Gate:
     @property
     def crowded(self) -> bool:
         """Return whether connections and files have to wait because the rest of the spool is kept for datagrams."""
-        return self._spool.held > self._held_max
+        return self.spool.held > self._held_max
 
     @property
     def behind(self) -> bool:
         """Return whether files have to wait."""
-        undecoded = self._spool.end - self._ingest.position
+        undecoded = self.spool.end - self.ingest.position
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
         """Append an entry to the spool and wake the sync loop; return the entry's position.
 
         Every entry takes this way, whether the gate is open or not: sources wait before they read."""
-        position = self._spool.append(kind, session, payload)
+        position = self.spool.append(kind, session, payload)
         self.dirty.set()
-        if self._spool.buffered > SYNC_EARLY:
+        if self.spool.buffered > SYNC_EARLY:
             self.urgent.set()
         return position
 

@@ -9,9 +9,8 @@ from contextlib import AbstractContextManager
 
 from msgspec import structs
 
-from tailrace.clock import Clock
 from tailrace.config.schema import MAIN, TailConfig, UdpConfig
-from tailrace.daemon.current import Current
+from tailrace.daemon.context import Context
 from tailrace.daemon.file_sessions import FileSessions
 from tailrace.daemon.gate import Gate
 from tailrace.daemon.room import RoomQueue
@@ -21,7 +20,6 @@ from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
 from tailrace.sources.source import FileFinder
 from tailrace.spool.entry import Datagrams, EntryKind, pack_document
-from tailrace.spool.spool import Spool
 
 _RANK = re.compile(r"/rank-([0-9]{1,9})(?=/)")
 
@@ -36,26 +34,21 @@ class SourceIntake:
         self,
         name: str,
         format_: str,
-        current: Current,
-        *,
-        spool: Spool,
+        context: Context,
         gate: Gate,
+        *,
         files: FileSessions,
         ahead: Ahead,
-        clock: Clock,
         earlier: dict[int, OpenInfo],
-        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.stopped = STOP
         """The reason that closes sessions which end with their source."""
         self._name = name
         self._format = format_
-        self._current = current
-        self._spool = spool
+        self._context = context
+        self._spool = gate.spool
         self._gate = gate
-        self._clock = clock
         self._earlier = earlier
-        self._entropy = entropy
         self._open_now = earlier.copy()
         self._ahead = ahead
         self._files = files
@@ -148,16 +141,16 @@ class SourceIntake:
         await self._queue.wait()
 
     def _info(self, transport: str, peer: str, record_max: int) -> OpenInfo:
-        job, name = self._current.config.job, self._current.config.collector.name
+        job, name = self._context.config.job, self._context.config.collector.name
         return OpenInfo(
             source=self._name,
             format=self._format,
-            session=draw(self._clock.wall_ns(), self._entropy),
+            session=draw(self._context.clock.wall_ns(), self._context.chance.entropy),
             transport=transport,
             peer=peer,
             record_max=record_max,
             pending_max=self._pending_max,
-            ledger=self._current.config.ledger,
+            ledger=self._context.config.ledger,
             node=job.node,
             job=job.id,
             collector="" if name == MAIN else name,
@@ -166,7 +159,7 @@ class SourceIntake:
     @property
     def _queue(self) -> RoomQueue:
         """Return the queue in which this source waits for room."""
-        config = self._current.config.sources.get(self._name)
+        config = self._context.config.sources.get(self._name)
         if isinstance(config, UdpConfig):
             return self._gate.of_datagrams
         return self._gate.of_files if isinstance(config, TailConfig) else self._gate.of_connections
@@ -174,7 +167,7 @@ class SourceIntake:
     @property
     def _pending_max(self) -> int:
         """Return 0 for a source whose chunks leave no record unfinished."""
-        config = self._current.config.sources.get(self._name)
+        config = self._context.config.sources.get(self._name)
         return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
     def _open(self, info: OpenInfo) -> int:

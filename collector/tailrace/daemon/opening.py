@@ -18,7 +18,7 @@ from tailrace.clock import Clock
 from tailrace.config.load import collector_path, quarantine_path, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.daemon import upgrade
-from tailrace.daemon.health import Health
+from tailrace.daemon.context import Health
 from tailrace.daemon.loops.decode import readable
 from tailrace.daemon.neighbours import neighbours
 from tailrace.daemon.replay import refills, replay, restored

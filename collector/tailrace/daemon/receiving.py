@@ -11,22 +11,19 @@ from collections.abc import Callable
 
 import trio
 
-from tailrace.clock import Clock
 from tailrace.config.reload import starts_anew
 from tailrace.config.schema import Config, ConnectionConfig, SourceConfig, TailConfig
 from tailrace.daemon.configured import Configured, refused
-from tailrace.daemon.current import Current
+from tailrace.daemon.context import Context
 from tailrace.daemon.file_sessions import FileSessions
 from tailrace.daemon.gate import Gate
 from tailrace.daemon.intake import SourceIntake
 from tailrace.errors import ConfigError
 from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.rhythm import pause
 from tailrace.sources.source import Source
 from tailrace.spool.entry import EntryKind
-from tailrace.spool.spool import Spool
 
 LOOK_SECONDS = 0.5
 """How often peers are looked at that take long over one record."""
@@ -58,21 +55,17 @@ class Receiving:
     def __init__(
         self,
         configured: Configured,
-        current: Current,
-        clock: Clock,
-        *,
-        spool: Spool,
+        context: Context,
         gate: Gate,
-        ingest: Ingest,
         ahead: Ahead,
+        *,
         ended: Callable[[], None],
         nursery: trio.Nursery,
     ) -> None:
         self._configured = configured
-        self._current = current
-        self._clock = clock
-        self._spool, self._gate, self._ingest, self._ahead = spool, gate, ingest, ahead
-        self._files = FileSessions(ingest, spool, gate)
+        self._context = context
+        self._spool, self._gate, self._ingest, self._ahead = gate.spool, gate, gate.ingest, ahead
+        self._files = FileSessions(gate)
         self._ended = ended
         self._nursery = nursery
         self._tasks: dict[str, _Task] = {}
@@ -94,7 +87,7 @@ class Receiving:
         equal in both go on undisturbed.
 
         Raise ConfigError, with every problem, if one cannot be had: then all is as it was."""
-        configured, now = self._configured, self._current.config.sources
+        configured, now = self._configured, self._context.config.sources
         stays = {
             name for name, wanted in config.sources.items()
             if name in self._tasks and not starts_anew(now[name], wanted)
@@ -132,7 +125,7 @@ class Receiving:
             self._waited_until = time
         caught_up = self._ingest.position == self._spool.end
         now = time if caught_up else self._ingest.now
-        sources = self._current.config.sources.items()
+        sources = self._context.config.sources.items()
         timeouts = {n: c.record_timeout.ns for n, c in sources if isinstance(c, ConnectionConfig)}
         for timeout in set(timeouts.values()):
             if time - self._waited_until < timeout:
@@ -146,7 +139,7 @@ class Receiving:
         """End the sessions whose source is gone, or has another format or transport now. Sessions of files
         wait for another source."""
         for name, sessions in self._left.items():
-            config = self._current.config.sources.get(name)
+            config = self._context.config.sources.get(name)
             for number, info in list(sessions.items()):
                 if config is None or (config.format, _type(config)) != (
                     info.format,
@@ -160,7 +153,7 @@ class Receiving:
 
     async def _start(self, name: str) -> None:
         """Return once the source takes in. Raise ConfigError for an address that cannot be had."""
-        config, source = self._current.config.sources[name], self._configured.sources[name]
+        config, source = self._context.config.sources[name], self._configured.sources[name]
         try:
             await self._nursery.start(self._receive, name, source)
         except* OSError as errors:
@@ -181,7 +174,7 @@ class Receiving:
     ) -> None:
         left = self._left.pop(name, {})
         task = self._tasks[name] = _Task()
-        config = self._current.config.sources[name]
+        config = self._context.config.sources[name]
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
@@ -190,9 +183,8 @@ class Receiving:
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)
                 task.intake = SourceIntake(
-                    name, config.format, self._current, earlier=left,
-                    spool=self._spool, gate=self._gate, files=self._files, ahead=self._ahead,
-                    clock=self._clock,
+                    name, config.format, self._context, self._gate,
+                    files=self._files, ahead=self._ahead, earlier=left,
                 )  # fmt: skip
                 await source.run(task.intake, task_status=task_status)
         finally:
@@ -211,13 +203,10 @@ class Receiving:
 
 async def receive(
     configured: Configured,
-    current: Current,
-    clock: Clock,
-    *,
-    spool: Spool,
+    context: Context,
     gate: Gate,
-    ingest: Ingest,
     ahead: Ahead,
+    *,
     once: bool,
     ended: Callable[[], None],
     task_status: trio.TaskStatus[Receiving],
@@ -227,10 +216,7 @@ async def receive(
     With `once`, sessions that other sources have left open stay open, and nothing more comes where there is no source."""
     try:
         async with trio.open_nursery() as nursery:
-            receiving = Receiving(
-                configured, current, clock, spool=spool, gate=gate, ingest=ingest, ahead=ahead,
-                ended=ended, nursery=nursery,
-            )  # fmt: skip
+            receiving = Receiving(configured, context, gate, ahead, ended=ended, nursery=nursery)
             if not once:
                 receiving.leave_orphans()
             await receiving.start_all()

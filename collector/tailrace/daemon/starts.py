@@ -24,7 +24,7 @@ import trio
 from tailrace import owned
 from tailrace.away import make_way
 from tailrace.clock import Clock
-from tailrace.daemon.health import Health
+from tailrace.daemon.context import Health
 from tailrace.daemon.memory_limit import ProcessMemory
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from tailrace.clock import Clock
+from tailrace.daemon.context import Health
 from tailrace.daemon.gate import Gate
-from tailrace.daemon.health import Health
 from tailrace.figures import Condition, Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.state import encode

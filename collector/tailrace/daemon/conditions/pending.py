@@ -6,8 +6,7 @@ import trio
 
 from tailrace.clock import Clock
 from tailrace.config.schema import Config, UdpConfig
-from tailrace.daemon.current import Current
-from tailrace.daemon.health import Health
+from tailrace.daemon.context import Current, Health
 from tailrace.figures import Condition
 from tailrace.ingest.budget import Budget
 from tailrace.ingest.machine import Ingest

@@ -6,20 +6,19 @@ the table. A failed commit is repeated with the same rows until it is known whet
 bytes meanwhile.
 
 A batch is taken while the one before lands only if it is full, or to make room in the spool: so a table that answers
-slowly gets few large commits. No batch is taken while table or disk refuse the one before.
+slowly gets few large commits. No batch is taken while table or disk refuse the one before. `Pipeline` is the state that
+decides this: what is demanded, and the stage of either loop.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Sized
+from enum import Enum, IntEnum, auto
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tailrace.clock import Clock
-from tailrace.daemon.current import Current
-from tailrace.daemon.health import Health
+from tailrace.daemon.context import Context
 from tailrace.daemon.loops.names import LOOK_SECONDS, HeldNames
 from tailrace.daemon.loops.save import Saving
 from tailrace.daemon.loops.steps import Between, Flag, Steps, Wait, Work
@@ -29,10 +28,115 @@ from tailrace.ingest.machine import Ingest
 from tailrace.ingest.unfinished import UnfinishedSnapshot
 from tailrace.ingest.yielded import QuarantinedBytes
 from tailrace.model.columns import Batch
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.spool import Spool
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 
 T = TypeVar("T")
+
+
+class Demand(IntEnum):
+    """What a commit is wanted for. The greatest demand counts, until a batch is taken."""
+
+    NOTHING = 0
+    ROWS = 1
+    """The batch has rows, and may wait for more."""
+    FULL = 2
+    """The batch has no room for more rows."""
+    RELIEF = 3
+    """The spool needs a checkpoint: even a position without rows is to be committed."""
+
+
+class CommitLoop(Enum):
+    """One of the two loops."""
+
+    PREPARING = auto()
+    LANDING = auto()
+
+
+class Stage(Enum):
+    """What a loop does with a commit."""
+
+    IDLE = auto()
+    BUSY = auto()
+    REFUSED = auto()
+    """Disk or table refuse the commit, and the loop tries again."""
+
+
+class Move(Enum):
+    """What happens to a loop's commit."""
+
+    BEGIN = auto()
+    REFUSE = auto()
+    ACCEPT = auto()
+    END = auto()
+
+
+STAGES = {
+    (Stage.IDLE, Move.BEGIN): Stage.BUSY,
+    (Stage.BUSY, Move.REFUSE): Stage.REFUSED,
+    (Stage.BUSY, Move.ACCEPT): Stage.BUSY,
+    (Stage.BUSY, Move.END): Stage.IDLE,
+    (Stage.REFUSED, Move.REFUSE): Stage.REFUSED,
+    (Stage.REFUSED, Move.ACCEPT): Stage.BUSY,
+}
+"""The stage that follows a stage and a move. No other move occurs."""
+
+
+class Pipeline:
+    """The way of batches to the table: what is demanded of it, and the stage of each loop. The flags follow this state."""
+
+    def __init__(self) -> None:
+        self.demand = Demand.NOTHING
+        self.stages = dict.fromkeys(CommitLoop, Stage.IDLE)
+        self.some = Flag()
+        """Set while anything is demanded."""
+        self.enough = Flag()
+        """Set while more is demanded than rows that may wait."""
+        self.due = Flag()
+        """Set while a batch may be taken: nothing is on its way to the table, or the next batch cannot wait."""
+        self.idle = Flag()
+        """Set while no batch is on its way to the table."""
+        self.free = Flag()
+        """Set while no prepared commit waits or lands."""
+        self.handed = Flag()
+        """Set while a prepared commit waits or lands."""
+        self.relieved = Flag()
+        """Set while no relief is demanded."""
+        self._follow()
+
+    def ask(self, demand: Demand) -> None:
+        self.demand = max(self.demand, demand)
+        self._follow()
+
+    def take(self) -> Demand:
+        """Return what was demanded, and demand nothing more."""
+        taken, self.demand = self.demand, Demand.NOTHING
+        self._follow()
+        return taken
+
+    def move(self, loop: CommitLoop, move: Move) -> None:
+        self.stages[loop] = STAGES[self.stages[loop], move]
+        self._follow()
+
+    def hand_over(self) -> None:
+        """Let a prepared commit land."""
+        for loop, move in ((CommitLoop.PREPARING, Move.END), (CommitLoop.LANDING, Move.BEGIN)):
+            self.stages[loop] = STAGES[self.stages[loop], move]
+        self._follow()
+
+    def _follow(self) -> None:
+        landing = self.stages[CommitLoop.LANDING]
+        idle = all(stage is Stage.IDLE for stage in self.stages.values())
+        self.some.put(self.demand > Demand.NOTHING)
+        self.enough.put(self.demand > Demand.ROWS)
+        self.idle.put(idle)
+        self.due.put(idle or self.demand > Demand.ROWS)
+        self.free.put(landing is Stage.IDLE)
+        self.handed.put(landing is not Stage.IDLE)
+        self.relieved.put(self.demand is not Demand.RELIEF)
+
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +163,19 @@ class Frames(Protocol):
     def sync(self) -> None: ...
 
 
+class Opened(NamedTuple):
+    """Everything that a collector has on disk, opened; the table stands at `committed`."""
+
+    spool: Spool
+    ingest: Ingest
+    table: Rows
+    quarantine: Frames
+    checkpoints: Checkpoints
+    committed: int
+    check_store: Callable[[], None] = lambda: None
+    """Raises LostError if a name of the store no longer leads to it (see `names`)."""
+
+
 class TakenBatch(NamedTuple):
     """The content of one commit, taken at `begun`; `snapshot` is the ingest's state at `position` if a checkpoint is due."""
 
@@ -83,63 +200,35 @@ class PreparedCommit(NamedTuple):
 class Committing:
     """The loops `run` and `land`, which commit from the ingest's position `committed` on, where the table stands.
 
-    They call `done` with the seconds and rows of each commit, `taken` when a batch was taken, and `starved` when no
-    file descriptor was free. A watchdog waits `watchdog_seconds` for the next commit, for ever if None."""
+    They call `done` with the seconds and rows of each commit, and `taken` when a batch was taken."""
 
     def __init__(
         self,
-        ingest: Ingest,
-        table: Rows,
-        quarantine: Frames,
+        opened: Opened,
+        context: Context,
         saving: Saving,
         names: HeldNames,
-        between: Between,
-        current: Current,
-        health: Health,
-        clock: Clock,
         *,
-        committed: int,
-        watchdog_seconds: float | None,
         taken: Callable[[], None],
         done: Callable[[float, int], None],
-        starved: Callable[[], None],
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self.commits = 0
-        self.idle = Flag(is_set=True)
-        """Set while no batch is on its way to the table."""
+        self.pipeline = Pipeline()
+        self.between = Between()
+        """Batches are taken between two entries."""
         self.said_missing: dict[str, int] = {}
         """Events that the rows in the table call missing, by source; empty until `begin`."""
-        self._watchdog_seconds = watchdog_seconds
-        self._committed = committed
-        self._ingest = ingest
-        self._table = table
-        self._quarantine = quarantine
+        self._committed = opened.committed
+        self._ingest = opened.ingest
+        self._table = opened.table
+        self._quarantine = opened.quarantine
+        self._context = context
         self._saving = saving
         self._names = names
-        self._between = between
-        self._current = current
-        self._health = health
         self._taken = taken
         self._done = done
-        self._starved = starved
-        self._chance = chance
-        self._clock = clock
-        self._some = Flag()
-        self._enough = Flag()
-        self._due = Flag(is_set=True)
-        """Set while the table waits for rows, or the batch is full."""
-        self._free = Flag(is_set=True)
-        """Set while no prepared commit waits or lands."""
         self._prepared: list[PreparedCommit] = []
-        self._some_prepared = Flag()
-        self._under_way = 0
-        """Batches that were taken and have not landed."""
-        self._refused = 0
-        """How many of these the disk or the table refuses."""
-        self._relief = False
-        self._relieved = Flag()
-        """Set while no relief is wanted, once one was."""
+        """The commit that waits for the loop `land`, if any."""
         self._ending = False
 
     def begin(self) -> None:
@@ -151,94 +240,93 @@ class Committing:
         """Return the position in the spool below which the table has every row. It never falls.
 
         Entries without rows move it, too, as long as no row waits."""
-        if self.idle.is_set and not self._ingest.yielded.some:
+        if self.pipeline.idle.is_set and not self._ingest.yielded.some:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed
 
     def ready(self) -> None:
         """Note that the batch has rows."""
         batch = self._ingest.yielded.batch
-        store = self._current.config.store
-        self._some.set()
-        if len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes:
-            self._enough.set()
-            self._due.set()
+        store = self._context.config.store
+        full = len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
+        self.pipeline.ask(Demand.FULL if full else Demand.ROWS)
 
     def run(self, may_begin: Flag) -> Steps[None]:
         """Wait for `may_begin`, then take and prepare batches until closed. Raise SyncError."""
         yield Wait(flag=may_begin)
+        pipeline = self.pipeline
         while True:
-            yield Wait(flag=self._some)
-            yield Wait(self._patience(), self._enough)
-            yield Wait(flag=self._due)
-            while self._refused or (self._relief and self._saving.under_way):
-                yield Wait(flag=self.idle)
+            yield Wait(flag=pipeline.some)
+            yield Wait(self._patience(), pipeline.enough)
+            yield Wait(flag=pipeline.due)
+            while self._must_wait():
+                yield Wait(flag=pipeline.idle)
             prepared = yield from self._next()
             if prepared is None:
                 continue
-            yield Wait(flag=self._free)
-            self._free.clear()
+            yield Wait(flag=pipeline.free)
             self._prepared.append(prepared)
-            self._some_prepared.set()
             del prepared  # a snapshot takes much memory
+            pipeline.hand_over()
 
     def land(self) -> Steps[None]:
         """Let prepared commits land until closed. Raise SyncError or FencedError."""
         while True:
-            yield Wait(flag=self._some_prepared)
-            self._some_prepared.clear()
+            yield Wait(flag=self.pipeline.handed)
             yield from self._land(self._prepared.pop())
-            self._free.set()
+            self.pipeline.move(CommitLoop.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
         """Return once `run` and `land`, which must be running, have committed what is left, or the position alone, and saved
         a checkpoint, or once the store is lost. After the `last` call, no relief is taken."""
         self.relieve()
         self._ending = last
-        while (self._relief or not self.idle.is_set) and not self._names.store_is_lost:
-            yield Wait(LOOK_SECONDS, self._relieved if self._relief else self.idle)
+        pipeline = self.pipeline
+        while not self._names.store_is_lost:
+            wanted = pipeline.idle if pipeline.relieved.is_set else pipeline.relieved
+            if wanted.is_set:
+                return
+            yield Wait(LOOK_SECONDS, wanted)
 
     def _patience(self) -> float:
         """Return how many seconds the loop waits for more rows: less than the interval, since rows waited for the spool's sync."""
-        config = self._current.config
+        config, watchdog_seconds = self._context.config, self._context.watchdog_seconds
         interval: float = config.store.commit_interval
         patience = max(interval - config.spool.sync_interval, interval / 2)
-        return min(patience, self._watchdog_seconds / 4) if self._watchdog_seconds else patience
+        return min(patience, watchdog_seconds / 4) if watchdog_seconds else patience
+
+    def _must_wait(self) -> bool:
+        """Return whether the commit that lands must end first: it is refused, or has the snapshot that is to be saved."""
+        pipeline = self.pipeline
+        relief = pipeline.demand is Demand.RELIEF
+        refused = pipeline.stages[CommitLoop.LANDING] is Stage.REFUSED
+        return refused or (relief and self._saving.under_way)
 
     def relieve(self) -> None:
         """Make a commit and a checkpoint due, even without rows: a full spool can be released only below a checkpoint."""
-        if self._ending:
-            return
-        self._relief = True
-        self._relieved.clear()
-        self._some.set()
-        self._enough.set()
-        self._due.set()
+        if not self._ending:
+            self.pipeline.ask(Demand.RELIEF)
 
     def _next(self) -> Steps[PreparedCommit | None]:
         """Take the batch, and return it ready to land; None if there is nothing to commit."""
-        taken = yield from self._between.do(self._take)
+        taken = yield from self.between.do(self._take)
         if taken is None:
             return None
-        rows = yield from self._insist(partial(self._prepare, taken))
+        rows = yield from self._insist(CommitLoop.PREPARING, partial(self._prepare, taken))
         return PreparedCommit(rows, *taken[2:])
 
     def _take(self) -> TakenBatch | None:
         """Return the batch, or None if it has no rows. For relief, return also a position without rows, with a snapshot."""
-        relief, self._relief = self._relief, False
-        self._relieved.set()
-        self._some.clear()
-        self._enough.clear()
+        relief = self.pipeline.take() is Demand.RELIEF
         batch, quarantined = self._ingest.yielded.take()
         if not len(batch) and not relief:
             return None
         snapshot = self._saving.snapshot() if relief or self._saving.is_due else None
         position, missing = self._ingest.position, _said_missing(self._ingest)
-        self._under_way += 1
-        self.idle.clear()
-        self._due.clear()
+        self.pipeline.move(CommitLoop.PREPARING, Move.BEGIN)
         self._taken()
-        return TakenBatch(batch, quarantined, position, snapshot, missing, self._clock.monotonic())
+        begun = self._context.clock.monotonic()
+        return TakenBatch(batch, quarantined, position, snapshot, missing, begun)
 
     def _prepare(self, taken: TakenBatch) -> Sized:
         """Write quarantined bytes, then prepare the rows that name them. This blocks."""
@@ -250,45 +338,39 @@ class Committing:
 
     def _land(self, prepared: PreparedCommit) -> Steps[None]:
         # The table that the store's names lead to, before and after.
-        yield from self._insist(self._names.check_store)
-        yield from self._insist(partial(self._table.land, prepared.rows, prepared.position))
-        yield from self._insist(self._names.check_store)
-        if not self._refused:
-            self._health.clear(Condition.STORE)
+        yield from self._insist(CommitLoop.LANDING, self._names.check_store)
+        land = partial(self._table.land, prepared.rows, prepared.position)
+        yield from self._insist(CommitLoop.LANDING, land)
+        yield from self._insist(CommitLoop.LANDING, self._names.check_store)
+        if self.pipeline.stages[CommitLoop.PREPARING] is not Stage.REFUSED:
+            self._context.health.clear(Condition.STORE)
         self._committed = prepared.position
         self.said_missing = prepared.said_missing
         self.commits += 1
-        self._done(self._clock.monotonic() - prepared.begun, len(prepared.rows))
+        self._done(self._context.clock.monotonic() - prepared.begun, len(prepared.rows))
         if prepared.snapshot is not None:
             yield from self._saving.save(prepared.position, prepared.snapshot)
         if self.commits % self._table.checkpoint_every == 0:
             yield Work(self._table.checkpoint)
-        self._under_way -= 1
-        if not self._under_way:
-            self.idle.set()
-            self._due.set()
 
-    def _insist(self, call: Callable[[], T]) -> Steps[T]:
+    def _insist(self, loop: CommitLoop, call: Callable[[], T]) -> Steps[T]:
         """Repeat a call until disk and table accept it, and return its result. Once the store is lost, wait for the end."""
-        delay, refused = RETRY_FIRST, False
+        delay = RETRY_FIRST
         while True:
             try:
                 result: T = yield Work(call)
             except LostError as error:
                 self._names.lose(error)
                 yield Wait()
-                continue
             except (FullError, StoreError) as error:
-                self._refused += not refused
-                refused = True
-                if isinstance(error, DescriptorsError):
-                    self._starved()
-                self._health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
-                yield Wait(delay * (1 + self._chance()) / 2)
+                self.pipeline.move(loop, Move.REFUSE)
+                self._context.figures.store_descriptors += isinstance(error, DescriptorsError)
+                self._context.health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
+                yield Wait(delay * (1 + self._context.chance.share()) / 2)
                 delay = min(delay * 2, RETRY_MOST)
-                continue
-            self._refused -= refused
-            return result
+            else:
+                self.pipeline.move(loop, Move.ACCEPT)
+                return result
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:

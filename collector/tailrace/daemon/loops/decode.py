@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tailrace.clock import Clock
-from tailrace.daemon.current import Current
-from tailrace.daemon.health import Health
-from tailrace.daemon.loops.steps import GIVE_WAY, Between, Flag, Steps, Wait
+from tailrace.daemon.context import Context, Health
+from tailrace.daemon.loops.commit import Committing, Opened
+from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
 from tailrace.daemon.replay import READ_BYTES, repeat
 from tailrace.errors import StoreError
 from tailrace.figures import Condition
@@ -55,37 +54,29 @@ def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> li
 class Decoding:
     """The loop that decodes.
 
-    `more` is to be set when the spool was synced or a batch was taken. The table has the rows of entries below `committed`
-    already. The loop calls `replayed` once, when the ingest is there, before it decodes anything else, and `turned`
-    before others have their turn."""
+    `more` is to be set when the spool was synced or a batch was taken. The table has the rows of entries below
+    `opened.committed` already. The loop calls `replayed` once, when the ingest is there, before it decodes anything
+    else, `reject` for each session whose peer is to be cut, and `turned` before others have their turn."""
 
     def __init__(
         self,
-        spool: Spool,
-        ingest: Ingest,
-        between: Between,
-        current: Current,
-        health: Health,
-        clock: Clock,
+        opened: Opened,
+        context: Context,
+        committing: Committing,
         more: Flag,
         *,
-        committed: int,
         replayed: Callable[[], None],
-        ready: Callable[[], None],
         reject: Callable[[Rejected], None],
         turned: Callable[[], None],
     ) -> None:
-        self._spool = spool
-        self._ingest = ingest
-        self._between = between
-        self._current = current
-        self._health = health
-        self._clock = clock
+        self._spool = opened.spool
+        self._ingest = opened.ingest
+        self._context = context
+        self._committing = committing
         self.turn_seconds = TURN_SECONDS
         self._turn_began = 0.0
-        self._committed = committed
+        self._committed = opened.committed
         self._replayed: Callable[[], None] | None = replayed
-        self._ready = ready
         self._reject = reject
         self._turned = turned
         self._more = more
@@ -98,7 +89,7 @@ class Decoding:
 
     @property
     def full(self) -> bool:
-        batch, store = self._ingest.yielded.batch, self._current.config.store
+        batch, store = self._ingest.yielded.batch, self._context.config.store
         return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
 
     def caught_up(self, given_up: Callable[[], bool] = lambda: False) -> Steps[None]:
@@ -117,8 +108,8 @@ class Decoding:
             self._look()
             yield from self._work()
             done = 0
-            self._turn_began = self._clock.monotonic()
-            for entry in readable(self._spool, self._ingest, self._health, self._committed):
+            self._turn_began = self._context.clock.monotonic()
+            for entry in readable(self._spool, self._ingest, self._context.health, self._committed):
                 if done >= TURN_BYTES or self._turn_is_over:
                     yield from self._turn()
                     done = 0
@@ -134,27 +125,27 @@ class Decoding:
 
     @property
     def _turn_is_over(self) -> bool:
-        return self._clock.monotonic() - self._turn_began >= self.turn_seconds
+        return self._context.clock.monotonic() - self._turn_began >= self.turn_seconds
 
     def _turn(self) -> Steps[None]:
         """Let other tasks run once, or repeatedly after a long turn. Otherwise a request, which needs about ten runs, would wait
         for ten long turns."""
         self._turned()
-        took = self._clock.monotonic() - self._turn_began
+        took = self._context.clock.monotonic() - self._turn_began
         yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY
-        self._turn_began = self._clock.monotonic()
+        self._turn_began = self._context.clock.monotonic()
 
     def _in_turns(self, steps: Iterator[None]) -> Steps[None]:
         """Take an entry, in several turns if it takes long."""
-        self._between.begun()
+        self._committing.between.begun()
         for _ in steps:
             if self._turn_is_over:
                 yield from self._turn()
-        self._between.over()
+        self._committing.between.over()
 
     def _taken(self) -> None:
         if self._ingest.yielded.some:
-            self._ready()
+            self._committing.ready()
         while self._ingest.rejected:
             self._reject(self._ingest.rejected.pop())
 

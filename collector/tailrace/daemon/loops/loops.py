@@ -8,36 +8,29 @@ drives the same loops in virtual time.
 from __future__ import annotations
 
 import logging
-import os
-import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from tailrace import __version__
-from tailrace.clock import Clock
-from tailrace.daemon.current import Current
+from tailrace.daemon.context import Context
 from tailrace.daemon.gate import Gate
-from tailrace.daemon.health import Health
 from tailrace.daemon.intake import draw
 from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
-from tailrace.daemon.loops.commit import Committing, Frames, Rows
+from tailrace.daemon.loops.commit import Committing, Opened
 from tailrace.daemon.loops.decode import Decoding
 from tailrace.daemon.loops.heartbeat import Heartbeats
 from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.save import Saving
-from tailrace.daemon.loops.steps import Between, Flag, Steps, Wait, Work, within
+from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Syncing
 from tailrace.daemon.replay import look_ahead
 from tailrace.daemon.timekeeping import Timekeeping
 from tailrace.errors import FullError, LostError
-from tailrace.figures import Condition, Figures
+from tailrace.figures import Condition
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest, Rejected
-from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.entry import LAST, EntryKind
-from tailrace.spool.spool import Spool
 from tailrace.units import counted
 
 TICK_SECONDS = 0.5
@@ -52,49 +45,24 @@ STOP_SECONDS = 60.0
 logger = logging.getLogger(__name__)
 
 
-class Opened(NamedTuple):
-    """Everything that a collector has on disk, opened; the table stands at `committed`."""
-
-    spool: Spool
-    ingest: Ingest
-    table: Rows
-    quarantine: Frames
-    checkpoints: Checkpoints
-    committed: int
-    check_store: Callable[[], None] = lambda: None
-    """Raises LostError if a name of the store no longer leads to it (see `names`)."""
-
-
-class Chance(NamedTuple):
-    """Where random numbers come from: `entropy` for ids, `share` (0 to 1) for delays."""
-
-    entropy: Callable[[int], bytes] = os.urandom
-    share: Callable[[], float] = random.random
-
-
 class Loops:
     """The loops of one life of a collector. To be driven beside each other, after `begin`: `syncing.run`,
     `decoding.run`, `commit`, `committing.land`, `tick` and `names.watch`; and, while sources receive, `answer` and, if there are `heartbeats`,
     their `run`. At the end `say_last`, and once the sources have ended, `finish`.
 
-    `at_table` is called when the ingest is where the table stood, `cut` to be rid of a session's peer.
-    `watchdog_seconds` is how long somebody waits for the next commit, `describe` returns what heartbeats say."""
+    `at_table` is called when the ingest is where the table stood, `cut` to be rid of a session's peer. With `beats`,
+    there are heartbeats, which say what `describe` returns."""
 
     def __init__(
         self,
         opened: Opened,
         voices: Mapping[str, Voice],
-        current: Current,
-        clock: Clock,
+        context: Context,
         *,
-        health: Health,
-        figures: Figures,
         cut: Callable[[Rejected], None],
         at_table: Callable[[], None] = lambda: None,
-        watchdog_seconds: float | None = None,
         beats: bool = True,
         describe: Callable[[], dict[str, int | float | str]] = dict,
-        chance: Chance = Chance(),  # noqa: B008 - cannot be changed
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.log_at_rest = 2**19
@@ -102,37 +70,29 @@ class Loops:
         rows of these bytes."""
         self.left = 0
         """Position up to which earlier lives left the log."""
+        health, clock, decodable = context.health, context.clock, Flag()
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
-        decodable, between = Flag(), Between()
         self.names = names = HeldNames(self.spool.check, opened.check_store, health)
-        self.syncing = Syncing(
-            self.spool, self.gate, names, current, health, clock, decodable, self._synced
-        )
-        saving = Saving(self.spool, self.ingest, opened.checkpoints, names, current, health, clock)
+        self.syncing = Syncing(self.spool, self.gate, names, context, decodable, self._synced)
+        saving = Saving(self.spool, self.ingest, opened.checkpoints, names, context)
         self.committing = Committing(
-            self.ingest, opened.table, opened.quarantine, saving, names, between, current,
-            health, clock, committed=opened.committed, watchdog_seconds=watchdog_seconds,
-            taken=decodable.set, done=self._committed, starved=self._starved,
-            chance=chance.share,
-        )  # fmt: skip
+            opened, context, saving, names, taken=decodable.set, done=self._committed
+        )
         self.decoding = Decoding(
-            self.spool, self.ingest, between, current, health, clock, decodable, committed=opened.committed,
-            replayed=self._replayed, ready=self.committing.ready, reject=cut, turned=self.gate.decoded,
+            opened, context, self.committing, decodable,
+            replayed=self._replayed, reject=cut, turned=self.gate.decoded,
         )  # fmt: skip
         self.acknowledging = Acknowledging(self.spool, self.ingest, voices, names, self.gate.dirty)
-        self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, figures)
+        self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, context.figures)
         self.heartbeats: Heartbeats | None = None
-        interval = current.config.heartbeat.interval
+        interval, watchdog_seconds = context.config.heartbeat.interval, context.watchdog_seconds
         wanted = [s for s in (interval, watchdog_seconds and watchdog_seconds / 3) if s]
         if wanted and beats:
-            session = draw(clock.wall_ns(), chance.entropy)
+            session = draw(clock.wall_ns(), context.chance.entropy)
             self.heartbeats = Heartbeats(
                 self.spool, self.gate, clock, float(min(wanted)), session, describe
             )
-        self._current = current
-        self._clock = clock
-        self._health = health
-        self._figures = figures
+        self._context = context
         self._at_table = at_table
         self._is_at_table = Flag()
 
@@ -160,8 +120,8 @@ class Loops:
             self.timekeeping.look()
             if self.ingest.waiting or self.gate.closed:
                 self.gate.append(EntryKind.TICK, 0)
-            message = uncounted(self.ingest, self._current.config.sources)
-            self._health.follow(Condition.LEDGER, message)
+            message = uncounted(self.ingest, self._context.config.sources)
+            self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:
                 # Two checkpoints at different places let go of all before the older one.
                 self.committing.relieve()
@@ -171,7 +131,7 @@ class Loops:
         """Acknowledge what came in until now, while connections are still open.
 
         Later bytes are taken in and not acknowledged: the client sends them again, and their numbers are known then."""
-        yield from within(self._clock, LAST_ANSWERS_SECONDS, self.acknowledging.last())
+        yield from within(self._context.clock, LAST_ANSWERS_SECONDS, self.acknowledging.last())
 
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within STOP_SECONDS; after a loss of names as much as the store still takes. Return
@@ -186,7 +146,7 @@ class Loops:
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
         steps = self._finish(stop) if decodes else self._synced_stop(stop)
-        in_time = yield from within(self._clock, STOP_SECONDS, steps)
+        in_time = yield from within(self._context.clock, STOP_SECONDS, steps)
         if self.names.loss is not None:
             return False
         if not in_time:
@@ -220,21 +180,18 @@ class Loops:
     def _replayed(self) -> None:
         if lacking := self.ingest.tell_lacking():
             message = f"{lacking} bytes that sessions need cannot be read from the spool any more"
-            self._health.degrade(Condition.DAMAGE, message)
+            self._context.health.degrade(Condition.DAMAGE, message)
         self.committing.begin()
         self._is_at_table.set()
         self._at_table()
 
     def _synced(self, seconds: float) -> None:
-        self._figures.syncs.add(seconds)
+        self._context.figures.syncs.add(seconds)
         if self.heartbeats:
             self.heartbeats.synced(self.spool.durable)
 
-    def _starved(self) -> None:
-        self._figures.store_descriptors += 1
-
     def _committed(self, seconds: float, rows: int) -> None:
-        self._figures.committed(seconds, rows)
+        self._context.figures.committed(seconds, rows)
         if self.heartbeats:
             self.heartbeats.committed(self.committing.committed)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from tailrace.daemon.health import Health
+from tailrace.daemon.context import Health
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
 from tailrace.errors import FullError, LostError, StoreError
 from tailrace.figures import Condition

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tailrace.clock import Clock
-from tailrace.daemon.current import Current
-from tailrace.daemon.health import Health
+from tailrace.daemon.context import Context
 from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.steps import Steps, Work
 from tailrace.errors import FullError, LostError
@@ -32,9 +30,7 @@ class Saving:
         ingest: Ingest,
         checkpoints: Checkpoints,
         names: HeldNames,
-        current: Current,
-        health: Health,
-        clock: Clock,
+        context: Context,
     ) -> None:
         self.under_way = False
         """Whether a snapshot was taken and is not saved."""
@@ -42,20 +38,18 @@ class Saving:
         self._ingest = ingest
         self._checkpoints = checkpoints
         self._names = names
-        self._current = current
-        self._health = health
-        self._clock = clock
-        self._saved_at = clock.monotonic()
+        self._context = context
+        self._saved_at = context.clock.monotonic()
         self._saved_position = ingest.position
 
     @property
     def is_due(self) -> bool:
         """Return whether time or bytes since the last checkpoint call for another one."""
-        spool = self._current.config.spool
+        spool = self._context.config.spool
         state = self._ingest.budget.total
         worth = min(PER_STATE * state, spool.max_size // 8) if state > LITTLE_STATE else 0
         return not self.under_way and (
-            self._clock.monotonic() - self._saved_at >= spool.checkpoint_interval
+            self._context.clock.monotonic() - self._saved_at >= spool.checkpoint_interval
             or self._ingest.position - self._saved_position >= max(spool.checkpoint_bytes, worth)
         )
 
@@ -69,14 +63,16 @@ class Saving:
         try:
             needed: int | FullError | None = yield Work(partial(self._save, position, snapshot))
         except FullError as error:
-            self._health.degrade(Condition.CHECKPOINT, f"cannot save decoder state: {error}")
+            self._context.health.degrade(
+                Condition.CHECKPOINT, f"cannot save decoder state: {error}"
+            )
             return
         except LostError as error:
             self._names.lose(error)
             return
         finally:
             self.under_way = False
-        self._saved_at, self._saved_position = self._clock.monotonic(), position
+        self._saved_at, self._saved_position = self._context.clock.monotonic(), position
         try:
             if isinstance(needed, FullError):
                 raise needed
@@ -84,11 +80,11 @@ class Saving:
                 yield Work(partial(self._spool.release, needed))
         except FullError as error:
             keeps = f"the decoder state is saved, but no segment of the log is released: {error}"
-            self._health.degrade(Condition.CHECKPOINT, keeps)
+            self._context.health.degrade(Condition.CHECKPOINT, keeps)
         except LostError as error:
             self._names.lose(error)
         else:
-            self._health.clear(Condition.CHECKPOINT)
+            self._context.health.clear(Condition.CHECKPOINT)
 
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
         """Save a snapshot, and return the position below which no start needs the log, or why it is unknown for now. This
@@ -103,5 +99,5 @@ class Saving:
         """Return the position from which on a checkpoint may leave unfinished records in the spool.
 
         The spool keeps their segments until the second checkpoint after it, so they may be an eighth of the spool at most."""
-        within = min(NAMED_WITHIN, self._current.config.spool.max_size // 8)
+        within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
         return self._ingest.position - within

@@ -31,6 +31,11 @@ class Flag:
     def clear(self) -> None:
         self.is_set = False
 
+    def put(self, is_set: bool) -> None:
+        """Set or clear the flag, unless it is so already."""
+        if is_set != self.is_set:
+            self.set() if is_set else self.clear()
+
     def pulse(self) -> None:
         """Wake the present waiters and no later ones."""
         self.set()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tailrace.clock import Clock
-from tailrace.daemon.current import Current
+from tailrace.daemon.context import Context
 from tailrace.daemon.gate import Gate
-from tailrace.daemon.health import Health
 from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
 from tailrace.errors import FullError, LostError
@@ -27,18 +25,14 @@ class Syncing:
         spool: Spool,
         gate: Gate,
         names: HeldNames,
-        current: Current,
-        health: Health,
-        clock: Clock,
+        context: Context,
         synced: Flag,
         done: Callable[[float], None],
     ) -> None:
         self._spool = spool
         self._gate = gate
         self._names = names
-        self._current = current
-        self._health = health
-        self._clock = clock
+        self._context = context
         self._synced = synced
         self._done = done
 
@@ -48,7 +42,7 @@ class Syncing:
         while True:
             # A full spool may have room again without anything new: look from time to time.
             yield Wait(RETRY_AFTER if gate.full else math.inf, gate.dirty)
-            yield Wait(self._current.config.spool.sync_interval, gate.urgent)
+            yield Wait(self._context.config.spool.sync_interval, gate.urgent)
             gate.dirty.clear()
             gate.urgent.clear()
             yield from self.once()
@@ -57,12 +51,12 @@ class Syncing:
         """Sync what is buffered. Wait until the disk has room, however long that takes. Once a name of the spool is lost,
         nothing becomes durable."""
         while True:
-            begun = self._clock.monotonic()
+            begun = self._context.clock.monotonic()
             try:
                 yield Work(self._spool.sync)
             except FullError as error:
                 self._gate.full = True
-                self._health.refuse(
+                self._context.health.refuse(
                     Condition.SPOOL, f"{error}; receiving waits until it can be written"
                 )
                 yield Wait(RETRY_AFTER)
@@ -71,7 +65,7 @@ class Syncing:
                 self._names.lose(error)
                 self._synced.set()  # a part may be durable
                 return
-            self._done(self._clock.monotonic() - begun)
+            self._done(self._context.clock.monotonic() - begun)
             self._synced.set()
             self.admit()
             return
@@ -81,13 +75,13 @@ class Syncing:
         spool = self._spool
         self._gate.full = spool.full
         if spool.full or self._gate.crowded:
-            self._health.degrade(
+            self._context.health.degrade(
                 Condition.SPOOL,
                 spool.shortage
                 or f"the spool takes {spool.size} bytes, its limit is"
-                f" {self._current.config.spool.max_size} (spool.max_size);"
+                f" {self._context.config.spool.max_size} (spool.max_size);"
                 " receiving waits until the table has taken them",
             )
         else:
-            self._health.clear(Condition.SPOOL)
+            self._context.health.clear(Condition.SPOOL)
         self._gate.opened.pulse()

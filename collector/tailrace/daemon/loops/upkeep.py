@@ -10,14 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 from tailrace.config.schema import StoreConfig
+from tailrace.daemon.context import Context
 from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.interpreter import command
@@ -25,9 +25,6 @@ from tailrace.rhythm import pause
 from tailrace.store import layout
 from tailrace.store.turn import draw, turn
 from tailrace.store.upkeep import UpkeepReport, look
-
-if TYPE_CHECKING:
-    from tailrace.daemon.daemon import Daemon
 
 LOOK_COMMITS = 30
 """Commits between two looks at the table: half of the files that make it crowded."""
@@ -42,45 +39,45 @@ GIVE_BACK_SECONDS = 5.0
 COMMAND = (*command("tailrace"), "upkeep", "--json", "--if-free")
 
 
-async def run(daemon: Daemon) -> None:
-    """Run upkeep when it is due.
+async def run(store: str, context: Context, committed: Callable[[], int]) -> None:
+    """Run upkeep of a store when it is due. `committed` returns how many commits the store got.
 
     Look at the table at the start, every LOOK_COMMITS commits, and every LOOK_SECONDS if there were commits."""
     while True:
         # A stop does not wait for a table whose answers are slow.
-        if await trio.to_thread.run_sync(_is_due, daemon, abandon_on_cancel=True):
-            while not await once(daemon):
+        if await trio.to_thread.run_sync(_is_due, store, context, abandon_on_cancel=True):
+            while not await once(store, context):
                 await pause(RETRY_SECONDS)
-        commits, looked = daemon.loops.committing.commits, trio.current_time()
+        commits, looked = committed(), trio.current_time()
         new = 0
         while new < LOOK_COMMITS and not (new and trio.current_time() - looked >= LOOK_SECONDS):
             await pause(WAKE_SECONDS)
-            new = daemon.loops.committing.commits - commits
+            new = committed() - commits
 
 
-def _is_due(daemon: Daemon) -> bool:
+def _is_due(store: str, context: Context) -> bool:
     """Return whether upkeep is due, in a worker thread. Held-up retention becomes a condition.
 
     A table that cannot be read counts as due: the upkeep's failure is a condition that people see."""
     try:
-        due, held = look(daemon.disk.store, daemon.config.store, daemon.clock)
+        due, held = look(store, context.config.store, context.clock)
     except StoreError:
         return True
     trio.from_thread.run_sync(
-        daemon.health.follow, Condition.RETENTION, str(held) if held else None
+        context.health.follow, Condition.RETENTION, str(held) if held else None
     )
     return due
 
 
-async def once(daemon: Daemon) -> bool:
+async def once(store: str, context: Context) -> bool:
     """Run `tailrace upkeep` once. A failure is a condition until the next run succeeds. Return whether it could be started.
 
     Its turn does not outlive it, however it ends."""
-    number, ended_well = draw(daemon.clock), False
+    number, ended_well = draw(context.clock), False
     try:
         result = await trio.run_process(
-            [*COMMAND, "--store", daemon.disk.store, "--turn", str(number)],
-            env=environment(daemon.config.store, os.environ),
+            [*COMMAND, "--store", store, "--turn", str(number)],
+            env=environment(context.config.store, os.environ),
             check=False,
             capture_stdout=True,
             stderr=subprocess.STDOUT,
@@ -88,34 +85,34 @@ async def once(daemon: Daemon) -> bool:
         )
         ended_well = result.returncode == 0
     except OSError as error:  # neither a pipe nor a process can be had
-        daemon.figures.upkeeps["failed"] += 1
-        daemon.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
-        daemon.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
+        context.figures.upkeeps["failed"] += 1
+        context.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
+        context.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
         return False
     finally:
         if not ended_well:
-            await _give_back(daemon, number)
+            await _give_back(store, context, number)
     if not ended_well:
-        daemon.figures.upkeeps["failed"] += 1
+        context.figures.upkeeps["failed"] += 1
         output = result.stdout.decode(errors="replace").strip().splitlines()
-        daemon.health.degrade(
+        context.health.degrade(
             Condition.UPKEEP, output[-1] if output else f"exit {result.returncode}"
         )
         return True
     report = _report(result.stdout)
     if not report.busy:
-        daemon.figures.upkeeps["done"] += 1
-        daemon.health.clear(Condition.UPKEEP)
+        context.figures.upkeeps["done"] += 1
+        context.health.clear(Condition.UPKEEP)
     if report.damaged:
-        daemon.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
+        context.health.degrade(Condition.DAMAGE, "; ".join(report.damaged))
     return True
 
 
-async def _give_back(daemon: Daemon, number: int) -> None:
+async def _give_back(store: str, context: Context, number: int) -> None:
     """End the turn of an upkeep that has ended, unless that did so itself. Nobody would work on the table otherwise until
     its lease ends."""
-    root = layout.table_root(daemon.disk.store)
-    its = turn(root, daemon.config.store.options, daemon.clock, number)
+    root = layout.table_root(store)
+    its = turn(root, context.config.store.options, context.clock, number)
     with trio.move_on_after(GIVE_BACK_SECONDS, shield=True), suppress(StoreError, FullError):
         await trio.to_thread.run_sync(its.give_back, abandon_on_cancel=True)
 
