@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tailrace.daemon.loops.commit import STAGES, Demand, CommitLoop, Move, Pipeline, Stage
+from tailrace.daemon.loops.commit import STAGES, CommitLoop, Demand, Move, Pipeline, Stage
 
 FOLLOWING = {
     Stage.IDLE: {Move.BEGIN: Stage.BUSY},
