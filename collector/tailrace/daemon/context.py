@@ -1,4 +1,4 @@
-"""What all parts of a daemon share: the configuration that runs, present problems in words, clock, figures, chance.
+"""The parts of a daemon share these: the configuration that runs, present problems in words, clock, figures, chance.
 
 All holders of a `Current` see the next configuration as soon as a reload puts it there. /healthz, /readyz, the metrics
 and the log share one `Health`. A condition has a name and a sentence; its begin and its end are logged once each.
@@ -121,7 +121,7 @@ class Chance(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What all parts of a daemon share. A watchdog waits `watchdog_seconds` for the next commit, for ever if None."""
+    """The values that all parts of a daemon share. A watchdog waits `watchdog_seconds` for the next commit, for ever if None."""
 
     current: Current
     health: Health

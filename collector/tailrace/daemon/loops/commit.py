@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Demand(IntEnum):
-    """What a commit is wanted for. The greatest demand counts, until a batch is taken."""
+    """The purpose for which a commit is wanted. The greatest demand counts, until a batch is taken."""
 
     NOTHING = 0
     ROWS = 1
@@ -56,7 +56,7 @@ class CommitLoop(Enum):
 
 
 class Stage(Enum):
-    """What a loop does with a commit."""
+    """The state of a loop's commit."""
 
     IDLE = auto()
     BUSY = auto()
@@ -65,7 +65,7 @@ class Stage(Enum):
 
 
 class Move(Enum):
-    """What happens to a loop's commit."""
+    """An event in the life of a loop's commit."""
 
     BEGIN = auto()
     REFUSE = auto()
