@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+import typing
 from inspect import cleandoc
 
 import click
@@ -98,6 +99,9 @@ def _reading():
 def _call(function):
     """A call as one writes it: the keywords without what they mean alike everywhere."""
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    if parameters and str(parameters[-1].annotation).startswith("Unpack["):
+        (of,) = typing.get_args(typing.get_type_hints(function)[parameters[-1].name])
+        return f"{function.__name__}(*, {', '.join(of.__annotations__)})"
     words = [
         p.name if p.default is p.empty or p.kind is p.KEYWORD_ONLY else f"{p.name}={p.default!r}"
         for p in parameters

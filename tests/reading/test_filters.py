@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from tailrace.errors import QueryError, UnknownError
 from tailrace.query.views import VIEWS
-from tailrace.reading.moment import unix_ns
+from tailrace.reading.question import unix_ns
 from tests.query.tables import SECOND
 from tests.reading.stores import EPOCH, HOSTILE, sorted_rows
 
@@ -25,6 +25,14 @@ TEXT_FILTERS = {
     "sessions": ["source", "session"],
     "streams": ["source", "session", "stream"],
 }
+
+
+@pytest.mark.parametrize("view", TEXT_FILTERS)
+def test_a_keyword_of_another_view_is_refused_as_python_does(store, view):
+    every = {"source", "session", "stream", "name", "kind", "reason"}
+    for keyword in every - {*TEXT_FILTERS[view]} | {"nothing"}:
+        with pytest.raises(TypeError, match=rf"{view}\(\) got an unexpected .* {keyword!r}"):
+            getattr(store, view)(**{keyword: "x"})
 
 
 def texts(*values):

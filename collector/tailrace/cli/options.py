@@ -143,14 +143,14 @@ class Percentage(click.ParamType[float]):
 
 
 class Moment(click.ParamType[int]):
-    """A time as Unix nanoseconds, written as such or as `reading.moment` reads it."""
+    """A time as Unix nanoseconds, written as such or as `reading.question` reads it."""
 
     name = "time"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        from tailrace.reading.moment import unix_ns
+        from tailrace.reading.question import unix_ns
 
         text = str(value)
         if text.isdecimal() and len(text) > DIGITS_OF_A_DATE:

@@ -18,7 +18,7 @@ from tailrace.export.progress import RowCount
 from tailrace.export.timeline import DrawnRows
 from tailrace.query.filters import one_of
 from tailrace.query.views import GAPS
-from tailrace.reading.moment import unix_ns
+from tailrace.reading.question import unix_ns
 
 NUMBERS = """CASE format
   WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)

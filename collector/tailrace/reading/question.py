@@ -8,15 +8,23 @@ concern its rows.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, SupportsIndex
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, SupportsIndex, TypedDict
 
 from tailrace.errors import QueryError
 from tailrace.query.completeness import EVERYTHING, Scope, Window
 from tailrace.query.filters import JobFilter, RowCondition, RunLabel, Selection, all_of, one_of
 from tailrace.query.guard import Parameters
 from tailrace.query.views import GAPS, View
-from tailrace.reading.moment import Time, unix_ns
+
+Time = datetime | str | SupportsIndex
+"""A datetime with a time zone, ISO 8601 text (UTC unless it names a zone, down to nanoseconds), or Unix
+nanoseconds."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})(?!\d)", re.ASCII)
 
 Texts = str | Iterable[str]
 """One text, or several of which any may match."""
@@ -26,8 +34,41 @@ Streams = str | int | Iterable[str | int]
 Labels = Mapping[str, str]
 """Labels of runs by their keys; a session must have all of them."""
 
-
 Ranks = int | Iterable[int]
+
+
+class SessionKeywords(TypedDict, total=False):
+    """The keywords that every view takes."""
+
+    source: Texts | None
+    session: Texts | None
+    label: Labels | None
+    rank: Ranks | None
+    node: Texts | None
+    job: Texts | None
+    since: Time | None
+    until: Time | None
+    columns: Texts | None
+    order: Texts | None
+    limit: SupportsIndex | None
+
+
+class StreamKeywords(SessionKeywords, total=False):
+    """The keywords of views whose rows have a stream."""
+
+    stream: Streams | None
+
+
+class GapKeywords(StreamKeywords, total=False):
+    reason: Texts | None
+
+
+class NamedKeywords(StreamKeywords, total=False):
+    name: Texts | None
+
+
+class EventKeywords(NamedKeywords, total=False):
+    kind: Texts | None
 
 
 class Question(NamedTuple):
@@ -87,15 +128,20 @@ class Filters(NamedTuple):
 
 def select(
     view: View,
-    filters: Filters,
     *,
-    columns: Texts | None,
-    order: Texts | None,
-    limit: SupportsIndex | None,
+    columns: Texts | None = None,
+    order: Texts | None = None,
+    limit: SupportsIndex | None = None,
+    label: Labels | None = None,
+    rank: Ranks | None = None,
+    node: Texts | None = None,
+    job: Texts | None = None,
+    **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Question:
-    """Build a question about a view.
+    """Build a question about a view from its keywords (`EventKeywords`, `GapKeywords`).
 
     Raise QueryError when a value is not the column, time, text or number that its keyword takes."""
+    filters = Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job))
     rows = filters.rows(view)
     sql = f"SELECT {_columns(view, columns)} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
     values = list(rows.values)
@@ -199,3 +245,37 @@ def _texts(keyword: str, values: object) -> list[str]:
             raise QueryError(f"{keyword}: {text!r} is not text")
         texts.append(text)
     return texts
+
+
+def unix_ns(time: Time, keyword: str) -> int:
+    """Return a time as Unix nanoseconds. Raise QueryError, which names the keyword, for anything else."""
+    if isinstance(time, str):
+        return _of_text(time, keyword)
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            raise QueryError(
+                f"{keyword}: {time!r} has no time zone; add one, for example tzinfo=UTC"
+            )
+        return _of_datetime(time)
+    try:
+        return operator.index(time)
+    except TypeError:
+        raise QueryError(
+            f"{keyword}: {time!r} is not a datetime, text or a whole number of Unix nanoseconds"
+        ) from None
+
+
+def _of_text(text: str, keyword: str) -> int:
+    fraction = _FRACTION.search(text)
+    nanoseconds = int(fraction[2].ljust(9, "0")) if fraction else 0
+    try:
+        time = datetime.fromisoformat(_FRACTION.sub(r"\1", text, count=1))
+    except ValueError:
+        raise QueryError(
+            f"{keyword}: {text!r} is not a time; write it as 2026-11-21 08:30:00Z"
+        ) from None
+    return _of_datetime(time if time.tzinfo else time.replace(tzinfo=UTC)) + nanoseconds
+
+
+def _of_datetime(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, SupportsIndex
+from typing import Self, Unpack
 
 from tailrace.chosen import choose
 from tailrace.config.load import store_path
@@ -28,15 +28,12 @@ from tailrace.query.views import (
     View,
 )
 from tailrace.reading.asking import SharedSnapshot
-from tailrace.reading.moment import Time
 from tailrace.reading.question import (
-    Filters,
-    Labels,
-    Ranks,
-    Streams,
-    Texts,
-    job_of,
-    labels_of,
+    EventKeywords,
+    GapKeywords,
+    NamedKeywords,
+    SessionKeywords,
+    StreamKeywords,
     select,
     statement,
 )
@@ -97,239 +94,37 @@ class Store:
         self._asking = asking
         self._complete_only = complete_only
 
-    def spans(
-        self,
-        *,
-        source: Texts | None = None,
-        session: Texts | None = None,
-        label: Labels | None = None,
-        rank: Ranks | None = None,
-        node: Texts | None = None,
-        job: Texts | None = None,
-        stream: Streams | None = None,
-        name: Texts | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        columns: Texts | None = None,
-        order: Texts | None = None,
-        limit: SupportsIndex | None = None,
-    ) -> Result:
+    def spans(self, **keywords: Unpack[NamedKeywords]) -> Result:
         """Return spans, ended or still open."""
-        filters = Filters(
-            source,
-            session,
-            stream,
-            since,
-            until,
-            name,
-            labels=labels_of(label),
-            job=job_of(rank, node, job),
-        )
-        return self._select(SPANS, filters, columns, order, limit)
+        return self._select(SPANS, NamedKeywords, keywords)
 
-    def events(
-        self,
-        *,
-        source: Texts | None = None,
-        session: Texts | None = None,
-        label: Labels | None = None,
-        rank: Ranks | None = None,
-        node: Texts | None = None,
-        job: Texts | None = None,
-        stream: Streams | None = None,
-        name: Texts | None = None,
-        kind: Texts | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        columns: Texts | None = None,
-        order: Texts | None = None,
-        limit: SupportsIndex | None = None,
-    ) -> Result:
+    def events(self, **keywords: Unpack[EventKeywords]) -> Result:
         """Return every row of the table; `kind` says which rows are spans, instants, counters and so on."""
-        filters = Filters(
-            source,
-            session,
-            stream,
-            since,
-            until,
-            name,
-            kind,
-            labels=labels_of(label),
-            job=job_of(rank, node, job),
-        )
-        return self._select(EVENTS, filters, columns, order, limit)
+        return self._select(EVENTS, EventKeywords, keywords)
 
-    def counters(
-        self,
-        *,
-        source: Texts | None = None,
-        session: Texts | None = None,
-        label: Labels | None = None,
-        rank: Ranks | None = None,
-        node: Texts | None = None,
-        job: Texts | None = None,
-        stream: Streams | None = None,
-        name: Texts | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        columns: Texts | None = None,
-        order: Texts | None = None,
-        limit: SupportsIndex | None = None,
-    ) -> Result:
+    def counters(self, **keywords: Unpack[NamedKeywords]) -> Result:
         """Return the values of counters."""
-        filters = Filters(
-            source,
-            session,
-            stream,
-            since,
-            until,
-            name,
-            labels=labels_of(label),
-            job=job_of(rank, node, job),
-        )
-        return self._select(COUNTERS, filters, columns, order, limit)
+        return self._select(COUNTERS, NamedKeywords, keywords)
 
-    def gaps(
-        self,
-        *,
-        source: Texts | None = None,
-        session: Texts | None = None,
-        label: Labels | None = None,
-        rank: Ranks | None = None,
-        node: Texts | None = None,
-        job: Texts | None = None,
-        stream: Streams | None = None,
-        reason: Texts | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        columns: Texts | None = None,
-        order: Texts | None = None,
-        limit: SupportsIndex | None = None,
-    ) -> Result:
+    def gaps(self, **keywords: Unpack[GapKeywords]) -> Result:
         """Return what is missing, minus what arrived later."""
-        filters = Filters(
-            source,
-            session,
-            stream,
-            since,
-            until,
-            reason=reason,
-            labels=labels_of(label),
-            job=job_of(rank, node, job),
-        )
-        return self._select(GAPS, filters, columns, order, limit, complete_only=False)
+        return self._select(GAPS, GapKeywords, keywords, complete_only=False)
 
-    def sessions(
-        self,
-        *,
-        source: Texts | None = None,
-        session: Texts | None = None,
-        label: Labels | None = None,
-        rank: Ranks | None = None,
-        node: Texts | None = None,
-        job: Texts | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        columns: Texts | None = None,
-        order: Texts | None = None,
-        limit: SupportsIndex | None = None,
-    ) -> Result:
+    def sessions(self, **keywords: Unpack[SessionKeywords]) -> Result:
         """Return the producers that sent: one row for each incarnation of a producer."""
-        filters = Filters(
-            source,
-            session,
-            None,
-            since,
-            until,
-            labels=labels_of(label),
-            job=job_of(rank, node, job),
-        )
-        return self._select(SESSIONS, filters, columns, order, limit)
+        return self._select(SESSIONS, SessionKeywords, keywords)
 
-    def streams(
-        self,
-        *,
-        source: Texts | None = None,
-        session: Texts | None = None,
-        label: Labels | None = None,
-        rank: Ranks | None = None,
-        node: Texts | None = None,
-        job: Texts | None = None,
-        stream: Streams | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        columns: Texts | None = None,
-        order: Texts | None = None,
-        limit: SupportsIndex | None = None,
-    ) -> Result:
+    def streams(self, **keywords: Unpack[StreamKeywords]) -> Result:
         """Return one row for each stream, with how complete it is."""
-        filters = Filters(
-            source,
-            session,
-            stream,
-            since,
-            until,
-            labels=labels_of(label),
-            job=job_of(rank, node, job),
-        )
-        return self._select(STREAMS, filters, columns, order, limit)
+        return self._select(STREAMS, StreamKeywords, keywords)
 
-    def labels(
-        self,
-        *,
-        source: Texts | None = None,
-        session: Texts | None = None,
-        label: Labels | None = None,
-        rank: Ranks | None = None,
-        node: Texts | None = None,
-        job: Texts | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        columns: Texts | None = None,
-        order: Texts | None = None,
-        limit: SupportsIndex | None = None,
-    ) -> Result:
+    def labels(self, **keywords: Unpack[SessionKeywords]) -> Result:
         """Return the labels of runs: one row for each label of a session."""
-        filters = Filters(
-            source,
-            session,
-            None,
-            since,
-            until,
-            labels=labels_of(label),
-            job=job_of(rank, node, job),
-        )
-        return self._select(LABELS, filters, columns, order, limit)
+        return self._select(LABELS, SessionKeywords, keywords)
 
-    def nesting(
-        self,
-        *,
-        source: Texts | None = None,
-        session: Texts | None = None,
-        label: Labels | None = None,
-        rank: Ranks | None = None,
-        node: Texts | None = None,
-        job: Texts | None = None,
-        stream: Streams | None = None,
-        name: Texts | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        columns: Texts | None = None,
-        order: Texts | None = None,
-        limit: SupportsIndex | None = None,
-    ) -> Result:
+    def nesting(self, **keywords: Unpack[NamedKeywords]) -> Result:
         """Return one row for each span, with the span that encloses it."""
-        filters = Filters(
-            source,
-            session,
-            stream,
-            since,
-            until,
-            name,
-            labels=labels_of(label),
-            job=job_of(rank, node, job),
-        )
-        return self._select(NESTING, filters, columns, order, limit)
+        return self._select(NESTING, NamedKeywords, keywords)
 
     def sql(self, sql: str, parameters: Parameters = ()) -> Result:
         """Return the rows of any statement that only reads, in DuckDB's SQL over the views, which have
@@ -372,13 +167,13 @@ class Store:
     def _select(
         self,
         view: View,
-        filters: Filters,
-        columns: Texts | None,
-        order: Texts | None,
-        limit: SupportsIndex | None,
+        accepted: type[SessionKeywords],
+        given: SessionKeywords,
         *,
         complete_only: bool | None = None,
     ) -> Result:
-        question = select(view, filters, columns=columns, order=order, limit=limit)
+        """Ask a view. Raise TypeError for a keyword that it does not take, as Python does."""
+        for unknown in given.keys() - accepted.__annotations__.keys():
+            raise TypeError(f"Store.{view.name}() got an unexpected keyword argument {unknown!r}")
         demand = self._complete_only if complete_only is None else complete_only
-        return Result(self._asking, question, complete_only=demand)
+        return Result(self._asking, select(view, **given), complete_only=demand)
