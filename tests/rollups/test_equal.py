@@ -81,6 +81,8 @@ def of_frame(found):
     def rows(columns, *names):
         for values in zip(*(getattr(columns, n) for n in columns.__struct_fields__), strict=True):
             row = dict(zip(columns.__struct_fields__, values, strict=True))
+            for time in {"begin", "end", "time"} & {k for k, v in row.items() if v is not None}:
+                row[time] += found.window.begin
             yield (lanes[row["lane"]], *(row[n] for n in names)), row
 
     name = found.names

@@ -24,9 +24,10 @@ def framed(tmp_path):
 
 
 def spans_of(found):
+    zero = found.window.begin - EPOCH
     columns = [getattr(found.spans, name) for name in found.spans.__struct_fields__]
     return [
-        (depth, begin - EPOCH, None if end is None else end - EPOCH, found.names[name], count, busy)
+        (depth, begin + zero, None if end is None else end + zero, found.names[name], count, busy)
         for _, depth, begin, end, name, count, busy, _, _ in zip(*columns, strict=True)
     ]
 

@@ -51,7 +51,7 @@ class Zoomed:
             found = frame(snapshot, Range(EPOCH + begin, EPOCH + end), 10_000, keys)
         spans = zip(found.spans.lane, found.spans.name, found.spans.begin, strict=True)
         return {
-            (found.lanes[lane].stream, found.names[name], begin - EPOCH)
+            (found.lanes[lane].stream, found.names[name], begin + found.window.begin - EPOCH)
             for lane, name, begin in spans
         }
 

@@ -33,10 +33,12 @@ MOST_ROWS = 50_000
 UNNAMED = "(span without a name)"
 
 
-class FrameSpans(msgspec.Struct, frozen=True):
-    """Spans as columns. `lane` is a place in the frame's lanes, `name` one in its names (of several spans,
-    that of the longest), `busy` the sum of their durations in ns. `end` is None of an open span, `offset` of
-    several spans; with the lane's source and session it is the place of the row."""
+class SpanColumns(msgspec.Struct, frozen=True):
+    """Spans, and buckets of several spans that are shorter than a bucket is wide.
+
+    `lane` is a place in the frame's lanes, `name` one in its names: of several spans, that of the longest. `begin` and
+    `end` are ns from the begin of the window; `end` is null of an open span. `busy` is the sum of the durations.
+    `offset` is null of several spans; with the lane's source and session it is the place of the row."""
 
     lane: list[int]
     depth: list[int]
@@ -49,9 +51,10 @@ class FrameSpans(msgspec.Struct, frozen=True):
     open: list[bool]
 
 
-class FrameInstants(msgspec.Struct, frozen=True):
-    """Instants, annotations, ends without a begin, and counters without a number, as columns. `kind`, `name`
-    and `offset` are None of several."""
+class InstantColumns(msgspec.Struct, frozen=True):
+    """Events without a duration: instants, annotations, ends without a begin, and counters without a number.
+
+    `time` is ns from the begin of the window; `kind`, `name` and `offset` are null of several in a bucket."""
 
     lane: list[int]
     time: list[int]
@@ -61,8 +64,8 @@ class FrameInstants(msgspec.Struct, frozen=True):
     offset: list[int | None]
 
 
-class FrameCounters(msgspec.Struct, frozen=True):
-    """Values of counters, as columns."""
+class CounterColumns(msgspec.Struct, frozen=True):
+    """The least, greatest and latest value of counters in each bucket; `time` is ns from the begin of the window."""
 
     lane: list[int]
     name: list[int]
@@ -83,9 +86,9 @@ class Frame(msgspec.Struct, frozen=True):
     coarse: bool
     lanes: list[LaneKey]
     names: list[str]
-    spans: FrameSpans
-    instants: FrameInstants
-    counters: FrameCounters
+    spans: SpanColumns
+    instants: InstantColumns
+    counters: CounterColumns
     gaps: list[SeenGap]
 
 
@@ -111,9 +114,9 @@ def frame(
         found.log > finest,
         keys,
         texts.names,
-        _spans(found, texts, snapshot.depths(keys)),
-        _instants(found.instants, texts),
-        _counters(found.counters, texts),
+        _spans(found, texts, snapshot.depths(keys), window.begin),
+        _instants(found.instants, texts, window.begin),
+        _counters(found.counters, texts, window.begin),
         list(snapshot.losses.within(window, found.log, _streams(keys))),
     )
 
@@ -218,15 +221,18 @@ class FrameNames:
         return self._codes[shown]
 
 
-def _spans(found: Drawing, texts: FrameNames, deepest: Sequence[int]) -> FrameSpans:
+def _spans(found: Drawing, texts: FrameNames, deepest: Sequence[int], zero: int) -> SpanColumns:
     drawn = found.spans
     pieces = drawn.pieces
     several = pieces.events > 1
-    return FrameSpans(
+    return SpanColumns(
         pieces.number.tolist(),
         rows_of(drawn, deepest).tolist(),
-        drawn.begin.tolist(),
-        _masked(drawn.end, pieces.open),
+        _from(zero, drawn.begin),
+        [
+            None if is_open else end - zero
+            for end, is_open in zip(drawn.end.tolist(), pieces.open.tolist(), strict=True)
+        ],
         texts.of(pieces).tolist(),
         pieces.events.tolist(),
         drawn.busy.tolist(),
@@ -235,15 +241,15 @@ def _spans(found: Drawing, texts: FrameNames, deepest: Sequence[int]) -> FrameSp
     )
 
 
-def _instants(drawn: Drawn, texts: FrameNames) -> FrameInstants:
+def _instants(drawn: Drawn, texts: FrameNames, zero: int) -> InstantColumns:
     pieces = drawn.pieces
     several = pieces.events > 1
     names = np.zeros(pieces.rows, np.int64)
     names[~several] = texts.of(pieces.take(~several))
     kinds, kind = texts.unified(np.where(several, NONE, pieces.kind))
-    return FrameInstants(
+    return InstantColumns(
         pieces.number.tolist(),
-        drawn.begin.tolist(),
+        _from(zero, drawn.begin),
         pieces.events.tolist(),
         [kinds[code] for code in kind.tolist()],
         _masked(names, several),
@@ -251,12 +257,12 @@ def _instants(drawn: Drawn, texts: FrameNames) -> FrameInstants:
     )
 
 
-def _counters(drawn: Drawn, texts: FrameNames) -> FrameCounters:
+def _counters(drawn: Drawn, texts: FrameNames, zero: int) -> CounterColumns:
     pieces = drawn.pieces
-    return FrameCounters(
+    return CounterColumns(
         pieces.number.tolist(),
         texts.of(pieces).tolist(),
-        drawn.begin.tolist(),
+        _from(zero, drawn.begin),
         pieces.events.tolist(),
         pieces.least.tolist(),
         pieces.most.tolist(),
@@ -267,6 +273,11 @@ def _counters(drawn: Drawn, texts: FrameNames) -> FrameCounters:
 def _streams(lanes: Sequence[LaneKey]) -> set[tuple[str, str, str]]:
     """Return the streams of lanes, and those of what belongs to no known stream of their sessions."""
     return {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
+
+
+def _from(zero: int, times: Longs) -> list[int]:
+    """Return times from `zero` on, which may differ by more than 64 bits hold."""
+    return [time - zero for time in times.tolist()]
 
 
 def _masked(values: Longs, missing: Truths) -> list[int | None]:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.errors import QueryError
-from tailrace.rollups.frame import (
-    Frame,
-    FrameCounters,
-    FrameInstants,
-    FrameSpans,
-    frame as of_window,
-)
+from tailrace.rollups.frame import Frame, frame as of_window
 from tailrace.rollups.losses import SeenGap
 from tailrace.rollups.scale import Range
 from tailrace.rollups.snapshot import LaneKey, TimelineLane
@@ -99,47 +93,10 @@ def _frame(found: Frame) -> wire.FrameAnswer:
             for key in found.lanes
         ],
         names=[cut(name, NAME_MAX) for name in found.names],
-        spans=_spans(found.spans, zero),
-        instants=_instants(found.instants, zero),
-        counters=_counters(found.counters, zero),
+        spans=found.spans,
+        instants=found.instants,
+        counters=found.counters,
         gaps=[_gap(each, zero) for each in found.gaps],
-    )
-
-
-def _spans(found: FrameSpans, zero: int) -> wire.SpanColumns:
-    return wire.SpanColumns(
-        lane=found.lane,
-        depth=found.depth,
-        begin=[each - zero for each in found.begin],
-        end=[None if each is None else each - zero for each in found.end],
-        name=found.name,
-        count=found.count,
-        busy=found.busy,
-        offset=found.offset,
-        open=found.open,
-    )
-
-
-def _instants(found: FrameInstants, zero: int) -> wire.InstantColumns:
-    return wire.InstantColumns(
-        lane=found.lane,
-        time=[each - zero for each in found.time],
-        count=found.count,
-        kind=found.kind,
-        name=found.name,
-        offset=found.offset,
-    )
-
-
-def _counters(found: FrameCounters, zero: int) -> wire.CounterColumns:
-    return wire.CounterColumns(
-        lane=found.lane,
-        name=found.name,
-        time=[each - zero for each in found.time],
-        count=found.count,
-        least=found.least,
-        most=found.most,
-        latest=found.latest,
     )
 
 

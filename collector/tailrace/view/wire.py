@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from tailrace.rollups.frame import CounterColumns, InstantColumns, SpanColumns
+
 Ns = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="nanoseconds, as a decimal text")]
 """Unix nanoseconds, or nanoseconds of a duration."""
 
@@ -381,47 +383,6 @@ class Lanes(msgspec.Struct, kw_only=True):
     version: int
     whole: Whole
     lanes: list[ShownLane]
-
-
-class SpanColumns(msgspec.Struct, kw_only=True):
-    """Spans, and buckets of several spans that are shorter than a bucket is wide.
-
-    `lane` is a place in the frame's lanes, `name` one in its names: of several spans, that of the longest. `busy` is
-    the sum of their durations. `end` is null of an open span. `offset` is null of several spans; with the lane's
-    source and session it is the place of the row."""
-
-    lane: list[int]
-    depth: list[int]
-    begin: list[int]
-    end: list[int | None]
-    name: list[int]
-    count: list[int]
-    busy: list[int]
-    offset: list[int | None]
-    open: list[bool]
-
-
-class InstantColumns(msgspec.Struct, kw_only=True):
-    """Events without a duration; `kind`, `name` and `offset` are null of several in a bucket."""
-
-    lane: list[int]
-    time: list[int]
-    count: list[int]
-    kind: list[str | None]
-    name: list[int | None]
-    offset: list[int | None]
-
-
-class CounterColumns(msgspec.Struct, kw_only=True):
-    """The least, greatest and latest value of counters in each bucket."""
-
-    lane: list[int]
-    name: list[int]
-    time: list[int]
-    count: list[int]
-    least: list[float]
-    most: list[float]
-    latest: list[float]
 
 
 class FrameGap(msgspec.Struct, kw_only=True):
