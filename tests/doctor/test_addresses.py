@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from tailrace.config.schema import AdminConfig
-from tailrace.doctor import addresses
+from tailrace.doctor import network
 from tailrace.store.running import RunningCollector
 from tests.doctor.hosts import host, only, severities, tail, tcp, udp, unix
 
@@ -32,7 +32,7 @@ def taken():
 
 
 def check(sources, admin=ADMIN):
-    return list(addresses.check(host(sources=sources, admin=admin)))
+    return list(network.check_addresses(host(sources=sources, admin=admin)))
 
 
 def test_free_ones_are_said_once_each():
@@ -104,7 +104,7 @@ def test_a_port_that_is_not_allowed_is_a_problem(monkeypatch):
     def bound(listen, kind, *, shared):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(addresses, "bound", bound)
+    monkeypatch.setattr(network, "bound", bound)
     finding = check({"a": udp(listen="127.0.0.1:514")})[0]
     assert "below 1024" in finding.what
     assert finding.commands[0] == "sudo sysctl -w net.ipv4.ip_unprivileged_port_start=514"
@@ -116,7 +116,7 @@ def test_what_a_running_daemon_has_is_not_tried(taken):
         sources={"a": udp(listen=taken["udp"]), "new": tcp(taken["tcp"])},
         admin=AdminConfig(listen=taken["tcp"]),
     )._replace(daemon=running)
-    found = list(addresses.check(asked))
+    found = list(network.check_addresses(asked))
     assert severities(found) == ["good", "problem"]
     assert "process 4711" in found[0].what
     assert found[1].what.startswith("new cannot listen")

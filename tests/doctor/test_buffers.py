@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tailrace.doctor import buffers
+from tailrace.doctor import network
 from tailrace.doctor.finding import Severity
 from tailrace.sources.udp import SMALL_BUFFER, size_buffer
 from tests.doctor.hosts import host, only, put, udp
@@ -20,14 +20,14 @@ def most():
 
 
 def test_a_buffer_that_is_granted_is_good(tmp_path):
-    finding = only(buffers.check(host(root=tmp_path, sources={"a": udp(16 * 1024)})))
+    finding = only(network.check_buffers(host(root=tmp_path, sources={"a": udp(16 * 1024)})))
     assert finding.severity == Severity.GOOD
     assert finding.figures["granted_bytes"] >= finding.figures["asked_bytes"] == 16 * 1024
 
 
 def test_one_that_is_not_names_the_sysctl_that_would_grant_it(tmp_path, most):
     asked = 4 * max(most, SMALL_BUFFER)
-    finding = only(buffers.check(host(root=tmp_path, sources={"a": udp(asked)})))
+    finding = only(network.check_buffers(host(root=tmp_path, sources={"a": udp(asked)})))
     assert finding.severity != Severity.GOOD
     assert finding.figures["unprivileged_bytes"] == most
     assert finding.commands == [
@@ -38,7 +38,7 @@ def test_one_that_is_not_names_the_sysctl_that_would_grant_it(tmp_path, most):
 
 def test_one_limit_is_advised_for_all_sources(tmp_path, most):
     asked = 2 * most
-    findings = buffers.check(
+    findings = network.check_buffers(
         host(root=tmp_path, sources={"a": udp(asked), "b": udp(2 * asked), "c": udp(4096)})
     )
     commands = [finding.commands[0] for finding in findings if finding.commands]
@@ -47,20 +47,20 @@ def test_one_limit_is_advised_for_all_sources(tmp_path, most):
 
 def test_no_udp_source_needs_no_buffer(tmp_path):
     put(tmp_path, proc__sys__net__core__netdev_max_backlog="1")
-    assert list(buffers.check(host(root=tmp_path))) == []
+    assert list(network.check_buffers(host(root=tmp_path))) == []
 
 
 def test_a_buffer_is_a_problem_only_when_it_is_small_and_cannot_be_larger(monkeypatch, tmp_path):
     granted = {"forced": 0, "plain": 0}
     monkeypatch.setattr(
-        buffers,
+        network,
         "size_buffer",
         lambda sock, asked, force=True: granted["forced" if force else "plain"],
     )
 
     def judged(forced, plain, asked):
         granted.update(forced=forced, plain=plain)
-        found = only(buffers.check(host(root=tmp_path, sources={"a": udp(asked)})))
+        found = only(network.check_buffers(host(root=tmp_path, sources={"a": udp(asked)})))
         return found.severity.value
 
     small = SMALL_BUFFER // 2
@@ -81,7 +81,7 @@ def test_a_buffer_is_a_problem_only_when_it_is_small_and_cannot_be_larger(monkey
 )
 def test_the_queue_before_the_sockets(tmp_path, backlog, softnet, severity, dropped):
     put(tmp_path, proc__sys__net__core__netdev_max_backlog=backlog, proc__net__softnet_stat=softnet)
-    *_, finding = buffers.check(host(root=tmp_path, sources={"a": udp()}))
+    *_, finding = network.check_buffers(host(root=tmp_path, sources={"a": udp()}))
     assert finding.severity.value == severity
     assert finding.figures == {"backlog": int(backlog), "dropped": dropped}
     assert finding.commands[:1] == (

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tailrace.doctor import drops
+from tailrace.doctor import network
 from tailrace.store.running import RunningCollector
 from tests.doctor.hosts import host, only, put, severities, udp
 
@@ -21,27 +21,27 @@ SNMP6 = "Udp6InDatagrams                 \t5\nUdp6RcvbufErrors\t{}\nUdpLite6Rcvb
 
 def test_a_host_that_dropped_nothing_is_good(tmp_path):
     put(tmp_path, proc__net__snmp=SNMP.format(0), proc__net__snmp6=SNMP6.format(0))
-    finding = only(drops.check(host(root=tmp_path, sources={"a": udp()})))
+    finding = only(network.check_drops(host(root=tmp_path, sources={"a": udp()})))
     assert finding.severity.value == "good"
     assert finding.figures == {"received": 1971, "dropped": 0}
 
 
 def test_drops_of_both_protocols_are_added_up(tmp_path):
     put(tmp_path, proc__net__snmp=SNMP.format(1979), proc__net__snmp6=SNMP6.format(21))
-    finding = only(drops.check(host(root=tmp_path, sources={"a": udp()})))
+    finding = only(network.check_drops(host(root=tmp_path, sources={"a": udp()})))
     assert finding.severity.value == "advice"
     assert "2,000 datagrams" in finding.what
 
 
 def test_what_the_kernel_does_not_say_is_not_known(tmp_path):
-    finding = only(drops.check(host(root=tmp_path, sources={"a": udp()})))
+    finding = only(network.check_drops(host(root=tmp_path, sources={"a": udp()})))
     assert "does not report" in finding.what
     assert finding.figures == {}
 
 
 def test_nothing_is_said_without_udp(tmp_path):
     put(tmp_path, proc__net__snmp=SNMP.format(7))
-    assert list(drops.check(host(root=tmp_path))) == []
+    assert list(network.check_drops(host(root=tmp_path))) == []
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,9 @@ def test_drops_of_the_daemons_own_socket_are_a_problem(family, address):
         daemon = RunningCollector(
             1, {n: f"[x]:{s.getsockname()[1]}" if s else "" for n, s in named.items()}
         )
-        found = list(drops.check(host(sources=dict.fromkeys(named, udp()))._replace(daemon=daemon)))
+        found = list(
+            network.check_drops(host(sources=dict.fromkeys(named, udp()))._replace(daemon=daemon))
+        )
     assert severities(found[:2]) == ["problem", "good"]
     assert found[0].figures == {"dropped": 100 - arrived}
     assert found[0].commands == [

@@ -23,7 +23,7 @@ LIVE = {
 
 
 def check(environ, **sources):
-    return list(producers.check(host(environ=environ, sources=sources)))
+    return list(producers.check_producers(host(environ=environ, sources=sources)))
 
 
 def exports(finding):

@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given, strategies as st
 
-from tailrace.doctor import report
+from tailrace.doctor import finding
 from tailrace.doctor.finding import Finding, Severity, good, size
 
 PROBLEM = Finding(
@@ -22,7 +22,7 @@ GOOD = good("udp rate", "It is fine.", per_second=1)
 
 
 def lines(*findings, width=80):
-    return list(report.text([*findings], width=width))
+    return list(finding.text([*findings], width=width))
 
 
 def test_problems_come_first_and_what_is_good_last():
@@ -49,7 +49,7 @@ def test_the_last_line_sums_up():
 
 
 def test_only_the_severity_is_in_colour():
-    text = list(report.text([ADVICE], width=80, style=lambda word, severity: f"<{word.strip()}>"))
+    text = list(finding.text([ADVICE], width=80, style=lambda word, severity: f"<{word.strip()}>"))
     assert text[1] == "<advice>  clock: It is late."
 
 
@@ -68,7 +68,7 @@ def test_sentences_fit_the_width_and_lose_no_word(words, width):
 
 def test_the_json_form_is_one_object():
     document = json.loads(
-        report.as_json([PROBLEM, GOOD], config="a.toml", store="s3://x", spool="/spool")
+        finding.as_json([PROBLEM, GOOD], config="a.toml", store="s3://x", spool="/spool")
     )
     assert document["findings"][0] == {
         "check": "disk",

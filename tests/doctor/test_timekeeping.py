@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.doctor import timekeeping
+from tailrace.doctor.host import adjtimex, check_clock, wall_minus_monotonic
 from tests.doctor.hosts import StoppedClock, host, only, put
 
 SYNCHRONISED, UNSYNCHRONISED = 0x2001, 0x41
@@ -13,9 +13,9 @@ SYNCHRONISED, UNSYNCHRONISED = 0x2001, 0x41
 def check(tmp_path, kernel, *, step_ns=0):
     clock = StoppedClock()
     asked = host(root=tmp_path, clock=clock)
-    before = timekeeping.wall_minus_monotonic(asked)
+    before = wall_minus_monotonic(asked)
     clock.wall += step_ns
-    return list(timekeeping.check(asked, before, kernel=lambda: kernel))
+    return list(check_clock(asked, before, kernel=lambda: kernel))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_clock_that_is_set_meanwhile_is_a_problem(tmp_path, step_ns, steps):
 
 
 def test_this_kernel_answers_and_is_only_asked():
-    answer = timekeeping.adjtimex()
+    answer = adjtimex()
     if answer is None:
         pytest.skip("it does not")
     status, error_us = answer

@@ -45,7 +45,7 @@ def command(config: Path | None, store: str | None, *, as_json: bool, quick: boo
 
     from tailrace.clock import SystemClock
     from tailrace.config.load import spool_path, store_path
-    from tailrace.doctor import examination, report
+    from tailrace.doctor import examination, finding
     from tailrace.doctor.finding import Severity
     from tailrace.doctor.host import Host
 
@@ -63,17 +63,17 @@ def command(config: Path | None, store: str | None, *, as_json: bool, quick: boo
     if as_json:
         spool = spool_path(loaded.config)
         origin = str(loaded.path or "")
-        document = report.as_json(
+        document = finding.as_json(
             findings, config=origin, store=store_path(loaded.config), spool=spool
         )
         click.echo(document)
     else:
         in_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
-        style = _coloured if in_colour else report.plain
-        for line in report.text(findings, width=width, style=style):
+        style = _coloured if in_colour else finding.plain
+        for line in finding.text(findings, width=width, style=style):
             click.echo(line)
-    if report.count(findings, Severity.PROBLEM):
+    if finding.count(findings, Severity.PROBLEM):
         raise SystemExit(ExitCode.FAILED)
 
 

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-from tailrace.doctor import (
-    addresses,
-    buffers,
-    directories,
-    drops,
-    file_systems,
-    limits,
-    producers,
-    rate,
-    speed,
-    tails,
-    timekeeping,
-    unit,
-)
+from tailrace.doctor import disks, network, process, producers, rate
 from tailrace.doctor.finding import Finding, Severity, good
-from tailrace.doctor.host import Host
+from tailrace.doctor.host import Host, check_clock, wall_minus_monotonic
 
-LOOKS = (addresses, directories, file_systems, tails, buffers, drops, limits, producers, unit)
-"""Modules whose `check` only looks."""
+LOOKS = (
+    network.check_addresses,
+    disks.check_directories,
+    disks.check_durability,
+    producers.check_tails,
+    network.check_buffers,
+    network.check_drops,
+    process.check_limits,
+    producers.check_producers,
+    process.check_unit,
+)
 
-MEASUREMENTS = (speed, rate)
-"""Modules whose `check` keeps the disk or a core busy for a second or two."""
+MEASUREMENTS = {disks.SPEED: disks.check_speed, rate.CHECK: rate.check}
+"""Checks that keep the disk or a core busy for a second or two, by their names."""
 
 
 def examine(host: Host, *, quick: bool) -> list[Finding]:
     """Return every finding. Skip the measurements if a collector runs or `quick` is set."""
-    clock_before = timekeeping.wall_minus_monotonic(host)
+    clock_before = wall_minus_monotonic(host)
     host = host.with_daemon()
-    findings = [finding for module in LOOKS for finding in module.check(host)]
+    findings = [finding for look in LOOKS for finding in look(host)]
     if host.daemon is not None:
         reason = f"so as not to disturb the collector, process {host.daemon.pid}"
     else:
         reason = "because of --quick" if quick else ""
-    for module in MEASUREMENTS:
+    for name, measure in MEASUREMENTS.items():
         if reason:
-            findings.append(good(module.CHECK, f"Not measured, {reason}."))
+            findings.append(good(name, f"Not measured, {reason}."))
         else:
-            findings += module.check(host)
-    findings += timekeeping.check(host, clock_before)
+            findings += measure(host)
+    findings += check_clock(host, clock_before)
     return findings
 
 

@@ -1,25 +1,27 @@
-"""Check that the systemd unit admits the networks that the configuration is for. The kernel drops packets
-of networks in IPAddressDeny= without telling either side.
+"""Check what limits the collector's process: open files, and the networks that its systemd unit admits.
 
-The check reads the unit's files, so that `tailrace check` works within the unit's own sandbox. A filter
-that was set on the running service alone (`systemctl set-property --runtime`) is visible as a drop-in.
+The kernel drops packets of networks in IPAddressDeny= without an error on either side. The check reads the unit's files,
+so that `tailrace check` works within the unit's own sandbox. A filter that was set on the running service alone
+(`systemctl set-property --runtime`) is visible as a drop-in.
 """
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from tailrace.config.check import needed, too_few
 from tailrace.config.listen import Network, is_loopback, parse, parse_network
 from tailrace.config.load import store_path
 from tailrace.config.schema import MAIN, AdminConfig, Config, TcpConfig, UdpConfig
 from tailrace.doctor.finding import Finding, Severity, good
 from tailrace.doctor.host import Host
 
-CHECK = "unit"
+UNIT_CHECK = "unit"
 UNIT = "tailrace.service"
 """The unit of the collector `main`."""
 
@@ -63,11 +65,11 @@ class Blocked(NamedTuple):
         return f"{self.unit} blocks {networks}, which {self.key} ({self.address}) must reach"
 
 
-def check(host: Host) -> Iterator[Finding]:
+def check_unit(host: Host) -> Iterator[Finding]:
     found, unit = blocked(host.config, host.root), name_of(host.config)
     for one in found:
         yield Finding(
-            check=CHECK,
+            check=UNIT_CHECK,
             severity=Severity.PROBLEM,
             what=f"{one}.",
             why="If the unit runs this configuration, IPAddressDeny= drops these packets without telling anybody.",
@@ -78,7 +80,7 @@ def check(host: Host) -> Iterator[Finding]:
             figures={"address": one.address},
         )
     if not found and read(host.root, unit) is not None:
-        yield good(CHECK, f"{unit} blocks no network that the configuration is for.")
+        yield good(UNIT_CHECK, f"{unit} blocks no network that the configuration is for.")
 
 
 def name_of(config: Config) -> str:
@@ -189,3 +191,38 @@ def _text(path: Path) -> str | None:
         return path.read_text(errors="replace")
     except OSError:
         return None
+
+
+OPEN_FILES = "open files"
+
+
+def check_limits(host: Host) -> Iterator[Finding]:
+    """Compare with the hard limit, to which the daemon raises its own soft limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = needed(host.config)
+    figures = {"needed": wanted, "hard": hard}
+    short = too_few(host.config, hard)
+    if short is None:
+        yield good(
+            OPEN_FILES,
+            f"At most {wanted:,} descriptors are used of {_count(hard)} allowed.",
+            **figures,
+        )
+        return
+    file = "/etc/security/limits.d/60-tailrace.conf"
+    yield Finding(
+        check=OPEN_FILES,
+        severity=Severity.ADVICE,
+        what=f"{short}.",
+        why="Connections are refused before their limit is reached, and followed files are closed and"
+        " opened again more often.",
+        commands=[
+            f"echo '* - nofile {wanted}' | sudo tee {file}  # then log in again",
+            f"# or LimitNOFILE={wanted} in its systemd unit",
+        ],
+        figures=figures,
+    )
+
+
+def _count(limit: int) -> str:
+    return "any number" if limit == resource.RLIM_INFINITY else f"{limit:,}"

@@ -1,0 +1,337 @@
+"""Check the disks of store and spool: rights, room, how durable a file system is, and how fast a sync."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from tailrace.clock import Clock
+from tailrace.doctor.finding import KIB, MIB, Finding, Severity, good, setting, size, whole_size
+from tailrace.doctor.host import Host, exists, nearest
+from tailrace.filesystem import free_room, refusal_text
+from tailrace.units import Duration
+
+DIRECTORIES = "directories"
+
+SPACE = "disk space"
+
+FILES = 2000
+"""Files that a store has at most, about: 1,000 log entries, the newest days' small files, locks, and segments."""
+
+
+def check_directories(host: Host) -> Iterator[Finding]:
+    for use, directory in host.directories.items():
+        yield _writable(use, directory)
+    yield from _space(host)
+    yield from _inodes(host)
+
+
+def _writable(use: str, directory: Path) -> Finding:
+    place = nearest(directory)
+    figures = {"directory": str(directory)}
+    me = '"$(id -un)"'
+    if not place.is_dir():
+        return Finding(
+            check=DIRECTORIES,
+            severity=Severity.PROBLEM,
+            what=f"The {use}'s directory cannot be created: {place} is not a directory.",
+            why="The collector does not start without it.",
+            commands=[f"ls -ld {shlex.quote(str(place))}", _elsewhere(use)],
+            figures=figures,
+        )
+    locked = [path for path in _written(directory) if not os.access(path, os.W_OK)]
+    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        locked.insert(0, place)
+    if locked:
+        commands = [_elsewhere(use)]
+        if place == directory:
+            commands.insert(0, f"sudo chown -R {me} {shlex.quote(str(directory))}")
+        else:
+            commands.insert(0, f"sudo install -d -o {me} {shlex.quote(str(directory))}")
+        return Finding(
+            check=DIRECTORIES,
+            severity=Severity.PROBLEM,
+            what=f"This user may not write to {locked[0]}, which belongs to the {use}.",
+            why="The collector does not start. Run `tailrace doctor` as the user that the collector runs as.",
+            commands=commands,
+            figures=figures,
+        )
+    made = "can be written to" if place == directory else f"can be created in {place}"
+    return good(DIRECTORIES, f"The {use}, {directory}, {made}.", **figures)
+
+
+def _written(directory: Path) -> list[Path]:
+    """Return the paths that an earlier collector, perhaps of another user, left and a new one writes to."""
+    names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
+    return [path for name in names if exists(path := directory / name)]
+
+
+def _elsewhere(use: str) -> str:
+    return setting(use, "path", f"$HOME/tailrace-{use}").replace("'", '"')
+
+
+def _space(host: Host) -> Iterator[Finding]:
+    """Check the room for the spool at its limit and the quarantine. The table has no limit."""
+    config = host.config
+    place = nearest(host.spool)
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError:
+        return  # `_writable` has reported that the directory cannot be entered
+    held = _held(host.spool)
+    limit = int(config.spool.max_size)
+    same = host.store is not None and nearest(host.store).stat().st_dev == place.stat().st_dev
+    needed = max(limit - held, 0) + (int(config.quarantine.max_size) if same else 0)
+    least = 2 * int(config.spool.segment_size)
+    figures = {"free_bytes": free, "needed_bytes": needed}
+    if free >= needed:
+        yield good(
+            SPACE,
+            f"{size(free)} are free for the spool, which takes at most {size(limit)}.",
+            **figures,
+        )
+        return
+    yield Finding(
+        check=SPACE,
+        severity=Severity.PROBLEM if free < least else Severity.ADVICE,
+        what=f"{size(free)} are free in {place}, and the spool may take {size(limit)}.",
+        why="When the disk is full, sources wait: TCP peers block and the kernel drops datagrams,"
+        " before the spool reaches its limit.",
+        commands=[
+            f"df -h {shlex.quote(str(place))}",
+            setting("spool", "max_size", whole_size((free + held) // 2)),
+        ],
+        figures=figures,
+    )
+
+
+def _inodes(host: Host) -> Iterator[Finding]:
+    """Check the inodes: a disk that has room for bytes may have none for files."""
+    seen = set()
+    for directory in host.directories.values():
+        try:
+            free = free_room(directory)
+        except OSError:
+            continue  # `_writable` has reported that the directory cannot be entered
+        if free.inodes is None or free.inodes >= FILES or free.mount in seen:
+            continue
+        seen.add(free.mount)
+        left = (
+            f"no inodes are left on {free.mount}"
+            if free.lack
+            else f"{free.mount} has {free.inodes} free inodes"
+        )
+        yield Finding(
+            check=SPACE,
+            severity=Severity.PROBLEM if free.lack else Severity.ADVICE,
+            what=f"{left[0].upper()}{left[1:]}, one for each file that can be made; a store takes up to {FILES}.",
+            why="Without inodes no file can be made, whatever room there is: the spool keeps what comes, then sources wait.",
+            commands=[
+                f"df -i {shlex.quote(str(free.mount))}",
+                f"du --inodes -d1 {shlex.quote(str(free.mount))} | sort -n | tail",
+            ],
+            figures={"free_inodes": free.inodes, "needed_inodes": FILES},
+        )
+
+
+def _held(spool: Path) -> int:
+    """Return the bytes of the existing segments. A running collector may be removing some."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for path in spool.glob("*.segment"):
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
+    return total
+
+
+DURABILITY = "durability"
+
+FORGETS = {"tmpfs", "ramfs"}
+REMOTE = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "9p",
+    "ceph",
+    "lustre",
+    "beegfs",
+    "gpfs",
+    "afs",
+    "virtiofs",
+}
+LAYERED = {"overlay", "aufs"}
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_UNSAFE = {"nobarrier", "barrier=0", "barrier=none"}
+
+
+class Mount(NamedTuple):
+    point: str
+    kind: str
+    options: frozenset[str]
+
+
+def check_durability(host: Host) -> Iterator[Finding]:
+    """Yield one finding for each file system that is written to."""
+    mounts = _mounts(host)
+    uses: dict[Mount | None, list[str]] = {}
+    for use, directory in host.directories.items():
+        uses.setdefault(_mount(mounts, directory), []).append(use)
+    for mount, names in uses.items():
+        if mount is None:
+            yield good(DURABILITY, f"The file system of the {' and '.join(names)} is not known.")
+        else:
+            yield _kind(mount, " and ".join(names))
+
+
+def _kind(mount: Mount, uses: str) -> Finding:
+    figures = {"file_system": mount.kind, "mount": mount.point}
+    what = f"The file system of the {uses} is {mount.kind}, mounted at {mount.point}"
+    why, severity = "", Severity.ADVICE
+    commands = [f"findmnt --target {shlex.quote(mount.point)}"]
+    if mount.kind in FORGETS:
+        what += ", which is memory."
+        severity = Severity.PROBLEM
+        why = "Everything that was collected, even if acknowledged, is gone after the next reboot."
+        commands.append(setting("store", "path", "/var/lib/tailrace"))
+    elif mount.kind in LAYERED:
+        what += ", a container's own layer."
+        why = "Data there survives a crash of the collector, and is deleted with the container."
+        commands = ["docker run -v tailrace:/var/lib/tailrace …  # a volume outlives it"]
+    elif mount.kind in REMOTE or mount.kind.startswith("fuse"):
+        what += ", on another machine or behind another program."
+        why = (
+            "A sync is only as good as that server's, and takes a round trip. Locks hold between"
+            " machines only if the server keeps them: never run two collectors on it."
+        )
+        commands.append(setting("spool", "path", "/var/lib/tailrace/spool"))
+    elif unsafe := sorted(mount.options & _UNSAFE):
+        what += f" with {unsafe[0]}."
+        why = "A power cut can destroy data that the disk reported as written."
+        commands.append(f"sudo mount -o remount,barrier=1 {shlex.quote(mount.point)}")
+    else:
+        return good(DURABILITY, f"{what}: what is synced survives a power cut.", **figures)
+    return Finding(
+        check=DURABILITY,
+        severity=severity,
+        what=what,
+        why=why,
+        commands=commands,
+        figures=figures,
+    )
+
+
+def _mounts(host: Host) -> list[Mount]:
+    """Parse /proc/self/mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAGS…] - KIND SOURCE SUPER`."""
+    mounts = []
+    for line in (host.text("proc/self/mountinfo") or "").splitlines():
+        fields = line.split()
+        if "-" not in fields[6:-3]:
+            continue
+        dash = fields.index("-", 6)
+        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[4])
+        options = frozenset([*fields[5].split(","), *fields[dash + 3].split(",")])
+        mounts.append(Mount(point, fields[dash + 1], options))
+    return mounts
+
+
+def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
+    """Return the mount of a directory, existing or not: the longest path, and the last mount of that
+    path, since it hides others."""
+    real = nearest(directory).resolve()
+    above = [mount for mount in mounts if real.is_relative_to(mount.point)]
+    return max(reversed(above), key=lambda mount: len(mount.point), default=None)
+
+
+SPEED = "disk speed"
+
+SYNC_BYTES = 64 * KIB
+"""Bytes that a sync tick writes at about 20,000 small events a second."""
+SYNCS = 16
+BLOCK = MIB
+BYTES_MAX = 32 * MIB
+SYNC_SECONDS = 0.6
+WRITE_SECONDS = 0.8
+
+SLOW_MB_PER_SECOND = 20.0
+"""About 250,000 events a second in the spool, with nothing left for the table."""
+
+
+def check_speed(host: Host) -> Iterator[Finding]:
+    place = nearest(host.spool)
+    if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
+        return
+    try:
+        # The file has no name if the file system supports that; otherwise its name is removed at once.
+        with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+            latencies = _syncs(file, host.clock)
+            rate = _throughput(file, host.clock)
+    except OSError as error:
+        yield Finding(
+            check=SPEED,
+            severity=Severity.PROBLEM,
+            what=f"A file in {place} could not be written and synced: {refusal_text(error.errno, place)}.",
+            why="The collector ends when a sync fails, because no data is safe then.",
+            commands=["sudo dmesg --level=err,warn | tail"],
+        )
+        return
+    yield _judge_speed(host.config.spool.sync_interval, latencies, rate)
+
+
+def _judge_speed(interval: Duration, latencies: list[float], rate: float) -> Finding:
+    median, worst = statistics.median(latencies) * 1e3, max(latencies) * 1e3
+    figures = {"sync_ms": round(median, 3), "sync_worst_ms": round(worst, 3), "mb_per_s": rate}
+    what = (
+        f"The spool's disk syncs in {median:.1f} ms (the slowest of {len(latencies)}: {worst:.1f})"
+        f" and writes {rate:,.0f} MB/s."
+    )
+    slow_sync = median > interval * 1e3
+    if not slow_sync and rate >= SLOW_MB_PER_SECOND:
+        return good(SPEED, what, **figures)
+    return Finding(
+        check=SPEED,
+        severity=Severity.ADVICE,
+        what=what,
+        why=f"Bytes are decoded only after a sync, every {interval}. On a slow disk, rows come later,"
+        " and sources wait when they send more than it writes.",
+        commands=[
+            setting("spool", "path", "/a/faster/disk"),
+            *([setting("spool", "sync_interval", f"{2 * median:.0f} ms")] if slow_sync else []),
+        ],
+        figures=figures,
+    )
+
+
+def _syncs(file: BinaryIO, clock: Clock) -> list[float]:
+    """Return the seconds that each small write with a sync takes."""
+    latencies: list[float] = []
+    piece = os.urandom(SYNC_BYTES)
+    end = clock.monotonic() + SYNC_SECONDS
+    while not latencies or (len(latencies) < SYNCS and clock.monotonic() < end):
+        before = clock.monotonic()
+        file.write(piece)
+        os.fdatasync(file.fileno())
+        latencies.append(clock.monotonic() - before)
+    return latencies
+
+
+def _throughput(file: BinaryIO, clock: Clock) -> float:
+    """Return the megabytes a second of large writes, with a sync after every four."""
+    block = os.urandom(BLOCK)
+    before = now = clock.monotonic()
+    written = 0
+    while written < BYTES_MAX and now < before + WRITE_SECONDS:
+        for _ in range(4):
+            written += file.write(block)
+        os.fdatasync(file.fileno())
+        now = clock.monotonic()
+    return round(written / max(now - before, 1e-9) / 1e6, 1)

@@ -1,0 +1,315 @@
+"""Check the network: the addresses of listeners, receive buffers, and datagrams that the kernel dropped.
+
+Each address is bound for a moment, and the path of a unix socket examined, unless a daemon holds it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
+from tailrace.doctor.finding import Finding, Severity, good, plural, setting, size, sysctl
+from tailrace.doctor.host import Host
+from tailrace.sources.address import bound, cause, split
+from tailrace.sources.listening import size_buffer
+from tailrace.sources.udp import SMALL_BUFFER
+from tailrace.sources.unix import in_use
+from tailrace.store.running import RunningCollector
+from tailrace.units import Size
+
+ADDRESSES = "addresses"
+
+PRIVILEGED = 1024
+"""Linux's default limit. The host's limit is in net.ipv4.ip_unprivileged_port_start."""
+
+
+class ListeningSocket(NamedTuple):
+    name: str
+    listen: str
+    kind: socket.SocketKind
+    shared: bool = False
+
+
+def check_addresses(host: Host) -> Iterator[Finding]:
+    if host.daemon is not None:
+        yield _running(host.daemon)
+    held = host.daemon.addresses if host.daemon else {}
+    free = []
+    for listener in _listeners(host):
+        if listener.name in held:
+            continue
+        try:
+            bound(listener.listen, listener.kind, shared=listener.shared).close()
+        except OSError as error:
+            yield _refused(listener, error)
+        else:
+            free.append(listener.listen)
+    for name, config in host.config.sources.items():
+        if isinstance(config, UnixConfig) and name not in held:
+            problem = _socket_file(name, Path(config.listen))
+            if problem is None:
+                free.append(config.listen)
+            else:
+                yield problem
+    if free:
+        yield good(ADDRESSES, f"Free to listen on: {', '.join(dict.fromkeys(free))}.")
+
+
+def _listeners(host: Host) -> Iterator[ListeningSocket]:
+    for name, config in host.config.sources.items():
+        if isinstance(config, UdpConfig):
+            yield ListeningSocket(name, config.listen, socket.SOCK_DGRAM, config.reuse_port)
+        elif isinstance(config, TcpConfig):
+            yield ListeningSocket(name, config.listen, socket.SOCK_STREAM, config.reuse_port)
+    yield ListeningSocket("admin", host.config.admin.listen, socket.SOCK_STREAM)
+
+
+def _running(daemon: RunningCollector) -> Finding:
+    places = ", ".join(f"{name} {address}" for name, address in daemon.addresses.items() if address)
+    where = f" ({places})" if places else ""
+    return good(
+        ADDRESSES,
+        f"A collector runs on this store, process {daemon.pid}{where}. The checks do not disturb it.",
+        pid=daemon.pid,
+    )
+
+
+def _refused(listener: ListeningSocket, error: OSError) -> Finding:
+    host, port = split(listener.listen)
+    why = cause(error)
+    other = _moved(listener, f"127.0.0.1:{port}")
+    free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")  # the system chooses
+    match error:
+        case OSError(errno=errno.EADDRINUSE):
+            flag = "u" if listener.kind == socket.SOCK_DGRAM else "t"
+            commands = [f"sudo ss -ln{flag}p 'sport = :{port}'  # which one", free]
+        case OSError(errno=errno.EACCES) if port < PRIVILEGED:
+            why = f"this user may not use ports below {PRIVILEGED}"
+            commands = [f"sudo sysctl -w net.ipv4.ip_unprivileged_port_start={port}", free]
+        case OSError(errno=errno.EADDRNOTAVAIL):
+            commands = ["ip -brief address  # those it has", other]
+        case socket.gaierror():
+            commands = [f"getent ahosts {host}", other]
+        case _:
+            commands = [free]
+    return Finding(
+        check=ADDRESSES,
+        severity=Severity.PROBLEM,
+        what=f"{listener.name} cannot listen on {listener.listen}: {why}.",
+        why="The collector does not start.",
+        commands=commands,
+        figures={"listen": listener.listen},
+    )
+
+
+def _socket_file(name: str, path: Path) -> Finding | None:
+    """Return the problem that keeps a unix socket from being made at a path, if any."""
+    shown, above = shlex.quote(str(path)), shlex.quote(str(path.parent))
+    me = '"$(id -un)"'
+    other = setting(name, "listen", f"$XDG_RUNTIME_DIR/{path.name}", source=True).replace("'", '"')
+    try:
+        if in_use(path):
+            why, command = "another process does", f"sudo ss -lxp src {shown}  # which one"
+        elif not path.parent.is_dir():
+            why = f"{path.parent} does not exist"
+            command = f"sudo install -d -o {me} {above}"
+        elif not os.access(path.parent, os.W_OK | os.X_OK):
+            why = f"this user may not write to {path.parent}"
+            command = f"ls -ld {above}"
+        else:
+            return None
+    except OSError as error:
+        why, command = error.strerror or str(error), f"ls -ld {shown}"
+    return Finding(
+        check=ADDRESSES,
+        severity=Severity.PROBLEM,
+        what=f"{name} cannot listen on {path}: {why}.",
+        why="The collector does not start.",
+        commands=[command, other],
+        figures={"listen": str(path)},
+    )
+
+
+def _moved(listener: ListeningSocket, address: str) -> str:
+    is_source = listener.name != "admin"
+    return setting(listener.name, "listen", address, source=is_source)
+
+
+BUFFER = "receive buffer"
+
+RMEM_MAX = "net.core.rmem_max"
+RMEM_DEFAULT = "net.core.rmem_default"
+MAX_BACKLOG = "net.core.netdev_max_backlog"
+
+USUAL_BACKLOG = 1000
+"""Linux's default."""
+
+SMALL_DATAGRAM_CHARGE = 832
+"""Bytes of the buffer that a datagram of up to about 150 bytes takes, including the kernel's bookkeeping
+(measured on Linux 6)."""
+
+
+def check_buffers(host: Host) -> Iterator[Finding]:
+    sources = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
+    most = max((int(config.receive_buffer) for config in sources.values()), default=0)
+    for name, config in sources.items():
+        yield _buffer(host, name, int(config.receive_buffer), most)
+    if sources:
+        yield from _backlog(host)
+
+
+def _buffer(host: Host, name: str, asked: int, most: int) -> Finding:
+    """Return the finding for one source. `most` is the largest request of all sources, since one limit
+    applies to all."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        granted = size_buffer(sock, asked)
+        # This process may have a privilege that the daemon lacks.
+        plain = size_buffer(sock, asked, force=False)
+    figures = {"asked_bytes": asked, "granted_bytes": granted, "unprivileged_bytes": plain}
+    holds = f"{plain // SMALL_DATAGRAM_CHARGE:,} small datagrams"
+    if plain >= asked:
+        return good(
+            BUFFER,
+            f"{name} gets the {size(asked)} it requests: room for {holds}.",
+            **figures,
+        )
+    few = plain < min(asked, SMALL_BUFFER)
+    who = "" if granted == plain else " without the privilege that this process has (CAP_NET_ADMIN)"
+    return Finding(
+        check=BUFFER,
+        severity=Severity.PROBLEM if few and granted == plain else Severity.ADVICE,
+        what=f"{name} requests {size(asked)} and gets {size(plain)}{who}.",
+        why=f"Datagrams that arrive while the collector is busy wait there, {holds};"
+        f" the kernel drops the rest. {_buffer_limits(host)}",
+        commands=sysctl(RMEM_MAX, most // 2),
+        figures=figures,
+    )
+
+
+def _buffer_limits(host: Host) -> str:
+    """Return the kernel's parameters in words. Its default has no effect on our sources."""
+    most, usual = host.number(_file(RMEM_MAX)), host.number(_file(RMEM_DEFAULT))
+    if most is None or usual is None:
+        return f"({RMEM_MAX} cannot be read here: only a container's host shows it.)"
+    return (
+        f"({RMEM_MAX} is {most:,}; the kernel grants twice that, and {usual:,} without a request.)"
+    )
+
+
+def _backlog(host: Host) -> Iterator[Finding]:
+    """Check the queue between a network card and the sockets. Each CPU has one."""
+    backlog = host.number(_file(MAX_BACKLOG))
+    if backlog is None:
+        return
+    # softnet_stat has a line of hexadecimal counters for each CPU. The second counts dropped packets.
+    lines = (host.text("proc/net/softnet_stat") or "").splitlines()
+    dropped = sum(int(fields[1], 16) for line in lines if len(fields := line.split()) > 1)
+    figures = {"backlog": backlog, "dropped": dropped}
+    if dropped == 0 and backlog >= USUAL_BACKLOG:
+        yield good(BUFFER, f"{MAX_BACKLOG} is {backlog:,}; nothing was dropped there.", **figures)
+        return
+    yield Finding(
+        check=BUFFER,
+        severity=Severity.ADVICE,
+        what=f"{MAX_BACKLOG} is {backlog:,}, and {dropped:,} packets were dropped there since boot.",
+        why="Packets wait there before they reach a socket. No socket counts packets that are dropped"
+        " there, and the ledger gives their loss the reason `network`.",
+        commands=sysctl(MAX_BACKLOG, max(4 * backlog, 4 * USUAL_BACKLOG)),
+        figures=figures,
+    )
+
+
+def _file(key: str) -> str:
+    return "proc/sys/" + key.replace(".", "/")
+
+
+DROPS = "drops"
+
+LARGEST_BUFFER = 2**30
+"""The largest buffer to advise. Beyond it, the reader is too slow."""
+
+
+def check_drops(host: Host) -> Iterator[Finding]:
+    udp = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
+    if not udp:
+        return
+    for name, config in udp.items():
+        listen = host.daemon.addresses.get(name, "") if host.daemon else ""
+        if listen:
+            yield _dropped_by_socket(name, config, _drops(host, split(listen)[1]))
+    yield from _dropped_by_host(host)
+
+
+def _dropped_by_socket(name: str, config: UdpConfig, dropped: int) -> Finding:
+    if dropped == 0:
+        return good(DROPS, f"{name}'s socket has dropped nothing.", dropped=0)
+    buffer = min(4 * int(config.receive_buffer), LARGEST_BUFFER)
+    return Finding(
+        check=DROPS,
+        severity=Severity.PROBLEM,
+        what=f"{name}'s socket has dropped {plural(dropped, 'datagram')} since the daemon started.",
+        why=f"They arrived faster than they were read, until {size(config.receive_buffer)} were full:"
+        " send less, pack more events into a datagram, or set a larger buffer.",
+        commands=[setting(name, "receive_buffer", str(Size(buffer)), source=True)],
+        figures={"dropped": dropped},
+    )
+
+
+def _dropped_by_host(host: Host) -> Iterator[Finding]:
+    received, dropped, known = 0, 0, False
+    for table in (_snmp(host), _snmp6(host)):
+        if table:
+            known = True
+            received += table.get("InDatagrams", 0)
+            dropped += table.get("RcvbufErrors", 0)
+    figures = {"received": received, "dropped": dropped}
+    if not known:
+        yield good(DROPS, "The kernel does not report how many datagrams this host has dropped.")
+    elif dropped == 0:
+        yield good(DROPS, "No socket of this host has dropped a datagram since boot.", **figures)
+    else:
+        yield Finding(
+            check=DROPS,
+            severity=Severity.ADVICE,
+            what=f"The sockets of this host have dropped {plural(dropped, 'datagram')} since boot,"
+            f" and delivered {received:,}.",
+            why="Their buffers were full. The kernel does not report which sockets they were. The rate"
+            " measurement below adds the datagrams that its own last step loses.",
+            commands=[
+                "nstat -asz UdpRcvbufErrors Udp6RcvbufErrors",
+                "ss -lunm  # of each socket, the last number in skmem",
+            ],
+            figures=figures,
+        )
+
+
+def _drops(host: Host, port: int) -> int:
+    """Return how many datagrams the sockets bound to a port have dropped.
+
+    A line has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT; the last field
+    is `drops`."""
+    dropped = 0
+    for path in ("proc/net/udp", "proc/net/udp6"):
+        for line in (host.text(path) or "").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 2 and int(fields[1].rpartition(":")[2], 16) == port:
+                dropped += int(fields[-1])
+    return dropped
+
+
+def _snmp(host: Host) -> dict[str, int]:
+    """Parse the two lines `Udp: NAME …` and `Udp: NUMBER …`."""
+    lines = (host.text("proc/net/snmp") or "").splitlines()
+    udp = [line.split()[1:] for line in lines if line.startswith("Udp: ")]
+    return dict(zip(udp[0], map(int, udp[1]), strict=False)) if len(udp) == 2 else {}
+
+
+def _snmp6(host: Host) -> dict[str, int]:
+    pairs = (line.split() for line in (host.text("proc/net/snmp6") or "").splitlines())
+    return {pair[0].removeprefix("Udp6"): int(pair[1]) for pair in pairs if len(pair) == 2}
