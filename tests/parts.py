@@ -36,8 +36,8 @@ MEASURED = (
 """Folders whose tests are measured with kernels: they tell most of the code that `twice` does not reach."""
 
 CORE = frozenset({
-    "analysis", "config", "contract", "decoding", "demo", "formats", "importing", "ingest", "ledger", "metrics", "model", "query",
-    "reading", "security", "serving", "sources", "spool", "store", "upgrade",
+    "analysis", "config", "contract", "decoding", "demo", "formats", "importing", "ingest", "ledger", "metrics", "query",
+    "reading", "rows", "security", "serving", "sources", "spool", "store", "upgrade",
 })  # fmt: skip
 """Folders of the core: unit tests and vectors of every package, and the demonstration, whose daemon takes all formats."""
 CORE_FILES = frozenset({

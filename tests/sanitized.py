@@ -24,7 +24,7 @@ TESTS = {
     "decoding/formats/ovni/_kernel": ["decoding/test_ovni_kernel.py"],
     "ingest/_match": ["ingest/test_span_blocks.py", "ingest/test_blocks.py"],
     "ledger/_observe": ["ledger/test_block_count.py", "ingest/test_vector_rows.py"],
-    "model/_columns": ["model/test_columns_kernel.py", "model/test_block.py"],
+    "rows/_columns": ["rows/test_columns_kernel.py", "rows/test_block.py"],
     "sources/_pump": ["sources/test_pump.py"],
     "store/_joined": ["store/test_joining.py", "store/test_data_files.py"],
 }

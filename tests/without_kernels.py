@@ -31,7 +31,7 @@ TWICE = {
     "tests/ingest": "rows, blocks of rows and matched spans",
     "tests/ledger": "counters of blocks",
     "tests/metrics": "figures of sources",
-    "tests/model": "blocks",
+    "tests/rows": "blocks",
     "tests/packaging/test_kernels.py": "which kernels run, or that none does",
     "tests/simulation": "clients, ingest and store in virtual time",
     "tests/query/test_moved.py": "ingests make the rows of each collector",

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
-from tailrace.model.block import Block, Integers, Texts, Words
-from tailrace.model.columns import Batch, BlockRows, Row
+from tailrace.rows.batch import Batch, BlockRows
+from tailrace.rows.block import Block, Integers, Texts, Words
+from tailrace.rows.schema import Row
 from tailrace.store.table import Table
 
 EPOCH = 1_790_000_000_000_000_000

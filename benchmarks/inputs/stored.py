@@ -21,8 +21,9 @@ from tailrace.config.schema import LedgerConfig, StoreConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import encode
-from tailrace.model.block import Integers, Values
-from tailrace.model.columns import Batch, BlockRows, ListRows, Row
+from tailrace.rows.batch import Batch, BlockRows, ListRows
+from tailrace.rows.block import Integers, Values
+from tailrace.rows.schema import Row
 from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
 from tailrace.store.table import Table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tailrace.decoding.contract import BlockDecoder
 from tailrace.decoding.formats import FORMATS
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 
 CHUNK = 256 * 1024
 _LIMIT = 1 << 20

@@ -12,7 +12,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import FileFacts, OpenInfo
 from tailrace.ingest.state import encode
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
 from tailrace.store.arrow import to_arrow
 from tailrace.store.data_files import write_rows

@@ -25,7 +25,7 @@ KERNELS = (
     "decoding/formats/ovni/_kernel",
     "ingest/_match",
     "ledger/_observe",
-    "model/_columns",
+    "rows/_columns",
     "sources/_pump",
     "store/_joined",
 )

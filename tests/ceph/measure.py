@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from benchmarks.inputs import stored
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
-from tailrace.model.columns import Batch
+from tailrace.rows.batch import Batch
 from tailrace.store import upkeep
 from tailrace.store.table import Table
 from tests.ceph.cluster import RunningCeph

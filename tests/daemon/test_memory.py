@@ -20,7 +20,8 @@ from tailrace.decoding.json_object import read_object
 from tailrace.ingest.machine import Ingest
 from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.ledger.held_marks import MARK_BYTES
-from tailrace.model.columns import ROW, BlockRows
+from tailrace.rows.batch import BlockRows
+from tailrace.rows.schema import ROW
 from tailrace.store.arrow import to_arrow
 from tests.decoding import ovni_bytes
 from tests.ingest.log import Log, heph_event

@@ -22,7 +22,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 import tailrace
 from tailrace.ingest.machine import Ingest
 from tailrace.kernels import active
-from tailrace.model.block import ROWS_MIN
+from tailrace.rows.block import ROWS_MIN
 from tests.daemon.virtual import CONFIG, Calls, configuration, opened, running
 from tests.ingest.log import Log, heph_event
 

@@ -8,8 +8,8 @@ import msgspec
 
 from tailrace import kernels
 from tailrace.decoding.contract import BlockDecoder, Format
-from tailrace.model.block import Block
 from tailrace.model.record import Record
+from tailrace.rows.block import Block
 
 if kernels.active():
     from tailrace.decoding.formats.dftracer import blocks as dftracer

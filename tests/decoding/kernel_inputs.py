@@ -202,7 +202,7 @@ def compare(format_: str, count: int, seed: int) -> Count:
 def compare_input(format_: str, data: bytes, cuts: list[int], limit: int) -> Count:
     """Raise AssertionError with the input if the records or the states differ, or the rows of spans."""
     from tailrace.decoding.formats import FORMATS
-    from tailrace.model.block import Block
+    from tailrace.rows.block import Block
     from tests.decoding import blockwise
     from tests.ingest.span_matching import Sides
 

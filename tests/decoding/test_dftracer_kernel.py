@@ -16,8 +16,8 @@ from tailrace.decoding.formats.dftracer import FORMAT
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
 from tailrace.decoding.formats.dftracer.ids import HOLES_MAX
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
-from tailrace.model.block import Block
 from tailrace.model.record import Kind, Record
+from tailrace.rows.block import Block
 from tests.decoding.blockwise import records
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
 from tests.decoding.kernel_inputs import VECTORS, compare, damaged, dftracer

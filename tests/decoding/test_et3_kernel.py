@@ -11,7 +11,7 @@ from tailrace import kernels
 from tailrace.decoding.formats.et3 import FORMAT
 from tailrace.decoding.formats.et3.decoder import Et3Decoder
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, THREADS_MAX
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 from tests.decoding.blockwise import records
 from tests.decoding.et3_lines import et3
 from tests.decoding.kernel_inputs import VECTORS, compare, damaged

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from tailrace import kernels
 from tailrace.decoding.formats.heph import FORMAT
 from tailrace.decoding.formats.heph.decoder import HephDecoder
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 from tests.decoding.blockwise import records
 from tests.decoding.kernel_inputs import MAKERS, VECTORS, compare, damaged, heph
 from tests.decoding.test_heph import attribute, attribute_lists, event, f64, string, u64

@@ -12,7 +12,7 @@ from benchmarks.spellings import OF_FORMAT, SPELLINGS
 from tailrace import kernels
 from tailrace.decoding.formats.jets import FORMAT
 from tailrace.decoding.formats.jets.decoder import JetsDecoder
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 from tests.decoding.blockwise import records
 from tests.decoding.jets_lines import FOOTER, HEADER, lines
 from tests.decoding.kernel_inputs import VECTORS, compare, damaged

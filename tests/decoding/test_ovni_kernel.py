@@ -10,7 +10,7 @@ from tailrace import kernels
 from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.decoding.formats.ovni.decoder import OvniDecoder, OvniState
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 from tests.decoding.blockwise import records
 from tests.decoding.kernel_inputs import VECTORS, compare, damaged, ovni
 from tests.decoding.ovni_bytes import HEADER, event, jumbo, mark, starts, u32

@@ -19,10 +19,10 @@ from tailrace.log import FIELDS, LINES_A_MINUTE
 from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, bound, laws_of
 from tailrace.metrics.definition import Restart, Type
 from tailrace.metrics.observed import COLLECTORS, READ, SUBJECT
-from tailrace.model.columns import COLUMNS
 from tailrace.model.gap import Reason
 from tailrace.normalize import FLAWS
 from tailrace.query.views import VIEWS
+from tailrace.rows.schema import COLUMNS
 
 REASONS = {
     Reason.NETWORK: "a hole in the producer's counters or totals that nothing else explains",

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from benchmarks.spellings import COMMAS, SPELLINGS
 from tailrace.cli.commands import tailrace
 from tailrace.ingest.payloads import FileFacts, Rest
-from tailrace.model.columns import COLUMNS
+from tailrace.rows.schema import COLUMNS
 from tests.decoding.test_conformance import ALL, LONG, VECTORS, Vector
 from tests.ingest.log import Log, run
 from tests.program import COMMAND, run as run_program

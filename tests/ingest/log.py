@@ -10,7 +10,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
-from tailrace.model.columns import COLUMNS
+from tailrace.rows.schema import COLUMNS
 from tailrace.spool.entry import HEAD_SIZE, Datagrams, Entry, EntryKind, pack_document
 
 SECOND, MS = 10**9, 10**6

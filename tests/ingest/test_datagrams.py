@@ -12,7 +12,7 @@ from tailrace.decoding.formats.heph import format as heph
 from tailrace.ingest.datagram_records import apart, decode_datagrams
 from tailrace.ingest.parts import decoding
 from tailrace.kernels import active
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 from tailrace.spool.entry import Datagrams
 from tests.forms import examples
 from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event

@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 from tailrace import kernels
 from tailrace.ingest.record_rows import INT64_MAX, INT64_MIN, RecordRows, block_times, wall_times
 from tailrace.ingest.state import IncarnationState, Tally
-from tailrace.model.block import Block, Integers, Words
-from tailrace.model.columns import ROW
 from tailrace.model.record import Kind, Record
-from tests.model.packing import packed
+from tailrace.rows.block import Block, Integers, Words
+from tailrace.rows.schema import ROW
+from tests.rows.packing import packed
 
 int64 = st.integers(INT64_MIN, INT64_MAX)
 rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)

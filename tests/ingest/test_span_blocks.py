@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tailrace.kernels import active
 from tailrace.model.record import Kind, Record
 from tests.forms import examples
-from tests.model.packing import packed
+from tests.rows.packing import packed
 
 if active():
     from tests.ingest.span_matching import Sides

@@ -21,7 +21,7 @@ import sys
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.model.columns import COLUMNS
+from tailrace.rows.schema import COLUMNS
 from tests.decoding.test_conformance import ALL, VECTORS
 from tests.ingest.log import Log, run
 

@@ -15,11 +15,11 @@ from tailrace.ledger.block_count import count_block, hear_block
 from tailrace.ledger.commons import Commons, CommonsState
 from tailrace.ledger.counters import Counters
 from tailrace.ledger.stream import CountersState
-from tailrace.model.block import Integers
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import COUNTER, STREAM
+from tailrace.rows.block import Integers
 from tests.forms import examples
-from tests.model.packing import packed
+from tests.rows.packing import packed
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
 BITS = 12

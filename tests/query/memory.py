@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import duckdb
 
-from tailrace.model.columns import COLUMNS
 from tailrace.query.catalog import Catalog
 from tailrace.query.views import TYPES
+from tailrace.rows.schema import COLUMNS
 from tests.query.tables import SCHEMA
 
 

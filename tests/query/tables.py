@@ -9,8 +9,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.config.schema import StoreConfig
-from tailrace.model.columns import COLUMNS
 from tailrace.query.engine import Engine
+from tailrace.rows.schema import COLUMNS
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.layout import create, table_root
 

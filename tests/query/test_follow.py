@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.errors import StoreError
-from tailrace.model.columns import COLUMNS
 from tailrace.query.follow import LOOK_EVERY, Follower
+from tailrace.rows.schema import COLUMNS
 from tests.query.tables import commit, compact, gap, later, make, row, session, shorten_log, vacuum
 from tests.store.s3_server import RunningS3
 

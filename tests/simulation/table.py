@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.errors import FullError, StoreError
-from tailrace.model.columns import Batch
+from tailrace.rows.batch import Batch
 from tailrace.store.local_versions import CHECKPOINT_EVERY
 from tests.ingest.log import rows
 

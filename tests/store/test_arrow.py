@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.kernels import active
-from tailrace.model.block import Integers
-from tailrace.model.columns import COLUMNS, ROW, RUN, Batch, BlockRows, Part
 from tailrace.model.record import Kind, Record
+from tailrace.rows.batch import Batch, BlockRows, Part
+from tailrace.rows.block import Integers
+from tailrace.rows.schema import COLUMNS, ROW, RUN
 from tailrace.store import joining
 from tailrace.store.arrow import CODED, to_arrow, with_day
 from tests.forms import examples
-from tests.model.packing import packed
+from tests.rows.packing import packed
 
 TEXT = st.text(max_size=20)
 LONG = st.integers(-(2**63), 2**63 - 1)

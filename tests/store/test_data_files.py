@@ -15,7 +15,8 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import given, strategies as st
 from pyarrow import parquet
 
-from tailrace.model.columns import COLUMNS, ROW, RUN, Batch, Row
+from tailrace.rows.batch import Batch
+from tailrace.rows.schema import COLUMNS, ROW, RUN, Row
 from tailrace.store import layout
 from tailrace.store.arrow import CODED, to_arrow
 from tailrace.store.data_files import TEXT_MAX, write_rows
@@ -141,7 +142,8 @@ def test_the_log_says_the_least_and_the_greatest_of_each_column(tmp_path_factory
 WRITER = """
 import sys
 from pathlib import Path
-from tailrace.model.columns import Batch, Row
+from tailrace.rows.batch import Batch
+from tailrace.rows.schema import Row
 from tailrace.store.arrow import to_arrow
 from tests.forms import examples
 from tailrace.store.data_files import write_rows

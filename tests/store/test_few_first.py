@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 from pyarrow import parquet
 
-from tailrace.model.columns import FEW_KINDS, ROW, Batch, Row
+from tailrace.rows.batch import Batch
+from tailrace.rows.schema import FEW_KINDS, ROW, Row
 from tailrace.store import data_files as module
 from tailrace.store.arrow import to_arrow
 from tailrace.store.data_files import ROWS_MIN, RUNS_MAX, few_first, write_rows

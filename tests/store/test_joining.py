@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 from tailrace.kernels import active
-from tailrace.model.block import Integers, Texts, Words
-from tailrace.model.columns import ROW, Batch, BlockRows
 from tailrace.model.record import Kind, Record
+from tailrace.rows.batch import Batch, BlockRows
+from tailrace.rows.block import Integers, Texts, Words
+from tailrace.rows.schema import ROW
 from tailrace.store.arrow import to_arrow
 from tailrace.store.joining import ENOUGH, LARGE, LONG
-from tests.model.packing import packed
+from tests.rows.packing import packed
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
 joined = pytest.importorskip("tailrace.store._joined")

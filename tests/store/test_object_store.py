@@ -17,7 +17,7 @@ from deltalake.table import TableOptimizer
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, LockedError, StoreError
-from tailrace.model.columns import Batch
+from tailrace.rows.batch import Batch
 from tailrace.store import durable, schema, upkeep
 from tailrace.store.local_versions import CHECKPOINT_DUE
 from tailrace.store.retention import DAY_NS

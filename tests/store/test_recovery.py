@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tailrace.clock import SystemClock
 from tailrace.errors import StoreError
-from tailrace.model.columns import ROW
+from tailrace.rows.schema import ROW
 from tailrace.store import durable
 from tailrace.store.journal import Journal
 from tailrace.store.log import DeltaLog

@@ -9,7 +9,8 @@ from deltalake import DeltaTable, Field, write_deltalake
 
 from tailrace.clock import SystemClock
 from tailrace.errors import FencedError, StoreError, SyncError
-from tailrace.model.columns import COLUMNS, Batch
+from tailrace.rows.batch import Batch
+from tailrace.rows.schema import COLUMNS
 from tailrace.store import schema, table as table_module
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.log import DeltaLog

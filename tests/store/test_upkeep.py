@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import LockedError, StoreError
-from tailrace.model.columns import ROW
+from tailrace.rows.schema import ROW
 from tailrace.store import durable, layout, upkeep
 from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import DeltaLog

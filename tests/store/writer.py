@@ -15,7 +15,8 @@ import sys
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
-from tailrace.model.columns import ROW, Batch
+from tailrace.rows.batch import Batch
+from tailrace.rows.schema import ROW
 from tailrace.store.table import Table
 
 

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
-from tailrace.model.block import Block
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, RunPiece
+from tailrace.rows.block import Block
 
 
 class Decoder(Protocol):

@@ -1,7 +1,7 @@
 from collections.abc import Container
 
 from tailrace.ingest.spans import OpenSpan
-from tailrace.model.block import Block, Integers
+from tailrace.rows.block import Block, Integers
 
 class Matching:
     def __init__(self, block: Block, opened: dict[int, OpenSpan]) -> None: ...

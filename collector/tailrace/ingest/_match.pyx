@@ -20,7 +20,7 @@ cdef extern from *:
     """
     void *memmem(const void *data, size_t size, const void *part, size_t part_size) nogil
 
-from tailrace.model.block import Block, Integers, Texts, Words
+from tailrace.rows.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
 from tailrace.normalize import united
 

@@ -10,9 +10,9 @@ from operator import itemgetter
 from tailrace.decoding.contract import Decoder, Format
 from tailrace.decoding.foreign import of_datagram
 from tailrace.ingest.parts import Decoded
-from tailrace.model.block import Block
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import KIND, OFFSET
+from tailrace.rows.block import Block
 from tailrace.spool.entry import Datagrams
 
 _offset, _kind = itemgetter(OFFSET), itemgetter(KIND)

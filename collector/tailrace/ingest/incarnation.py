@@ -27,10 +27,10 @@ from tailrace.ledger.handover import hand_over
 from tailrace.ledger.pieces import ANY_TIME, SplitRuns
 from tailrace.ledger.references import References
 from tailrace.ledger.statements import Statements
-from tailrace.model.block import Integers
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts
+from tailrace.rows.block import Integers
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 

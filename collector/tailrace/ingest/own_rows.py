@@ -10,10 +10,11 @@ from tailrace.ingest.payloads import FileLoss
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.pieces import Found
-from tailrace.model.columns import Emitted, Row
 from tailrace.model.gap import Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
+from tailrace.rows.batch import Emitted
+from tailrace.rows.schema import Row
 
 Emit = Callable[[str, Emitted, int], None]
 """Takes an incarnation's name, rows (see `Batch.extend`) and about how many bytes they are."""

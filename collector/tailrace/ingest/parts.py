@@ -13,12 +13,12 @@ from tailrace.decoding.contract import Decoder, packs
 from tailrace.kernels import active
 from tailrace.ledger.block_count import count_block, hear_block
 from tailrace.ledger.counters import Counters
-from tailrace.model.block import Block, Integers, Values
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
 from tailrace.normalize import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
+from tailrace.rows.block import Block, Integers, Values
 
 if TYPE_CHECKING or active():
-    from tailrace.model._columns import counted, greatest, present, shifted
+    from tailrace.rows._columns import counted, greatest, present, shifted
 
 Columns = Sequence[Sequence[Any]]
 

@@ -11,8 +11,6 @@ from tailrace.ingest.own_rows import PACKED_ROW_BYTES, ROW_BYTES, Emit
 from tailrace.ingest.spans import DEPTH, END_OFFSET, OpenSpan
 from tailrace.ingest.state import IncarnationState, Tally
 from tailrace.kernels import active
-from tailrace.model.block import Block, Integers, Values
-from tailrace.model.columns import BlockRows, Row
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import (
     ATTRIBUTES,
@@ -31,9 +29,12 @@ from tailrace.normalize import (
     with_flaw,
     write_flaws,
 )  # fmt: skip
+from tailrace.rows.batch import BlockRows
+from tailrace.rows.block import Block, Integers, Values
+from tailrace.rows.schema import Row
 
 if TYPE_CHECKING or active():
-    from tailrace.model._columns import shifted
+    from tailrace.rows._columns import shifted
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

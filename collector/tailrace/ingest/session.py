@@ -38,10 +38,10 @@ from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.commons import Commons
 from tailrace.ledger.copies import Copies
 from tailrace.ledger.pieces import SplitRuns
-from tailrace.model.block import Block
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import EVENTS, KIND
+from tailrace.rows.block import Block
 from tailrace.spool.entry import Datagrams
 
 _kind = itemgetter(KIND)

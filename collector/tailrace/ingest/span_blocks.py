@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.ingest.spans import OpenSpan, Spans
 from tailrace.kernels import active
-from tailrace.model.block import ROWS_MIN, Block, Integers
 from tailrace.normalize import Columns
+from tailrace.rows.block import ROWS_MIN, Block, Integers
 
 if TYPE_CHECKING or active():
     from tailrace.ingest._match import Matching

@@ -10,8 +10,8 @@ from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.span_blocks import Matched, match_block
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import Tally
-from tailrace.model.block import Block
 from tailrace.normalize import KIND, Columns
+from tailrace.rows.block import Block
 
 
 class SpanRows:

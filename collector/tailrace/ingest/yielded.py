@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import Tally
-from tailrace.model.columns import Batch, Emitted
+from tailrace.rows.batch import Batch, Emitted
 
 
 class QuarantinedBytes(NamedTuple):

@@ -1,5 +1,5 @@
 from tailrace.ledger.stream import StreamCounter
-from tailrace.model.block import Block, Words
+from tailrace.rows.block import Block, Words
 
 class InOrder:
     def __init__(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tailrace.kernels import active
 from tailrace.ledger.counters import DUPLICATE, RESTART, Counters
 from tailrace.ledger.stream import HEAD
-from tailrace.model.block import Block, Integers
+from tailrace.rows.block import Block, Integers
 
 if TYPE_CHECKING or active():
     from tailrace.ledger._observe import InOrder, hear

@@ -1,7 +1,7 @@
 """The output of decoders: one `Record` for each unit of a format, and for what could not be read.
 
 A record is a named tuple and not a struct, so that one `zip` turns a chunk's records into columns. Its
-fields are the table's columns (see `model.columns`) as far as they are known without the session:
+fields are the table's columns (see `rows.schema`) as far as they are known without the session:
 `start` and `end` are the producer's own ticks, `counter` is the number as it stood on the wire.
 
 Unsigned 64-bit values are bit-cast to signed ones (`as_int64`), since the table has no unsigned type.

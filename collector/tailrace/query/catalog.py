@@ -16,13 +16,13 @@ from typing import NamedTuple, Protocol
 
 import duckdb
 
-from tailrace.model.columns import COLUMNS, FEW_KINDS, Column
 from tailrace.query import moved
 from tailrace.query.names import GIVEN, NAMES
 from tailrace.query.parts import FOUND, HIDE, KEPT, LOST, OPEN, PARTS, SUMS, shown
 from tailrace.query.rows import RowFacts, row_views
 from tailrace.query.statistics import Bounds, Region, started_in
 from tailrace.query.views import TYPES, VIEWS
+from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 
 _BASE = "part.shown"
 """The view of `stored` that all others are made from."""

@@ -17,8 +17,8 @@ from pyarrow.fs import PyFileSystem  # type: ignore[import-untyped]  # it has no
 from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.errors import StoreError
-from tailrace.model.columns import COLUMNS
 from tailrace.query.table import AddedFile
+from tailrace.rows.schema import COLUMNS
 
 PAGE_ROWS = 2000
 

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import duckdb
 
 from tailrace.errors import QueryError, StoreError
-from tailrace.model.columns import COLUMNS
 from tailrace.query.answer import Answer, ArrowAnswer, Rows, Shape, count
 from tailrace.query.apart import make_room
 from tailrace.query.catalog import Catalog, nothing, null
@@ -29,6 +28,7 @@ from tailrace.query.owned import finalize, first_opened, is_whole, keep
 from tailrace.query.regions import regions_of
 from tailrace.query.statistics import Region
 from tailrace.query.table import TableReader
+from tailrace.rows.schema import COLUMNS
 from tailrace.store.refusal import line
 
 T = TypeVar("T")

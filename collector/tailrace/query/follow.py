@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tailrace.errors import StoreError
-from tailrace.model.columns import COLUMNS
 from tailrace.query.commits import Commits, Row
 from tailrace.query.engine import Engine
 from tailrace.query.table import AddedFile, TableReader
+from tailrace.rows.schema import COLUMNS
 
 SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
     [column.name for column in COLUMNS].index(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tailrace.model.columns import COLUMNS
+from tailrace.rows.schema import COLUMNS
 
 NESTED = """
 WITH placed AS (

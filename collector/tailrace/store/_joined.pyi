@@ -1,4 +1,4 @@
-from tailrace.model.block import Integers, Texts, Words
+from tailrace.rows.block import Integers, Texts, Words
 
 def integers(
     parts: list[Integers | list[int | None] | None], counts: list[int]

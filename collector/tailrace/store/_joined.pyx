@@ -2,7 +2,7 @@
 """Columns of some parts of a batch as one: values of blocks are copied as they are, those of lists one by one.
 
 A part is what a block has for the column (`Integers`, `Words` or `Texts`), a list, or None for rows without a value.
-All of it keeps the GIL, as in `model._columns`.
+All of it keeps the GIL, as in `rows._columns`.
 """
 
 from cpython cimport array

@@ -23,12 +23,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from arro3.core import Array, DataType
 
 from tailrace.kernels import active
-from tailrace.model.block import Integers, Texts, Words
-from tailrace.model.columns import COLUMNS, ROW, RUN, Batch, BlockRows, ListRows, RowRun, Rows
+from tailrace.rows.batch import Batch, BlockRows, ListRows, RowRun, Rows
+from tailrace.rows.block import Integers, Texts, Words
+from tailrace.rows.schema import COLUMNS, ROW, RUN
 from tailrace.store.joining import Joined, join
 
 if TYPE_CHECKING or active():
-    from tailrace.model._columns import present, recoded
+    from tailrace.rows._columns import present, recoded
 
 CODED = frozenset({"source", "format", "session", "stream", "kind", "name", "category"})
 """The columns whose few values are a dictionary."""

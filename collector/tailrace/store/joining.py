@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.kernels import active
-from tailrace.model.block import Integers, Texts, Values, Words
-from tailrace.model.columns import COLUMNS, ROW, BlockRows, Rows
+from tailrace.rows.batch import BlockRows, Rows
+from tailrace.rows.block import Integers, Texts, Values, Words
+from tailrace.rows.schema import COLUMNS, ROW
 
 if TYPE_CHECKING or active():
     from tailrace.store import _joined

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from tailrace.config.schema import OWN_SOURCE
-from tailrace.model.columns import ROW, Batch
 from tailrace.model.gap import DAMAGED_SESSION, Reason
 from tailrace.model.record import Kind
+from tailrace.rows.batch import Batch
+from tailrace.rows.schema import ROW
 from tailrace.store.journal import Group
 from tailrace.store.snapshot import DataFile
 

@@ -22,7 +22,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from tailrace.errors import StoreError
-from tailrace.model.columns import COLUMNS
+from tailrace.rows.schema import COLUMNS
 from tailrace.store.durable import NO_HOOKS
 
 SCHEMA_VERSION = 1

@@ -30,7 +30,7 @@ from deltalake.exceptions import DeltaError
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, FullError, LockedError, StoreError, SyncError
-from tailrace.model.columns import Batch
+from tailrace.rows.batch import Batch
 from tailrace.store import durable, layout, schema
 from tailrace.store.arrow import to_arrow
 from tailrace.store.data_files import PreparedRows

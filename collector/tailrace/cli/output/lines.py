@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import BinaryIO
 
-from tailrace.model.columns import COLUMNS
 from tailrace.query import grid, output
 from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.commits import Row
 from tailrace.query.views import TYPES
+from tailrace.rows.schema import COLUMNS
 from tailrace.terminal import printable
 
 _NAMES = [column.name for column in COLUMNS]

@@ -27,7 +27,7 @@ from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.unfinished import UnfinishedSnapshot
 from tailrace.ingest.yielded import QuarantinedBytes
-from tailrace.model.columns import Batch
+from tailrace.rows.batch import Batch
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
 

@@ -1,5 +1,5 @@
 from tailrace.decoding.formats.dftracer.names import HashNames
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 
 class Scanner:
     def __init__(self) -> None: ...

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tailrace.decoding.formats.dftracer._kernel import Scanner, ranges
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder
 from tailrace.decoding.lines import BLOCK
-from tailrace.model.block import ROWS_MIN, Block
 from tailrace.model.record import Record
+from tailrace.rows.block import ROWS_MIN, Block
 
 RECORD_MIN = 100
 """The size of a short record."""

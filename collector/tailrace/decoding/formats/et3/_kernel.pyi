@@ -1,6 +1,6 @@
 from tailrace.decoding.formats.et3.form import Form
 from tailrace.decoding.formats.et3.maps import MapNames
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 
 class Scanner:
     def __init__(

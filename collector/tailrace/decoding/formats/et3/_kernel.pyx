@@ -22,9 +22,9 @@ from tailrace.decoding.json_text cimport write_plain
 from tailrace.decoding.word_table cimport (
     WordTable, add_word, empty_table, find_word, free_table, has_room, hash_word, make_table,
 )
-from tailrace.model.buffers cimport allocated, copied
+from tailrace.rows.buffers cimport allocated, copied
 
-from tailrace.model.block import Block, Integers, Texts, Words
+from tailrace.rows.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
 
 cdef enum:

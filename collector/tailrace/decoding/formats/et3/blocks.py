@@ -9,8 +9,8 @@ from tailrace.decoding.formats.et3.events import ET1, ET3
 from tailrace.decoding.formats.et3.form import AGENT
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, THREADS_MAX
 from tailrace.decoding.lines import BLOCK
-from tailrace.model.block import ROWS_MIN, Block
 from tailrace.model.record import Record
+from tailrace.rows.block import ROWS_MIN, Block
 
 LINE_MIN = 16
 """The size of a short line."""

@@ -1,4 +1,4 @@
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 
 class Scanner:
     def __init__(self) -> None: ...

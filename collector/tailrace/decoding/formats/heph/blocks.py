@@ -5,8 +5,8 @@ from __future__ import annotations
 from tailrace.decoding.formats.heph._kernel import Scanner
 from tailrace.decoding.formats.heph.decoder import SHORT, HephDecoder
 from tailrace.decoding.formats.heph.packets import EVENT, EVENT_MIN, prefix
-from tailrace.model.block import ROWS_MIN, Block
 from tailrace.model.record import Record
+from tailrace.rows.block import ROWS_MIN, Block
 
 _scan = Scanner().scan
 """One kernel for all decoders, as they share memos: no block's records depend on what the kernel remembers."""

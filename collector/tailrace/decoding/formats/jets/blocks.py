@@ -5,8 +5,8 @@ from __future__ import annotations
 from tailrace.decoding.formats.jets._kernel import Scanner
 from tailrace.decoding.formats.jets.decoder import IN_SESSION, JetsDecoder
 from tailrace.decoding.lines import BLOCK
-from tailrace.model.block import ROWS_MIN, Block
 from tailrace.model.record import Record
+from tailrace.rows.block import ROWS_MIN, Block
 
 LINE_MIN = 40
 """Bytes of the shortest usual line, about."""

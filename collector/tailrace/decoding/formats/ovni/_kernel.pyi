@@ -3,7 +3,7 @@ from typing import Protocol
 from tailrace.decoding.formats.ovni.names import Names
 from tailrace.decoding.formats.ovni.order import EventOrderState
 from tailrace.decoding.formats.ovni.stack import StackState
-from tailrace.model.block import Block
+from tailrace.rows.block import Block
 
 class Thread(Protocol):
     @property

@@ -11,9 +11,9 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove, memset
 
 from tailrace.decoding.json_text cimport write_signed, write_unsigned
-from tailrace.model.buffers cimport allocated, copied
+from tailrace.rows.buffers cimport allocated, copied
 
-from tailrace.model.block import Block, Integers, Texts, Words
+from tailrace.rows.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
 
 cdef enum:

@@ -13,8 +13,8 @@ from tailrace.decoding.formats.ovni.order import LATE_BEGIN, LATE_END
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX, StackState
 from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.decoding.formats.ovni.usual import PLANS, Plan, plan_of
-from tailrace.model.block import ROWS_MIN, Block
 from tailrace.model.record import Record
+from tailrace.rows.block import ROWS_MIN, Block
 
 _SEARCHED = 4096
 """Bytes that the decoder gets at once while it looks for the next event."""

@@ -7,9 +7,9 @@ from array import array
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.model.block import Integers
+from tailrace.rows.block import Integers
 
-columns = pytest.importorskip("tailrace.model._columns")
+columns = pytest.importorskip("tailrace.rows._columns")
 INT64 = st.integers(-(2**63), 2**63 - 1)
 CODES = st.lists(st.integers(0, 6), max_size=40)
 

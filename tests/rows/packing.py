@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from itertools import accumulate
 
-from tailrace.model.block import Block, Integers, Texts, Words
 from tailrace.model.record import Record
 from tailrace.normalize import with_flaw
+from tailrace.rows.block import Block, Integers, Texts, Words
 
 
 def packed(records: list[Record]) -> Block:

@@ -6,9 +6,9 @@ from array import array
 
 from hypothesis import given, strategies as st
 
-from tailrace.model.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind, Record
-from tests.model.packing import packed
+from tailrace.rows.block import Block, Integers, Texts, Words
+from tests.rows.packing import packed
 
 BLOCK = Block(
     rows=3,

@@ -1,8 +1,7 @@
-"""The columns of the table `events`, defined here and nowhere else.
+"""The rows of one commit: lists of Python values, or a block with what the ledger adds.
 
-Rows travel as columns in the order of `ROW`: lists of Python values, or a block with what the ledger adds.
 The values that consecutive rows share (`day`, `source`, `format`, `session`) are stored once for each run of
-rows. One commit writes one `Batch`. The values of `DERIVED` columns follow from others, so they do not travel.
+rows. One commit writes one `Batch`.
 """
 
 from __future__ import annotations
@@ -13,67 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.model.block import Block, Values
-
-
-class Column(NamedTuple):
-    name: str
-    type: str  # date | string | long | timestamp
-    nullable: bool
-    meaning: str
-
-
-COLUMNS = (
-    Column("day", "date", nullable=False, meaning="UTC day of ingest; the only partition column"),
-    Column("source", "string", nullable=False, meaning="name of the source in the configuration; tailrace for the daemon's own heartbeats"),
-    Column("format", "string", nullable=False, meaning="heph, jets, ovni, dftracer, et3; tailrace for the daemon's own heartbeats"),
-    Column("session", "string", nullable=False, meaning="one incarnation of one producer"),
-    Column("stream", "string", nullable=False, meaning="one producer's ordered sequence"),
-    Column("substream", "long", nullable=True, meaning="multiplexed execution on the stream"),
-    Column("seq", "long", nullable=True, meaning="the producer's counter, unwrapped past 2^32; of a gap, the first missing"),
-    Column("kind", "string", nullable=False, meaning="span, begin, end, instant, counter, annotation, name, session, gap, heal"),
-    Column("name", "string", nullable=True, meaning="what the event is called; of a gap or heal, its reason"),
-    Column("category", "string", nullable=True, meaning="the producer's own grouping of names"),
-    Column("id", "long", nullable=True, meaning="record or object id; unsigned 64-bit ids are bit-cast"),
-    Column("parent", "long", nullable=True, meaning="id of the enclosing or annotated record"),
-    Column("depth", "long", nullable=True, meaning="of a span with an id: how many spans enclose it; null where that is unknown"),
-    Column("start", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
-    Column("end", "long", nullable=True, meaning="in the session's own ticks, exactly as given"),
-    Column("time", "long", nullable=True, meaning="start as Unix nanoseconds, where known at commit"),
-    Column("wall", "timestamp", nullable=True, meaning="`time` as a timestamp in UTC, cut to microseconds"),
-    Column("missing", "long", nullable=True, meaning="of a gap, how many events are missing, null if unknown; of a heal, how many came after all"),
-    Column("attributes", "string", nullable=True, meaning="JSON object: every field of the source record without a column"),
-    Column("offset", "long", nullable=False, meaning="where the record begins in the session's bytes; of a span, its begin"),
-    Column("end_offset", "long", nullable=True, meaning="of a span that a record of its own ended, where that record begins"),
-)  # fmt: skip
-
-RUN = ("day", "source", "format", "session")
-DERIVED = ("wall",)
-FEW_KINDS = ("begin", "end", "gap", "heal", "name", "session")
-"""The kinds of rows of which a table has few beside its events."""
-
-ROW = tuple(column.name for column in COLUMNS if column.name not in (*RUN, *DERIVED))
-
-
-class Row(NamedTuple):
-    """One row without the columns of its run, in table order."""
-
-    stream: str
-    substream: int | None
-    seq: int | None
-    kind: str
-    name: str | None
-    category: str | None
-    id: int | None
-    parent: int | None
-    depth: int | None
-    start: int | None
-    end: int | None
-    time: int | None
-    missing: int | None
-    attributes: str | None
-    offset: int
-    end_offset: int | None
+from tailrace.rows.block import Block, Values
+from tailrace.rows.schema import ROW, Row
 
 
 class RowRun(msgspec.Struct):

@@ -1,6 +1,6 @@
 from array import array
 
-from tailrace.model.block import Buffer
+from tailrace.rows.block import Buffer
 
 def shifted(values: Buffer, rows: int, by: int, factor: int = 1) -> bytes | None: ...
 def greatest(values: Buffer, rows: int, begin: int = 0) -> int: ...
