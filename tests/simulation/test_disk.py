@@ -10,9 +10,8 @@ import pytest
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import FullError, SyncError
-from tailrace.spool.disk import Disk as SpoolDisk
+from tailrace.spool.disk import Disk as SpoolDisk, FileSystem
 from tailrace.spool.entry import EntryKind
-from tailrace.spool.files import SystemFiles
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
 from tests.simulation.disk import Crash, Disk
@@ -31,7 +30,7 @@ def outcome(call):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_same_calls_give_the_same_answers_as_on_a_real_disk(seed, tmp_path):
     random = Random(seed)
-    real, simulated = SystemFiles(), Disk(Random(seed))
+    real, simulated = FileSystem(), Disk(Random(seed))
     simulated.make_directory(ROOT)
     names = ["a", "b", "c"]
     files = [(real, tmp_path, {}), (simulated, ROOT, {})]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tailrace.errors import FullError, LostError, StoreError, SyncError
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
-from tailrace.spool.files import SystemFiles
+from tailrace.spool.disk import FileSystem
 
 
 def test_the_newest_not_beyond_the_commit_is_found(tmp_path):
@@ -151,7 +151,7 @@ def test_a_directory_that_cannot_be_listed_is_told_by_what_that_means(
     def names(*_):
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(SystemFiles, "names", names)
+    monkeypatch.setattr(FileSystem, "names", names)
     with pytest.raises(means, match=str(tmp_path)):
         call(checkpoints)
 
@@ -166,7 +166,7 @@ def test_nothing_is_released_while_a_checkpoint_cannot_be_read(tmp_path, monkeyp
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SystemFiles, "read", unreadable)
+        patch.setattr(FileSystem, "read", unreadable)
         with pytest.raises(FullError, match=str(tmp_path)):
             _ = checkpoints.needed_from
     assert checkpoints.needed_from == 400

@@ -7,8 +7,8 @@ import tempfile
 
 from hypothesis import given, settings, strategies as st
 
+from tailrace.spool.disk import FileSystem
 from tailrace.spool.entry import EntryKind
-from tailrace.spool.files import SystemFiles
 from tests.spool.conftest import kill
 
 SIZE = 2**20
@@ -18,7 +18,7 @@ writes = st.tuples(st.integers(0, SIZE), st.binary(min_size=1, max_size=9000))
 @settings(max_examples=100)
 @given(st.lists(writes, max_size=6), st.sampled_from([0, SIZE // 2, SIZE]), st.booleans())
 def test_outside_of_what_was_written_all_is_zero(written, allocated, synced):
-    files = SystemFiles()
+    files = FileSystem()
     with tempfile.TemporaryFile() as file:
         fd = file.fileno()
         if allocated:
@@ -48,6 +48,6 @@ def test_a_spool_reads_of_its_segment_what_was_written(open_spool, monkeypatch):
         read.append(os.pread(*arguments))
         return read[-1]
 
-    monkeypatch.setattr(SystemFiles, "read", staticmethod(count))
+    monkeypatch.setattr(FileSystem, "read", staticmethod(count))
     assert open_spool(**sizes).recovery.entries == 1
     assert sum(map(len, read)) < 2**23

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tailrace.spool.entry import Entry, EntryKind
-from tailrace.spool.recent import Recent
+from tailrace.spool.spool import Recent
 
 
 def entries(*bounds: int) -> list[Entry]:

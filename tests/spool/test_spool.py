@@ -11,11 +11,9 @@ import pytest
 
 from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.log import RELEASED_MAX, RELEASED_MIN, ROOM_MIN
-from tailrace.spool.recent import Recent
+from tailrace.spool.log import RELEASED_MAX, RELEASED_MIN, ROOM_MIN, SegmentWriter
 from tailrace.spool.segment import HEADER_SIZE
-from tailrace.spool.spool import Spool
-from tailrace.spool.writer import SegmentWriter
+from tailrace.spool.spool import Recent, Spool
 from tests.spool.conftest import kill
 
 DATA = EntryKind.DATA
