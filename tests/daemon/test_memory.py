@@ -19,7 +19,7 @@ from tailrace.daemon import memory
 from tailrace.decoding.json_object import read_object
 from tailrace.ingest.machine import Ingest
 from tailrace.ledger.counters import STREAM_BYTES
-from tailrace.ledger.held_marks import MARK_BYTES
+from tailrace.ledger.stream import MARK_BYTES
 from tailrace.rows.batch import BlockRows
 from tailrace.rows.schema import ROW
 from tailrace.store.arrow import to_arrow

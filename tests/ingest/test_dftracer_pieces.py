@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import FileFacts, OpenInfo, Rest
 from tailrace.ingest.state import decode, encode
-from tailrace.ledger import pieces
+from tailrace.ledger import split_runs
 from tests.decoding import dftracer_lines
 from tests.ingest.log import Log, run
 from tests.ingest.test_dftracer_files import events, trace
@@ -182,7 +182,7 @@ def test_what_came_in_two_files_is_healed_once():
 
 
 def test_runs_that_lack_nothing_are_remembered_up_to_a_limit(monkeypatch):
-    monkeypatch.setattr(pieces, "DONE_MAX", 3)
+    monkeypatch.setattr(split_runs, "DONE_MAX", 3)
     files = [traced(range(1, 9), pid=pid, last=8) for pid in range(10)]
     ingest, _ = checked(imported([*files, *(lines[3:] for lines in files[7:])]))
     assert len(ingest.state.pieces["s"].done) == 3
@@ -301,7 +301,7 @@ def test_a_file_that_grows_after_its_rest_takes_back_what_it_has():
 
 
 def test_what_pieces_take_is_bounded(monkeypatch):
-    monkeypatch.setattr(pieces, "PLACES_MAX", 20)
+    monkeypatch.setattr(split_runs, "PLACES_MAX", 20)
     files = [traced(range(6, 9), pid=pid, last=8) for pid in range(30)]
     ingest, rows = checked(imported(files))
     assert len(ingest.state.pieces["s"].runs) == 10
@@ -487,14 +487,14 @@ def test_files_that_are_read_again_stand_for_those_read_before(order):
 
 
 def test_as_many_hosts_as_one_likes_may_have_the_same_process():
-    hosts = [f"h{n}" for n in range(pieces.LOOKED_AT + 8)]
+    hosts = [f"h{n}" for n in range(split_runs.LOOKED_AT + 8)]
     heads = [traced(range(1, 6), pid=7, host=host) for host in hosts]
     tails = [traced(range(6, 9), pid=7, host=host, last=8) for host in hosts]
     assert lost(*heads, *tails) == ([], {})
 
 
 def test_the_gaps_of_a_run_are_bounded(monkeypatch):
-    monkeypatch.setattr(pieces, "GAPS_MAX", 4)
+    monkeypatch.setattr(split_runs, "GAPS_MAX", 4)
     head, tail = traced(range(1, 40, 2), last=40), traced([40], last=40)
     ingest, rows = run(imported([head, tail]))
     gaps = [row for row in rows if row["kind"] == "gap" and row["seq"]]
@@ -515,7 +515,7 @@ def test_pieces_without_numbers_cost_the_same_among_few_and_many():
 @pytest.mark.parametrize("rests", [False, True])
 def test_holes_of_a_forgotten_run_are_said_once(monkeypatch, rests):
     """The file stays open, while others need the place of its run."""
-    monkeypatch.setattr(pieces, "PLACES_MAX", 8)
+    monkeypatch.setattr(split_runs, "PLACES_MAX", 8)
     log = Log()
     file = log.open_file("dftracer", "/runs/a")
     log.data(file, b"".join([*traced([1, 2, 4, 6], last=6), b"]\n"]))
@@ -590,12 +590,12 @@ def test_the_times_of_a_piece_do_not_depend_on_how_its_bytes_were_cut(size, far)
 
 def test_a_run_without_times_is_no_proof_that_another_one_came_before():
     def piece(*ids, last=0):
-        return pieces.RunPiece(pid="7", host="h", ranges=ids, last=last, counts=True)
+        return split_runs.RunPiece(pid="7", host="h", ranges=ids, last=last, counts=True)
 
     later = (5 * 10**15, 5 * 10**15 + 9)
     for over in (False, True):
-        runs = pieces.SplitRuns(pieces.SplitRunsState())
-        runs.take("a", piece((1, 1000), last=1000), pieces.ANY_TIME, "")
+        runs = split_runs.SplitRuns(split_runs.SplitRunsState())
+        runs.take("a", piece((1, 1000), last=1000), split_runs.ANY_TIME, "")
         if over:
             runs.over("a")
         assert runs.take("b", piece((1, 300)), later, "truncated") == []

@@ -10,10 +10,8 @@ from hypothesis import given, strategies as st
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.parts import marks_of
 from tailrace.kernels import active
-from tailrace.ledger import block_count
-from tailrace.ledger.block_count import count_block, hear_block
-from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.counters import Counters
+from tailrace.ledger.bounds import Commons, CommonsState
+from tailrace.ledger.counters import Counters, InOrder, count_block, hear, hear_block
 from tailrace.ledger.stream import CountersState
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import COUNTER, STREAM
@@ -109,7 +107,7 @@ def test_streams_without_a_place_cost_nothing_to_the_others(monkeypatch):
     """Each look at all streams takes as long as there are streams: one for each event would take seconds."""
     looks = []
 
-    class Counted(block_count.InOrder):
+    class Counted(InOrder):
         def read_all(self):
             looks.append("read")
             super().read_all()
@@ -122,7 +120,7 @@ def test_streams_without_a_place_cost_nothing_to_the_others(monkeypatch):
     as_block(counters, [event(stream, 0, 1000, 50) for stream in range(2)], 1)
     known = [event(number % 2, 1 + number // 2, 1010 + number, 50) for number in range(150)]
     as_block(counters, known, 2)
-    monkeypatch.setattr(block_count, "InOrder", Counted)
+    monkeypatch.setattr("tailrace.ledger.counters.InOrder", Counted)
     other = [event(stream, number, 2000, 50) for number in range(20) for stream in range(2, 8)]
     late = [event(number % 2, 200 - number, 3000, 50) for number in range(20)]
     numbers, _ = as_block(counters, [*other, *late], 3)
@@ -136,12 +134,12 @@ def test_python_counts_the_first_event_of_a_stream_and_no_other(monkeypatch, win
     """A block may have thousands of streams that are all new: each costs one look, whatever the others."""
     looks, counted = [], []
 
-    class Counted(block_count.InOrder):
+    class Counted(InOrder):
         def read_all(self):
             looks.append("read")
             super().read_all()
 
-    monkeypatch.setattr(block_count, "InOrder", Counted)
+    monkeypatch.setattr("tailrace.ledger.counters.InOrder", Counted)
     counters = ledger(LedgerConfig(reorder_events=window))
     one = counters.count_one
     monkeypatch.setattr(counters, "count_one", lambda *event: counted.append(event) or one(*event))
@@ -155,6 +153,6 @@ def test_python_counts_the_first_event_of_a_stream_and_no_other(monkeypatch, win
 def test_streams_are_not_heard_beyond_what_a_block_holds():
     words = packed([event(0, 0, 1000, 50), event(1, 0, 1001, 50)]).stream
     with pytest.raises(ValueError, match="2 codes are not of 3 rows"):
-        block_count.hear(words, 3, {}, {}, 1)
+        hear(words, 3, {}, {}, 1)
     with pytest.raises(ValueError, match="row 1 has stream 1 of 1"):
-        block_count.hear(words._replace(known=1), 2, {}, {}, 1)
+        hear(words._replace(known=1), 2, {}, {}, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.ledger.commons import Commons, CommonsState
+from tailrace.ledger.bounds import Commons, CommonsState
 from tailrace.ledger.findings import Account
 
 

@@ -9,11 +9,10 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.state import decode, encode
-from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.counters import DUPLICATE, Counters
+from tailrace.ledger.bounds import Commons, CommonsState
+from tailrace.ledger.counters import DUPLICATE, UNFOLLOWED_MAX, Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import HEAD, CountersState
-from tailrace.ledger.unfollowed import UNFOLLOWED_MAX
 from tailrace.units import Duration
 
 SECOND = 10**9

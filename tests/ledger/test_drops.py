@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tailrace.ledger.drops import _SAMPLES_MAX, Drops, DropsState
+from tailrace.ledger.bounds import _SAMPLES_MAX, Drops, DropsState
 
 SECOND = 10**9
 

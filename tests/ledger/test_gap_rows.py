@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.findings import Finding
-from tailrace.ledger.gap_rows import GapRows, StreamRows
+from tailrace.ledger.findings import Finding, GapRows, StreamRows
 from tailrace.units import Duration
 
 SECOND = 10**9

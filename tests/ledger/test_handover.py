@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.ledger.handover import begin_behind
+from tailrace.ledger.counters import begin_behind
 from tests.ledger.test_counters import LIMITS, SECOND, counters, events, feed, missing_numbers
 
 FAR = 2**31 - 1

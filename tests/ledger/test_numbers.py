@@ -11,10 +11,9 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.counters import Counters
+from tailrace.ledger.bounds import Commons, CommonsState
+from tailrace.ledger.counters import Counters, hand_over
 from tailrace.ledger.findings import Finding
-from tailrace.ledger.handover import hand_over
 from tailrace.ledger.statements import Statements
 from tailrace.ledger.stream import HEAD, NEVER, CountersState, SeqRange, far_before, parts_of
 from tailrace.units import Duration

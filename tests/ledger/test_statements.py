@@ -9,12 +9,11 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.state import decode, encode
-from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.counters import Counters
+from tailrace.ledger.bounds import Commons, CommonsState
+from tailrace.ledger.counters import UNFOLLOWED_MAX, Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.statements import DISCARDED_MAX, RANGES_MAX, TAILS_MAX, Statements
 from tailrace.ledger.stream import CountersState
-from tailrace.ledger.unfollowed import UNFOLLOWED_MAX
 from tailrace.model.gap import Reason
 from tailrace.units import Duration
 from tests.forms import examples

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from tailrace.ingest.machine import Ingest
 from tailrace.ledger.counters import Counters
-from tailrace.ledger.held_marks import MARK_BYTES, HeldMarks
+from tailrace.ledger.stream import MARK_BYTES, HeldMarks
 from tailrace.ledger.windows import RANGE_BYTES, Windows
 from tests.simulation.violation import demand
 from tests.simulation.watch import SOURCES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.commons import Commons, CommonsState
+from tailrace.ledger.bounds import Commons, CommonsState
 from tailrace.ledger.counters import Counters
 from tailrace.ledger.stream import CountersState
 from tests.simulation import counting

@@ -19,13 +19,11 @@ from tailrace.ingest.span_rows import SpanRows
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ingest.unreadable import Unreadable
-from tailrace.ledger.commons import Commons
-from tailrace.ledger.counters import DUPLICATE, Counters
-from tailrace.ledger.findings import Account, Finding
-from tailrace.ledger.gap_rows import GapRows
-from tailrace.ledger.handover import hand_over
-from tailrace.ledger.pieces import ANY_TIME, SplitRuns
+from tailrace.ledger.bounds import Commons
+from tailrace.ledger.counters import DUPLICATE, Counters, hand_over
+from tailrace.ledger.findings import Account, Finding, GapRows
 from tailrace.ledger.references import References
+from tailrace.ledger.split_runs import ANY_TIME, SplitRuns
 from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding

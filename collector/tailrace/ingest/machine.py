@@ -24,7 +24,7 @@ from tailrace.ingest.state import IncarnationState, IngestState, SessionState, T
 from tailrace.ingest.unfinished import Unfinished, UnfinishedSnapshot, since
 from tailrace.ingest.upgrade import upgraded
 from tailrace.ingest.yielded import Yielded
-from tailrace.ledger.commons import Commons
+from tailrace.ledger.bounds import Commons
 from tailrace.ledger.findings import Account
 from tailrace.spool.entry import LAST, Datagrams, Entry, EntryKind, unpack_document
 

@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.ingest.payloads import FileLoss
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.findings import Account, Finding
-from tailrace.ledger.pieces import Found
+from tailrace.ledger.split_runs import Found
 from tailrace.model.gap import Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record

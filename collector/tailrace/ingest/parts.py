@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.decoding.contract import Decoder, packs
 from tailrace.kernels import active
-from tailrace.ledger.block_count import count_block, hear_block
+from tailrace.ledger.counters import count_block, hear_block
 from tailrace.ledger.counters import Counters
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
 from tailrace.normalize import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM

@@ -35,9 +35,9 @@ from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import SessionState, Tally, decode, encode
 from tailrace.ingest.succession import InputBytes, Succession, size_of
 from tailrace.ingest.unfinished import INLINE_MAX
-from tailrace.ledger.commons import Commons
+from tailrace.ledger.bounds import Commons
 from tailrace.ledger.copies import Copies
-from tailrace.ledger.pieces import SplitRuns
+from tailrace.ledger.split_runs import SplitRuns
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import EVENTS, KIND

@@ -14,8 +14,8 @@ from tailrace.ingest.pace import Paces
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import IngestState, Tally
 from tailrace.ingest.yielded import Yielded
-from tailrace.ledger.commons import Commons, CommonsState
-from tailrace.ledger.pieces import SplitRuns, SplitRunsState
+from tailrace.ledger.bounds import Commons, CommonsState
+from tailrace.ledger.split_runs import SplitRuns, SplitRunsState
 
 
 class Shared:

@@ -12,8 +12,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departure, Departures
 from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.state import IncarnationState
-from tailrace.ledger.counters import Counters
-from tailrace.ledger.handover import begin_behind
+from tailrace.ledger.counters import Counters, begin_behind
 
 
 class Siblings:

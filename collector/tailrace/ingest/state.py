@@ -11,11 +11,10 @@ from tailrace.ingest.departures import Departure
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.spans import ForgottenSpans, OpenSpan
-from tailrace.ledger.commons import CommonsState
-from tailrace.ledger.findings import Account
-from tailrace.ledger.gap_rows import StreamRows
-from tailrace.ledger.pieces import SplitRunsState
+from tailrace.ledger.bounds import CommonsState
+from tailrace.ledger.findings import Account, StreamRows
 from tailrace.ledger.references import ReferencesState
+from tailrace.ledger.split_runs import SplitRunsState
 from tailrace.ledger.stream import CountersState, Marks
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ followed unwrapped in 64 bits. With `d`, the counter's distance from the expecte
 - d < half the range: `d` events are missing, a *hole*. Late events may fill it for `reorder_events`
   further events of its stream or for `reorder_time`, whichever ends first.
   Then it becomes a gap. A hole that reaches down to 0 in a new stream is `late_join`; in other holes, events that the
-  kernel dropped are `kernel` (see `drops`) and the rest `network`. A new stream begins where an
+  kernel dropped are `kernel` (see `bounds`) and the rest `network`. A new stream begins where an
   earlier session of the same producer left it, if `earlier` knows one.
   A new stream whose first number lies in the upper half begins there: it may be about to wrap, and
   billions missing is never true.
@@ -18,12 +18,16 @@ followed unwrapped in 64 bits. With `d`, the counter's distance from the expecte
   its number is ahead, or missing with a later time below it, or near 0 and another event's.
 - A number that repeats again and again is no counter: such a stream is stored and not counted.
 - `statements` applies a client's own words about its numbers (discarded, last).
-- `handover` moves numbers between sessions, when they turn out to be another's.
-- A stream for which a limit leaves no place is not followed (`unfollowed`).
+- `hand_over` and `begin_behind` move numbers between sessions, when they turn out to be another's.
+- A stream for which a limit leaves no place is not followed (`Unfollowed`): its events are stored without a number, a gap of
+  unknown size names it, and it is never followed again. The first `UNFOLLOWED_MAX` such streams of a session are
+  remembered. Further ones share one gap without a stream; from then on a new stream is followed only from its number 0
+  on, since any other number may belong to a stream that lost its place.
+- `count_block` counts a block: the kernel the events that come in order, the ledger all others.
 
-Memory: `STREAM_BYTES` a stream; `held_marks.MARK_BYTES` for each of `reorder_events` numbers and of the first
+Memory: `STREAM_BYTES` a stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first
 `HEAD`; `holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
-`source_streams_max` streams and `source_holes_max` holes and gaps (see `commons`), and give way if
+`source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`), and give way if
 they hold more bytes than they may (`ingest.budget`). Forgotten gaps cannot heal any more.
 """
 
@@ -31,17 +35,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
+from typing import TYPE_CHECKING
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.commons import Commons
+from tailrace.kernels import active
+from tailrace.ledger.bounds import Commons
 from tailrace.ledger.findings import Account, Finding
-from tailrace.ledger.held_marks import HeldMarks
-from tailrace.ledger.numbers import Numbers
-from tailrace.ledger.stream import HEAD, NEVER, CountersState, SeqRange, StreamCounter, take
-from tailrace.ledger.unfollowed import Unfollowed
+from tailrace.ledger.stream import (
+    HEAD,
+    NEVER,
+    CountersState,
+    HeldMarks,
+    Numbers,
+    SeqRange,
+    StreamCounter,
+    take,
+    take_from,
+)
 from tailrace.ledger.windows import Windows
+from tailrace.model.block import Block, Integers
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
+
+UNFOLLOWED_MAX = 64
+"""Streams without room that a session remembers by name."""
+
+
+class Unfollowed:
+    """The streams of one session that are not followed."""
+
+    def __init__(self, state: CountersState, commons: Commons, findings: list[Finding]) -> None:
+        """Take the list `findings`, to which gaps are appended."""
+        self._state = state
+        self._commons = commons
+        self._findings = findings
+
+    def add(self, name: str, limit: str, *, followed: bool = False) -> None:
+        """Note that a stream has no place because of a limit. A stream that was `followed`, or is
+        remembered, gets a gap of its own."""
+        state = self._state
+        if not state.unfollowed:
+            self._commons.state.uncounted_sessions += 1
+        if len(state.unfollowed) < UNFOLLOWED_MAX:
+            state.unfollowed[name] = 0
+            followed = True
+        elif not state.others:
+            state.others = True
+            self._say("", limit)
+        if followed:
+            self._say(name, limit)
+
+    def observe(self, name: str) -> None:
+        """Count an event of a stream that is not followed."""
+        state = self._state
+        state.uncounted += 1
+        if name in state.unfollowed:
+            state.unfollowed[name] += 1
+
+    def release(self) -> None:
+        """Take the session out of the source's figure, because the session is over."""
+        self._commons.state.uncounted_sessions -= bool(self._state.unfollowed)
+
+    def _say(self, name: str, limit: str) -> None:
+        self._findings.append(Finding(Kind.GAP, name, None, 0, Reason.UNCOUNTED, detail=limit))
+
 
 DUPLICATE = -1
 """In place of a sequence number: the event was seen before."""
@@ -383,3 +440,96 @@ class Counters:
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:
             stream.counted = False
         return seq if seq >= 0 else None
+
+
+def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
+    """Give up all events, which belong to another incarnation from now on. Return them as
+    `Numbers.remembered` does.
+
+    Return nothing, and give up nothing, if not all events are remembered, or if events were reported missing."""
+    state, window = counters.state, counters.window
+    streams = state.streams
+    if (
+        state.uncounted
+        or state.unfollowed
+        or state.duplicates
+        or state.unnumbered
+        or any(s.next - s.base > window or s.gaps or s.floor or s.extra for s in streams.values())
+    ):
+        return []
+    events = list(counters.numbers.remembered())
+    if any(mark == NEVER for _, _, mark in events):
+        return []
+    counters.release()
+    streams.clear()
+    counters.marks.count = 0
+    state.seen = state.missing = state.tails = state.never_sent = 0
+    counters.windows.forget()
+    return events
+
+
+def begin_behind(counters: Counters, name: str, numbers: range) -> None:
+    """Let a stream begin behind the missing ones of these numbers, because another session
+    accounts for them."""
+    stream = counters.state.streams.get(name)
+    if stream is None or not stream.counted:
+        return
+    before = stream.ranges
+    while stream.base in numbers:
+        hole = take_from(stream.holes, stream.base, numbers.stop)
+        gap = None if hole else take_from(stream.gaps, stream.base, numbers.stop)
+        missing = hole or gap
+        if missing is None:
+            break
+        count = missing.last - missing.first + 1
+        if gap:
+            counters.findings.append(Finding(Kind.HEAL, name, gap.first, count, gap.reason))
+        counters.state.missing -= count
+        stream.base += count
+    counters.windows.count(stream.ranges - before)
+
+
+if TYPE_CHECKING or active():
+    from tailrace.ledger._observe import InOrder, hear
+
+
+def count_block(counters: Counters, block: Block, now: int) -> Integers | list[int | None]:
+    """Count the events of a block, as `Counters.count` counts those of lists.
+
+    Return their sequence numbers as a column or, where an event has none or was seen before, as a list. A list that
+    is shorter than the block ends before the first event of the next incarnation."""
+    table = counters.state.streams
+    kernel = InOrder(block, table, counters.mask, counters.window, HEAD)
+    special: dict[int, int | None] = {}
+    at = 0
+    while (at := kernel.take(at)) < block.rows:
+        stream, count, mark = kernel.event(at)
+        known, places = stream in table, len(table)
+        # A new stream may take the places of others.
+        kernel.write(at) if known else kernel.write_back()
+        number = counters.count_one(stream, count, mark, now)
+        if number == RESTART:
+            break
+        if number is None or number == DUPLICATE:
+            special[at] = number
+        else:
+            kernel.put(at, number)
+        if known or (stream in table and len(table) == places + 1):
+            kernel.read(at)
+        elif stream in table or len(table) != places:
+            kernel.read_all()
+        at += 1
+    kernel.write_back()
+    counters.marks.count += kernel.added
+    seqs = Integers(kernel.seqs)
+    if not special and at == block.rows:
+        return seqs
+    numbers = seqs.list(at)
+    for row, number in special.items():
+        numbers[row] = number
+    return numbers
+
+
+def hear_block(counters: Counters, block: Block, now: int) -> None:
+    """Call `Counters.hear` for the streams of a block, in the kernel."""
+    hear(block.stream, block.rows, counters.state.streams, counters.news, now)

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import attrgetter
 
-from tailrace.ledger.commons import Commons
+from tailrace.ledger.bounds import Commons
 from tailrace.ledger.counters import LATEST, Counters
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import SeqRange, StreamCounter, parts_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set as AbstractSet
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ledger.commons import Commons
+from tailrace.ledger.bounds import Commons
 from tailrace.ledger.findings import Finding
 from tailrace.ledger.stream import CountersState, SeqRange, StreamCounter, parts_of
 from tailrace.model.gap import Reason
