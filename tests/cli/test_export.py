@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tailrace.export.formats import WRITERS
+from tailrace.export import WRITERS
 from tests.cli.command import on_terminal, run
 from tests.query.tables import clocked, commit_many, gap, make, row
 from tests.reading.stores import EPOCH

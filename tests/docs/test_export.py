@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tailrace.export.formats import DIRECTORIES, WRITERS
+from tailrace.export import DIRECTORIES, WRITERS
 from tests.docs.pages import ROOT, Shell, blocks, environment
 
 PAGE = ROOT / "docs/export.md"

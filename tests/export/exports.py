@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from tailrace.export.directory import Directory
-from tailrace.export.exporting import Exported, export
-from tailrace.export.formats import WRITERS
+from tailrace.export import WRITERS
 from tailrace.export.original import write
-from tailrace.export.output import Output
-from tailrace.export.progress import RowCount
-from tailrace.export.selected import Selected
+from tailrace.export.output import Directory, Output, RowCount
+from tailrace.export.selected import Exported, Selected, export
 from tailrace.query.engine import Engine
 from tailrace.query.live import NOBODY
 from tailrace.query.patience import Patience

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from tailrace.errors import ExportError
-from tailrace.export.directory import Directory
+from tailrace.export.output import Directory
 
 
 def names(directory):

@@ -7,11 +7,9 @@ import pytest
 from deltalake import write_deltalake
 
 from tailrace.errors import QueryError
-from tailrace.export.exporting import export
-from tailrace.export.formats import WRITERS
-from tailrace.export.output import Output
-from tailrace.export.progress import RowCount
-from tailrace.export.selected import Selected
+from tailrace.export import WRITERS
+from tailrace.export.output import Output, RowCount
+from tailrace.export.selected import Selected, export
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
 from tailrace.query.patience import Patience

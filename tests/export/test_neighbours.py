@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from tailrace.export.neighbours import Neighbours
+from tailrace.export.lost import Neighbours
 
 NUMBERS = st.lists(st.integers(0, 30), max_size=15)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from tailrace.export.nesting import DEEPEST, Nesting
+from tailrace.export.drawing import DEEPEST, Nesting
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 30), st.one_of(st.none(), st.integers(0, 20))), max_size=40

@@ -14,11 +14,9 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from tailrace.export.directory import Directory
-from tailrace.export.exporting import export
 from tailrace.export.otf2_archive import write as write_otf2
-from tailrace.export.progress import RowCount
-from tailrace.export.selected import Selected
+from tailrace.export.output import Directory, RowCount
+from tailrace.export.selected import Selected, export
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience
 from tailrace.reading.question import Filters

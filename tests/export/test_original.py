@@ -17,8 +17,7 @@ from hypothesis import given, strategies as st
 from tailrace.decoding.contract import Format
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
-from tailrace.export.original import BAD, MAY_BE_WHOLE, Loss, PackedFile
-from tailrace.export.places import Origin, beside, placed
+from tailrace.export.original import BAD, MAY_BE_WHOLE, Loss, Origin, PackedFile, beside, placed
 from tailrace.importing.discover import find
 from tailrace.ingest.payloads import Member
 from tailrace.model.record import Kind

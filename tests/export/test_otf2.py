@@ -14,12 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tailrace.errors import ExportError
-from tailrace.export.directory import Directory
 from tailrace.export.drawing import draw
-from tailrace.export.exporting import export
 from tailrace.export.otf2_archive import write
-from tailrace.export.progress import RowCount
-from tailrace.export.selected import Selected
+from tailrace.export.output import Directory, RowCount
+from tailrace.export.selected import Selected, export
 from tailrace.export.timeline import DrawnRows
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience

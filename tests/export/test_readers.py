@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tailrace.errors import UnknownError
-from tailrace.export.progress import RowCount
+from tailrace.export.output import RowCount
 from tests.cli.command import run
 from tests.export.drawn import LATEST, READERS, asked
 from tests.export.exports import make_export

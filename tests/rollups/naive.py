@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from tailrace.export.clocks import LATEST, sessions
 from tailrace.export.lost import lost
-from tailrace.export.progress import RowCount
+from tailrace.export.output import RowCount
 from tailrace.export.selected import Selected
 from tailrace.export.timeline import DrawnRows
 from tailrace.query.engine import Engine

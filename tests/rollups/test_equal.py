@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from tailrace.query.engine import Engine
 from tailrace.rollups import building, drawing
 from tailrace.rollups.building import build
+from tailrace.rollups.data_files import Held
 from tailrace.rollups.frame import Range, frame
-from tailrace.rollups.held import Held
 from tailrace.rollups.sidecar import Sidecars
 from tailrace.rollups.snapshot import Snapshot
 from tests.export.traces import EPOCH, crowds, stores

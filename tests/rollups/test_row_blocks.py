@@ -7,10 +7,10 @@ from unittest import mock
 import pytest
 
 from tailrace.query.engine import Engine
-from tailrace.rollups import row_blocks
+from tailrace.rollups import rows
+from tailrace.rollups.data_files import Held
 from tailrace.rollups.frame import frame
-from tailrace.rollups.held import Held
-from tailrace.rollups.row_reading import RowReader
+from tailrace.rollups.rows import RowReader
 from tailrace.rollups.scale import Range
 from tailrace.rollups.snapshot import LaneKey, Snapshot
 from tests.export.traces import EPOCH
@@ -95,7 +95,7 @@ def test_what_is_committed_later_is_read(zoomed):
 
 
 def test_no_more_is_kept_and_read_at_once_than_there_is_room_for(zoomed):
-    with mock.patch.multiple(row_blocks, ROWS_KEPT=100, BLOCK_ROWS=90):
+    with mock.patch.multiple(rows, ROWS_KEPT=100, BLOCK_ROWS=90):
         for begin in (0, 20_000_000, 40_000_000):
             assert zoomed.of(begin, begin + 100_000) == within(begin, begin + 100_000)
         assert 0 < sum(block.rows.pieces.rows for block in zoomed.held.blocks._blocks) <= 100
@@ -128,7 +128,7 @@ def test_a_burst_beside_a_window_is_not_kept_with_it(tmp_path):
         for n in range(20)
     ]
     zoomed = Zoomed(make(tmp_path / "store", [clocked(epoch=EPOCH), *burst, *few]))
-    with mock.patch.multiple(row_blocks, ROWS_KEPT=3000, BLOCK_ROWS=1000):
+    with mock.patch.multiple(rows, ROWS_KEPT=3000, BLOCK_ROWS=1000):
         for _ in range(2):
             assert zoomed.of(0, 2_000_000, ["1"]) == {("1", "few", 0)}
             assert zoomed.held.blocks._blocks == []

@@ -11,11 +11,11 @@ import pytest
 
 from tailrace.query.engine import Engine
 from tailrace.rollups import building
+from tailrace.rollups.building import tend
+from tailrace.rollups.data_files import Held
 from tailrace.rollups.frame import Range, frame
-from tailrace.rollups.held import Held
 from tailrace.rollups.sidecar import DRAFT_NS, Sidecars
 from tailrace.rollups.snapshot import Snapshot
-from tailrace.rollups.tending import tend
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, commit_many, compact, make, row, vacuum
 

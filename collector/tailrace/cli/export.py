@@ -22,16 +22,14 @@ from tailrace.cli.options import (
 )
 from tailrace.cli.store import open_store
 from tailrace.config.load import shared_path
-from tailrace.export.directory import Directory
-from tailrace.export.formats import DIRECTORIES, ORIGINAL, WRITERS
-from tailrace.export.output import STANDARD_OUTPUT, Output
-from tailrace.export.progress import RowCount
+from tailrace.export import DIRECTORIES, ORIGINAL, WRITERS
+from tailrace.export.output import STANDARD_OUTPUT, Directory, Output, RowCount
 from tailrace.store.running import quarantines
 from tailrace.terminal import unguarded
 from tailrace.units import Size, counted
 
 if TYPE_CHECKING:
-    from tailrace.export.formats import Write
+    from tailrace.export import Write
     from tailrace.export.selected import Selected
     from tailrace.query.filters import JobFilter, RunLabel
 
@@ -101,8 +99,7 @@ def command(
     output = _place(format_, path)
     loaded = load_config(config, store)
 
-    from tailrace.export.exporting import export
-    from tailrace.export.selected import Selected
+    from tailrace.export.selected import Selected, export
     from tailrace.query.limits import Limits
     from tailrace.query.patience import Patience
     from tailrace.reading.question import Filters

@@ -11,8 +11,8 @@ from tailrace.cli.options import config_option, json_option, load_config, store_
 from tailrace.clock import SystemClock
 from tailrace.config.load import store_path
 from tailrace.errors import LockedError
+from tailrace.rollups.building import tend
 from tailrace.rollups.sidecar import Sidecars
-from tailrace.rollups.tending import tend
 from tailrace.store import upkeep
 from tailrace.store.layout import is_local
 from tailrace.units import counted

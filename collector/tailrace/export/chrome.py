@@ -13,8 +13,7 @@ import msgspec
 
 from tailrace.export.clocks import SessionClock
 from tailrace.export.drawing import Members, draw
-from tailrace.export.output import Output
-from tailrace.export.progress import RowCount
+from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.export.timeline import DrawnRows
 

@@ -6,10 +6,13 @@ is of, and `gaps.jsonl` has the gaps. Sessions are written whole: a range of tim
 A copy must not look more complete than what it was made of. Most gaps are found again in a copy, since the numbers of its
 events lack the same ones. Gaps of bytes are not: a copy with such gaps is compressed, and breaks off, is damaged or says what it
 lacks where its original does (`PackedFile`).
+
+A session's file goes where it lay, below the deepest directory that has all of a source's files.
 """
 
 from __future__ import annotations
 
+import posixpath
 import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,13 +25,10 @@ from typing import Any, BinaryIO, NamedTuple, get_args
 
 import msgspec
 
-from tailrace.decoding.contract import Encoder, FileEncoder
+from tailrace.decoding.contract import Encoder, FileEncoder, without_gz
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
-from tailrace.export import noted
-from tailrace.export.directory import Directory
-from tailrace.export.places import PACKED, Origin, beside, placed
-from tailrace.export.progress import RowCount
+from tailrace.export.output import Directory, RowCount
 from tailrace.export.records import (
     COLUMNS,
     ORDER,
@@ -39,7 +39,7 @@ from tailrace.export.records import (
     records,
     with_following,
 )
-from tailrace.export.selected import Left, Selected
+from tailrace.export.selected import Left, Selected, note_columns, note_rows
 from tailrace.ingest.payloads import LossDetail
 from tailrace.model.quarantine import QuarantineFrame, frames
 from tailrace.model.record import Kind, Record
@@ -47,7 +47,74 @@ from tailrace.query.answer import Shape
 from tailrace.query.output import write_json
 from tailrace.query.views import GAPS, SESSIONS, STREAMS
 from tailrace.sources.tail.stated import statement
-from tailrace.store.quarantine import file_name
+from tailrace.store.quarantine import SUFFIX, file_name
+
+PACKED = ".gz"
+
+
+class Origin(NamedTuple):
+    """A session, without its restarts, and the path of its file; `damaged` is a compressed file with damage."""
+
+    source: str
+    session: str
+    format: str
+    path: str | None
+    damaged: bool = False
+
+
+def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
+    """Return a name for each session's file: `SOURCE/PATH` for a file's, else `SOURCE/SESSION.SUFFIX`. A compressed file
+    keeps its `.gz` only where its producer compresses files, or where only compressed bytes show what it lacks.
+
+    Where two sessions had one path, as when a file was read again, the later one gets a directory of its own."""
+    names: dict[Origin, PurePosixPath] = {}
+    sources = defaultdict(list)
+    for origin in origins:
+        sources[origin.source].append(origin)
+    for source, mine in sources.items():
+        paths = [(origin, _path(origin)) for origin in mine]
+        base = _base([(origin, path) for origin, path in paths if path is not None])
+        taken: set[str] = set()
+        for origin, path in paths:
+            session = file_name(origin.session).removesuffix(SUFFIX)
+            name = session + _suffix(origin) if path is None else posixpath.relpath(path, base)
+            name += PACKED if _packed(origin) else ""
+            name = posixpath.join(session, name) if name in taken else name
+            taken.add(name)
+            names[origin] = PurePosixPath(source, name)
+    return names
+
+
+def beside(name: PurePosixPath, document: str) -> PurePosixPath:
+    """Return the name of a document beside a session's file. None leads out of the source's directory."""
+    source, *within = name.parts
+    path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
+    return PurePosixPath(source, path.lstrip("/"))
+
+
+def _path(origin: Origin) -> str | None:
+    """Return the path of the uncompressed file, absolute and normal."""
+    return origin.path and posixpath.normpath(posixpath.join("/", without_gz(origin.path)))
+
+
+def _packed(origin: Origin) -> bool:
+    known = FORMATS.get(origin.format)
+    compressed = known is not None and known.compresses and (origin.path or "").endswith(PACKED)
+    return compressed or origin.damaged
+
+
+def _base(files: Sequence[tuple[Origin, str]]) -> str:
+    """Return the deepest directory that has all runs of a source's files."""
+    runs = []
+    for origin, path in files:
+        run = FORMATS[origin.format].files.group(path) if origin.format in FORMATS else ""
+        runs.append(run if path.startswith(f"{run}/") else posixpath.dirname(path))
+    return posixpath.commonpath(runs) if runs else "/"
+
+
+def _suffix(origin: Origin) -> str:
+    return FORMATS[origin.format].suffix if origin.format in FORMATS else ""
+
 
 REFUSED = "session without events, which readers refuse"
 MAY_BE_WHOLE = "record that a copy may have whole"
@@ -351,4 +418,4 @@ def _write_beside(selected: Selected, output: Directory, written: Sequence[Writt
         write_json(answer.columns, selected.pages(answer, RowCount(None)), out)
     if notes := selected.notes.notes:
         with output.file(PurePosixPath("notes.jsonl")) as out:
-            write_json(noted.columns(Shape.JSON), [noted.rows(notes)], out)
+            write_json(note_columns(Shape.JSON), [note_rows(notes)], out)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.errors import ExportError
 from tailrace.export.clocks import SessionClock
-from tailrace.export.directory import Directory
 from tailrace.export.drawing import Members, draw
-from tailrace.export.progress import RowCount
+from tailrace.export.output import Directory, RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.export.timeline import DrawnRows
 

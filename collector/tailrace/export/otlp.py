@@ -17,8 +17,7 @@ import msgspec
 from tailrace import __version__
 from tailrace.export.clocks import SessionClock
 from tailrace.export.lost import Lost, lost
-from tailrace.export.output import Output
-from tailrace.export.progress import RowCount
+from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.export.timeline import DrawnRows, Item
 from tailrace.query.views import SPANS

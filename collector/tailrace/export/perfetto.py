@@ -1,23 +1,56 @@
-"""Write Perfetto's protobuf (see `drawing` for what is drawn where).
-
-Times are nanoseconds on the trace's own clock, which a snapshot ties to the real-time clock. The label of a
-process says what its session's clock is. The numbers of fields are those of Perfetto's message `Trace`. Names
-are interned: each text is written once, until there are many of them and the table begins anew.
-"""
+"""Write Perfetto's protobuf (see `drawing` for what is drawn where), with the few kinds of fields that it needs."""
 
 from __future__ import annotations
 
+import struct
 from typing import BinaryIO
 
 import msgspec
 
 from tailrace.export.clocks import SessionClock
 from tailrace.export.drawing import Members, draw
-from tailrace.export.output import Output
-from tailrace.export.progress import RowCount
-from tailrace.export.protobuf import double, integer, key, message, text, varint
+from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.export.timeline import DrawnRows
+
+VARINT, FIXED64, BYTES = 0, 1, 2
+
+_SMALL = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in range(2**14)]
+_MASK = 2**64 - 1
+
+
+def varint(number: int) -> bytes:
+    """Encode a number of 64 bits; a negative one as its two's complement."""
+    if 0 <= number < 2**14:
+        return _SMALL[number]
+    number &= _MASK
+    encoded = bytearray()
+    while number > 127:
+        encoded.append(number & 127 | 128)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def key(field: int, wire: int) -> bytes:
+    return varint(field << 3 | wire)
+
+
+def integer(field: int, value: int) -> bytes:
+    return key(field, VARINT) + varint(value)
+
+
+def double(field: int, value: float) -> bytes:
+    return key(field, FIXED64) + struct.pack("<d", value)
+
+
+def message(field: int, content: bytes) -> bytes:
+    return key(field, BYTES) + varint(len(content)) + content
+
+
+def text(field: int, value: str) -> bytes:
+    return message(field, value.encode())
+
 
 TABLE_BYTES = 4 * 2**20
 """Bytes of interned names after which their table begins anew."""

@@ -1,28 +1,78 @@
-"""The rows to export: those of one snapshot that match the filters, and what they lack."""
+"""The rows to export: those of one snapshot that match the filters, what they lack, and the notes about their times.
+
+`export` writes a selection whole, from one snapshot.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import BrokenOffError, UnknownError
-from tailrace.export.noted import notes_of
-from tailrace.export.progress import RowCount
-from tailrace.query.answer import Answer, ArrowAnswer, Page, Shape
+from tailrace.export.output import RowCount
+from tailrace.query.answer import Answer, AnswerColumn, ArrowAnswer, Page, Shape
 from tailrace.query.completeness import completeness
-from tailrace.query.engine import Engine
+from tailrace.query.engine import ATTEMPTS, Engine
 from tailrace.query.filters import RowCondition, all_of
 from tailrace.query.live import NOBODY, Live
 from tailrace.query.patience import Patience
 from tailrace.query.views import EVENTS, GAPS, View
 from tailrace.reading.question import Filters
-from tailrace.store.notes import ListedNotes
+from tailrace.store.notes import ListedNotes, Note, NoteStore
 
-if TYPE_CHECKING:
-    import pyarrow  # type: ignore[import-untyped]  # it has no types
+_NOTE_COLUMNS = (
+    ("id", "VARCHAR"), ("from", "BIGINT"), ("to", "BIGINT"), ("text", "VARCHAR"), ("source", "VARCHAR"),
+    ("session", "VARCHAR"), ("stream", "VARCHAR"), ("made", "BIGINT"),
+)  # fmt: skip
+"""The columns of a table of notes; times are Unix nanoseconds."""
+
+_NOTE_TYPES = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
+
+
+def notes_of(engine: Engine, filters: Filters) -> ListedNotes:
+    """Return the notes that may concern what the filters select. Raise StoreError."""
+    kept = NoteStore(engine.store, engine.options).list()
+    return kept._replace(notes=[note for note in kept.notes if _concerns(note, filters)])
+
+
+def note_columns(shape: Shape) -> list[AnswerColumn]:
+    """Return the columns of a table of notes."""
+    return [AnswerColumn(number, *column, shape) for number, column in enumerate(_NOTE_COLUMNS)]
+
+
+def note_rows(notes: Iterable[Note]) -> Page:
+    """Return notes as rows of these columns."""
+    return [
+        tuple(words[name] for name, _ in _NOTE_COLUMNS) for words in map(msgspec.to_builtins, notes)
+    ]
+
+
+def note_table(notes: Iterable[Note]) -> pa.Table:
+    """Return notes as a table of Arrow."""
+    schema = pa.schema([(name, _NOTE_TYPES[type_]) for name, type_ in _NOTE_COLUMNS])
+    return pa.Table.from_pylist([msgspec.to_builtins(note) for note in notes], schema=schema)
+
+
+def _concerns(note: Note, filters: Filters) -> bool:
+    """Return whether a note may be about selected rows.
+
+    A note without a source, session or stream is about all of them. Filters by label exclude no note, nor do those by job."""
+    sources, sessions, streams, *_ = filters.selection
+    since, until = filters.window[1:]
+    return (
+        (not note.source or sources is None or note.source in sources)
+        and (not note.session or sessions is None or any(map(note.session.startswith, sessions)))
+        and (not note.stream or streams is None or note.stream in streams)
+        and (since is None or note.to >= since)
+        and (until is None or note.from_ < until)
+    )
+
 
 T = TypeVar("T")
 
@@ -72,12 +122,12 @@ class Selected:
     def arrow(self, sql: str, values: tuple[object, ...] = ()) -> ArrowAnswer:
         return self._patience.make(lambda: self.engine.ask_arrow(sql, values))
 
-    def batches(self, answer: ArrowAnswer, progress: RowCount) -> Iterator[pyarrow.RecordBatch]:
+    def batches(self, answer: ArrowAnswer, progress: RowCount) -> Iterator[pa.RecordBatch]:
         for batch in self._patience.batches(answer):
             yield batch
             progress.add(batch.num_rows)
 
-    def few_batches(self, sql: str, values: tuple[object, ...] = ()) -> list[pyarrow.RecordBatch]:
+    def few_batches(self, sql: str, values: tuple[object, ...] = ()) -> list[pa.RecordBatch]:
         """Return rows that are few enough to hold."""
         return list(self._patience.batches(self.arrow(sql, values)))
 
@@ -118,3 +168,65 @@ class Selected:
             for source, first, last in times
         )
         return f"{self.engine.table.root}: no event is selected; there are: {known or 'none yet'}"
+
+
+class Restartable(Protocol):
+    """A place to which an export goes: files or a directory."""
+
+    def restart(self) -> None:
+        """Remove what was written, so that it can be written anew."""
+        ...
+
+
+Place = TypeVar("Place", bound=Restartable)
+
+
+class Exported(NamedTuple):
+    """The rows that were selected, and what of them was left out."""
+
+    selected: Selected
+    left: Left
+
+    @property
+    def text(self) -> str:
+        """Return what the export lacks, in words."""
+        whole = self.selected.whole
+        parts = [f"{'complete' if whole.complete else 'not complete'}: {whole.text}"]
+        if self.left:
+            left = ", ".join(f"{count} x {what}" for what, count in sorted(self.left.items()))
+            parts.append(f"left out: {left}")
+        return "; ".join(parts)
+
+    @property
+    def words(self) -> dict[str, object]:
+        """Return the same as an object of JSON."""
+        return {**self.selected.whole.words, "left_out": dict(self.left)}
+
+
+def export(
+    write: Callable[[Selected, Place, RowCount], Left],
+    select: Callable[[], Selected],
+    output: Place,
+    progress: RowCount,
+) -> Exported:
+    """Write what `select` takes from the newest snapshot; again if files are deleted meanwhile.
+
+    Raise QueryError, StoreError and ExportError."""
+    for attempt in range(ATTEMPTS):
+        selected = select()
+        progress.begin(selected.events)
+        try:
+            left = write(selected, output, progress)
+            selected.same()
+            if unreadable := len(selected.notes.unreadable):
+                left["note that cannot be read"] += unreadable
+        except BrokenOffError:
+            if attempt == ATTEMPTS - 1:
+                raise
+            output.restart()
+        else:
+            return Exported(selected, left)
+        finally:
+            progress.end()
+            selected.engine.close()
+    raise AssertionError("unreachable")

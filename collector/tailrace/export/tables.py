@@ -14,10 +14,8 @@ from typing import BinaryIO
 import pyarrow  # type: ignore[import-untyped]  # it has no types
 import pyarrow.parquet  # type: ignore[import-untyped]
 
-from tailrace.export import noted
-from tailrace.export.output import Output
-from tailrace.export.progress import RowCount
-from tailrace.export.selected import Left, Selected
+from tailrace.export.output import Output, RowCount
+from tailrace.export.selected import Left, Selected, note_columns, note_rows, note_table
 from tailrace.query.answer import Shape
 from tailrace.query.completeness import METADATA
 from tailrace.query.output import write_csv as csv_rows, write_json as json_rows
@@ -36,7 +34,7 @@ def write_parquet(selected: Selected, output: Output, progress: RowCount) -> Lef
                 file.write_batch(batch)
 
     def notes(found: list[Note], out: BinaryIO) -> None:
-        pyarrow.parquet.write_table(noted.table(found), out, compression="zstd")
+        pyarrow.parquet.write_table(note_table(found), out, compression="zstd")
 
     return _all(parquet, notes, selected, output, progress)
 
@@ -49,7 +47,7 @@ def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
                 file.write_batch(batch)
 
     def notes(found: list[Note], out: BinaryIO) -> None:
-        table = noted.table(found)
+        table = note_table(found)
         with pyarrow.ipc.new_file(out, table.schema) as file:
             file.write_table(table)
 
@@ -66,7 +64,7 @@ def write_csv(
         csv_rows(answer.columns, selected.pages(answer, progress), out, safe=safe)
 
     def notes(found: list[Note], out: BinaryIO) -> None:
-        csv_rows(noted.columns(Shape.TEXT), [noted.rows(found)], out, safe=safe)
+        csv_rows(note_columns(Shape.TEXT), [note_rows(found)], out, safe=safe)
 
     return _all(csv, notes, selected, output, progress)
 
@@ -77,7 +75,7 @@ def write_jsonl(selected: Selected, output: Output, progress: RowCount) -> Left:
         json_rows(answer.columns, selected.pages(answer, progress), out)
 
     def notes(found: list[Note], out: BinaryIO) -> None:
-        json_rows(noted.columns(Shape.JSON), [noted.rows(found)], out)
+        json_rows(note_columns(Shape.JSON), [note_rows(found)], out)
 
     return _all(jsonl, notes, selected, output, progress)
 

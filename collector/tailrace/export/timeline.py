@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import msgspec
 
 from tailrace.export.clocks import Key, SessionClock, sessions
-from tailrace.export.progress import RowCount
+from tailrace.export.output import RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.query.views import EVENTS
 from tailrace.store.notes import Note

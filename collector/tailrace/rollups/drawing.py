@@ -1,19 +1,180 @@
-"""Draw the pieces of a frame: rows and sums of rows become the columns that a frame shows of its lanes."""
+"""Draw the pieces of a frame: rows and sums of rows become the columns that a frame shows of its lanes.
+
+`added` and `latest` do for columns in memory what `events` does in SQL: they add rows up by buckets. `stacked` gives a lane's
+spans rows: a span stands below those that contain it and overlaps none, a bucket of short spans below those that contain its
+begin.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tailrace.export.clocks import LATEST
+from tailrace.export.drawing import DEEPEST
 from tailrace.rollups.events import COUNTER, INSTANT, SPAN
-from tailrace.rollups.pieces import NONE, FrameTexts, Pieces, joined
-from tailrace.rollups.places import Ints, Longs, Truths
-from tailrace.rollups.scales import Scales
-from tailrace.rollups.stacking import stacked
-from tailrace.rollups.summing import added, latest
+from tailrace.rollups.pieces import NONE, FrameTexts, Ints, Longs, Pieces, Truths, joined
+from tailrace.rollups.scale import Scales
+
+MOST = 2**63 - 1
+_NEARLY = 2.0**62
+
+
+def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
+    """Return the sums of spans or of instants that agree in all keys, in the order of the keys, and the place of one of
+    each sum among the pieces.
+
+    The label is that of one of the longest; `spot`, `start`, `offset` and `kind` are those of a single row."""
+    key = _packed(keys)
+    order = np.argsort(key) if len(keys) == 1 or key.ndim == 1 else np.lexsort(key)
+    first = _firsts(key[..., order])
+    sizes = np.diff(np.append(first, len(order)))
+    longest = pieces.longest[order]
+    greatest = np.repeat(np.maximum.reduceat(longest, first), sizes) if len(first) else longest
+    among = np.flatnonzero(longest == greatest)
+    group = np.repeat(np.arange(len(first)), sizes)[among]
+    chosen = order[among[_changes(group)]]
+    sums = pieces.take(chosen)._replace(
+        events=_sum_each(pieces.events[order], first), busy=_sum_each(pieces.busy[order], first)
+    )
+    return sums, chosen
+
+
+def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
+    """Return the sums of a counter's values that agree in all keys, as `added` does. `spot`, `offset` and `latest` are
+    those of the latest."""
+    key = _packed(keys)
+    order = np.lexsort((pieces.offset, pieces.spot, *(key if key.ndim > 1 else (key,))))
+    first = _firsts(key[..., order])
+    if not len(first):
+        return pieces, order
+    chosen = order[np.append(first[1:], len(order)) - 1]
+    sums = pieces.take(chosen)._replace(
+        events=_sum_each(pieces.events[order], first),
+        least=np.minimum.reduceat(pieces.least[order], first),
+        most=np.maximum.reduceat(pieces.most[order], first),
+    )
+    return sums, chosen
+
+
+def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
+    """Return numbers that have the order of the keys.
+
+    The result is one number a row if 64 bits hold all keys; else it has a row for each key, the last key first, as
+    `numpy.lexsort` takes them."""
+    wide = [key.astype(np.int64) for key in keys]
+    if not len(wide[0]):
+        return wide[0]
+    lows = [int(key.min()) for key in wide]
+    sizes = [int(key.max()) - low + 1 for key, low in zip(wide, lows, strict=True)]
+    room = 1
+    for size in sizes:
+        room *= size
+    if room >= MOST:
+        return np.stack(wide[::-1])
+    packed = np.zeros(len(wide[0]), np.int64)
+    for key, low, size in zip(wide, lows, sizes, strict=True):
+        packed *= size
+        packed += key - low
+    return packed
+
+
+def _firsts(ordered: Longs) -> Longs:
+    """Return the places in sorted keys where the key differs from the one before."""
+    if ordered.ndim == 1:
+        return np.flatnonzero(_changes(ordered))
+    changes = _changes(ordered[0])
+    for row in ordered[1:]:
+        changes |= _changes(row)
+    return np.flatnonzero(changes)
+
+
+def _changes(ordered: NDArray[Any]) -> Truths:
+    """Return which values differ from the one before; the first one does."""
+    found = np.ones(len(ordered), np.bool_)
+    found[1:] = ordered[1:] != ordered[:-1]
+    return found
+
+
+def _sum_each(values: Longs, first: Longs) -> Longs:
+    """Return the sums of groups, at most `MOST`."""
+    if not len(first):
+        return values[:0]
+    found: Longs = np.add.reduceat(values, first)
+    about = np.add.reduceat(values.astype(np.float64), first)
+    for group in np.flatnonzero(about > _NEARLY).tolist():
+        end = first[group + 1] if group + 1 < len(first) else len(values)
+        found[group] = min(sum(values[first[group] : end].tolist()), MOST)
+    return found
+
+
+FEW = 32
+"""So few buckets are looked at one by one."""
+
+
+class LaneStack:
+    """The rows of one lane. Spans come by their begins and, of equal begins, the longer first."""
+
+    __slots__ = ("ends",)
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+
+    def take(self, begin: int, end: int) -> int:
+        """Return the row of a span: below those that contain it, where nothing else is."""
+        ends = self.ends
+        row = len(ends)
+        while row and (ends[row - 1] <= begin or ends[row - 1] < end):
+            row -= 1
+        while row < len(ends) and ends[row] > begin:
+            row += 1
+        if row == len(ends):
+            if row == DEEPEST:  # overlap each other in the last row
+                row -= 1
+                ends[row] = max(ends[row], end)
+                return row
+            ends.append(end)
+        ends[row] = end
+        return row
+
+    def below(self, begin: int) -> int:
+        """Return the first row behind all spans that have not ended at `begin`."""
+        row = len(self.ends)
+        while row and self.ends[row - 1] <= begin:
+            row -= 1
+        return row
+
+    def steps(self) -> list[tuple[int, int]]:
+        """Return from when on which row is the first behind all spans that have not ended: times in order."""
+        found: list[tuple[int, int]] = []
+        latest = -1
+        for row in range(len(self.ends), 0, -1):
+            if self.ends[row - 1] > latest:
+                found.append((latest, row))
+                latest = self.ends[row - 1]
+        return [*found, (latest, 0)]
+
+
+def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
+    """Return the rows of one lane's spans, which are in order; `short` says which are buckets."""
+    rows = np.zeros(len(begin), np.int32)
+    stack = LaneStack()
+    longs = np.flatnonzero(~short)
+    taken = zip(longs.tolist(), begin[longs].tolist(), end[longs].tolist(), strict=True)
+    behind = np.append(longs[1:], len(begin)).tolist()
+    for (at, first, last), until in zip(taken, behind, strict=False):
+        rows[at] = stack.take(first, last)
+        if until - at <= FEW:
+            rows[at + 1 : until] = [stack.below(each) for each in begin[at + 1 : until].tolist()]
+        else:
+            since, row = zip(*stack.steps(), strict=True)
+            found = np.searchsorted(np.array(since), begin[at + 1 : until], side="right") - 1
+            rows[at + 1 : until] = np.array(row)[found]
+    return rows
+
 
 OPEN_MAX = 64
 """Open spans of a lane that are drawn one by one; more are drawn by buckets of their begins."""

@@ -19,12 +19,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from tailrace.errors import BrokenOffError, QueryError
 from tailrace.rollups.drawing import Drawn, counters, instants, rows_of, spans, summed
 from tailrace.rollups.events import COUNTER
+from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.gathering import expected, gathered
-from tailrace.rollups.losses import SeenGap
-from tailrace.rollups.pieces import NONE, FrameTexts, Pieces, joined
-from tailrace.rollups.places import Longs, Truths
-from tailrace.rollups.scale import WIDEST, Range, log_at_most, scale
-from tailrace.rollups.scales import SPARE, Scales
+from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, Truths, joined
+from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, scale
 from tailrace.rollups.snapshot import Label, LaneKey, Snapshot
 
 MOST_ROWS = 50_000

@@ -15,15 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tailrace.rollups.data_files import FileLanes, Held, HeldFile
 from tailrace.rollups.drawing import Summed, summed, with_equal_texts
 from tailrace.rollups.events import SPAN
-from tailrace.rollups.held import FileLanes, Held, HeldFile
-from tailrace.rollups.pages import PagedFile, SidecarPage
-from tailrace.rollups.pieces import NONE, FrameTexts, Pieces, joined
-from tailrace.rollups.places import Floats, Longs, Truths
-from tailrace.rollups.row_blocks import Since
-from tailrace.rollups.row_reading import RowReader
-from tailrace.rollups.scales import Scales
+from tailrace.rollups.pieces import NONE, Floats, FrameTexts, Longs, Pieces, Truths, joined
+from tailrace.rollups.rows import RowReader, Since
+from tailrace.rollups.scale import Scales
+from tailrace.rollups.sidecar import PagedFile, SidecarPage
 from tailrace.rollups.snapshot import LaneKey, Snapshot
 
 ENOUGH = 300_000

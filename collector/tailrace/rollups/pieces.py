@@ -9,7 +9,10 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from numpy.typing import NDArray
 
-from tailrace.rollups.places import Floats, Ints, Longs, Truths
+Longs = NDArray[np.int64]
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Truths = NDArray[np.bool_]
 
 NONE = -1
 """Stands for a depth, or a text, that is not there."""

@@ -1,16 +1,84 @@
-"""The window of a frame, and how coarse it is: in nanoseconds of the axis, and in ticks of each session.
+"""The window of a frame, how coarse it is, and where ticks lie in it, for single values and for whole columns.
 
 A frame is divided into buckets, whose width is the largest power of two that is at most a pixel. A bucket
 holds the spans that begin in it and are shorter than it is wide. The buckets of rows that are stored without
 a time are ticks, since only ticks are known of these rows.
+
+`durations`, `places` and `ends` do for columns what `export.clocks` does for single ticks; `Scales` has the buckets of all lanes,
+each on its own clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
-from tailrace.export.clocks import LATEST, SessionClock
+import numpy as np
+
+from tailrace.export.clocks import LATEST, SessionClock, Ticks
+from tailrace.rollups.pieces import Floats, Longs, Pieces, Truths
+
+NOWHERE = -1
+"""The place of what cannot be drawn: its time is below 0 or beyond `LATEST`."""
+
+_SAFE = 2.0**62
+"""Sums of two numbers below this fit into 64 bits; floating point errs less than that."""
+
+_SECOND = 10**9
+
+
+def durations(ticks: Longs, rate: float) -> Longs:
+    """Return ticks, which are not negative, as nanoseconds, rounded down; at most `LATEST`."""
+    safe = ticks * (1e9 / rate) < _SAFE
+    found = _vector(np.where(safe, ticks, 0), rate)
+    for index in np.flatnonzero(~safe).tolist():
+        found[index] = min(Ticks(rate).ns(int(ticks[index])), LATEST)
+    return found
+
+
+def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
+    """Return the times of ticks: (tick + offset) / rate seconds behind zero; `NOWHERE` for those without a place."""
+    about = np.abs(ticks.astype(np.float64)) + np.abs(offsets.astype(np.float64))
+    safe = (about < _SAFE) & (about * (1e9 / rate) + np.abs(zeros.astype(np.float64)) < _SAFE)
+    found = _vector(np.where(safe, ticks, 0) + np.where(safe, offsets, 0), rate)
+    found += np.where(safe, zeros, 0)
+    for index in np.flatnonzero(~safe).tolist():
+        ns = Ticks(rate).ns(int(ticks[index]) + int(offsets[index])) + int(zeros[index])
+        found[index] = ns if ns <= LATEST else NOWHERE
+    placed: Longs = np.maximum(found, NOWHERE)
+    return placed
+
+
+def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
+    """Return when spans of some ticks end that start at a tick and begin at a time; at most `LATEST`."""
+    about = np.abs(starts.astype(np.float64)) + ticks
+    safe = (about < _SAFE) & (about * (1e9 / rate) + begins < _SAFE)
+    first = np.where(safe, starts, 0)
+    length = _vector(first + np.where(safe, ticks, 0), rate) - _vector(first, rate)
+    found: Longs = np.where(safe, begins, 0) + np.maximum(length, 0)
+    for index in np.flatnonzero(~safe).tolist():
+        start, begin = int(starts[index]), int(begins[index])
+        ns = Ticks(rate).ns
+        length_of_one = ns(start + int(ticks[index])) - ns(start)
+        found[index] = min(begin + max(length_of_one, 0), LATEST)
+    return found
+
+
+def _vector(ticks: Longs, rate: float) -> Longs:
+    """Return safe ticks as nanoseconds."""
+    if rate == _SECOND:
+        return ticks.copy()
+    if not rate.is_integer():
+        rounded: Longs = np.rint(ticks * (1e9 / rate)).astype(np.int64)
+        return rounded
+    if rate >= _SAFE / _SECOND:
+        return np.array([Ticks(rate).ns(tick) for tick in ticks.tolist()], np.int64)
+    whole, rest = np.divmod(ticks, int(rate))
+    found: Longs = whole * _SECOND + rest * _SECOND // int(rate)
+    return found
+
 
 WIDEST = 52
 """The logarithm of the widest bucket: 52 days."""
@@ -95,3 +163,101 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
         else:
             low = middle + 1
     return low
+
+
+SPARE = 3
+"""A frame may turn out to need buckets that are 2 ** `SPARE` times as wide; what it reads is enough for these."""
+
+
+class Scales:
+    """A scale for each lane, by the numbers of the lanes."""
+
+    def __init__(self, scales: Sequence[Scale], log: int) -> None:
+        self.log = log
+        self.short = np.array([each.short for each in scales], np.int64)
+        self.placed = np.array([each.zero is not None for each in scales], np.bool_)
+        self._offset = np.array([each.offset for each in scales], np.int64)
+        self._zero = np.array([each.zero or 0 for each in scales], np.int64)
+        self.rate: Floats = np.array([each.rate for each in scales], np.float64)
+        self._rates = sorted({each.rate for each in scales})
+        self.begin = np.array([each.timed.begin for each in scales], np.int64)
+        self.end = np.array([each.timed.end for each in scales], np.int64)
+        self._buckets = {
+            True: [each.timed for each in scales],
+            False: [each.ticks for each in scales],
+        }
+
+    @cached_property
+    def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
+        """Return where the window begins, and where it ends, in times (True) and in ticks: whole buckets of the widest
+        kind."""
+        return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
+
+    @cached_property
+    def _bounds(self) -> dict[bool, tuple[Longs, Longs]]:
+        """Return the first and the last bucket of each lane."""
+        return {
+            timed: _pairs((each.first, each.behind - 1) for each in buckets)
+            for timed, buckets in self._buckets.items()
+        }
+
+    def inside(self, pieces: Pieces) -> tuple[Longs, Truths]:
+        """Return the buckets of pieces, and which of these are in the window."""
+        width = np.where(pieces.timed, self.log, self.short[pieces.number])
+        bucket = pieces.edge >> width
+        low, high = (
+            np.where(pieces.timed, of_times[pieces.number], of_ticks[pieces.number])
+            for of_times, of_ticks in zip(self._bounds[True], self._bounds[False], strict=True)
+        )  # fmt: skip
+        return bucket, (bucket >= low) & (bucket <= high)
+
+    def place(self, pieces: Pieces, at: Longs) -> Longs:
+        """Return the times of times or ticks that belong to pieces; `NOWHERE` for those without a place."""
+        found = np.where(pieces.timed, np.maximum(at, NOWHERE), NOWHERE)
+        for rate, rows in self._by_rate(pieces, ~pieces.timed & self.placed[pieces.number]):
+            of = pieces.number[rows]
+            found[rows] = places(at[rows], self._offset[of], self._zero[of], rate)
+        return found
+
+    def edges(self, pieces: Pieces, bucket: Longs) -> tuple[Longs, Longs]:
+        """Return where buckets begin and end: in sight, and at most at `LATEST`."""
+        width = np.where(pieces.timed, self.log, self.short[pieces.number])
+        low = bucket << width
+        high = np.where(bucket >= LATEST >> width, LATEST, (bucket + 1) << width)
+        closes = self.place(pieces, high)
+        return np.maximum(self.place(pieces, low), 0), np.where(closes < 0, LATEST, closes)
+
+    def finish(self, pieces: Pieces, begin: Longs) -> Longs:
+        """Return when single spans end that begin at some times."""
+        found = begin.copy()
+        for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
+            found[rows] = ends(begin[rows], pieces.start[rows], pieces.longest[rows], rate)
+        return found
+
+    def busy(self, pieces: Pieces) -> Longs:
+        """Return the durations in nanoseconds, added up."""
+        found = pieces.busy.copy()
+        for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
+            found[rows] = durations(pieces.busy[rows], rate)
+        return found
+
+    def _by_rate(self, pieces: Pieces, chosen: Truths) -> list[tuple[float, Longs]]:
+        """Return the chosen rows by the rates of their clocks."""
+        if len(self._rates) == 1:
+            rows = np.flatnonzero(chosen)
+            return [(self._rates[0], rows)] if len(rows) else []
+        rates = self.rate[pieces.number]
+        found = [(rate, np.flatnonzero(chosen & (rates == rate))) for rate in self._rates]
+        return [(rate, rows) for rate, rows in found if len(rows)]
+
+
+def _range(buckets: Buckets) -> tuple[int, int]:
+    first = buckets.first >> SPARE << SPARE
+    behind = (((buckets.behind - 1) >> SPARE) + 1) << SPARE
+    return first << buckets.log, behind << buckets.log
+
+
+def _pairs(pairs: Iterable[tuple[int, int]]) -> tuple[Longs, Longs]:
+    clipped = [[min(max(each, -LATEST), LATEST) for each in pair] for pair in pairs]
+    columns = np.array(clipped, np.int64).reshape(-1, 2)
+    return columns[:, 0].copy(), columns[:, 1].copy()

@@ -21,10 +21,10 @@ from tailrace.query.known import check
 from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
 from tailrace.query.remote import Place, RemoteEngine
-from tailrace.rollups.held import Held
+from tailrace.rollups.building import tend
+from tailrace.rollups.data_files import Held
 from tailrace.rollups.sidecar import Sidecars
 from tailrace.rollups.snapshot import Snapshot as TimelineSnapshot
-from tailrace.rollups.tending import tend
 from tailrace.store.notes import NoteStore
 
 SLOTS = 3

@@ -18,11 +18,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tailrace.errors import UnknownError
-from tailrace.export.exporting import export as write_export
-from tailrace.export.formats import WRITERS
-from tailrace.export.output import Output
-from tailrace.export.progress import RowCount
-from tailrace.export.selected import Selected
+from tailrace.export import WRITERS
+from tailrace.export.output import Output, RowCount
+from tailrace.export.selected import Selected, export as write_export
 from tailrace.query.apart import make_room
 from tailrace.query.limits import Limits
 from tailrace.query.patience import Patience

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.rollups.losses import PlacedGap
+from tailrace.rollups.gaps import PlacedGap
 from tailrace.view import wire
 from tailrace.view.answering import cut, decimal, shown, whole
 from tailrace.view.desk import DeskTurn

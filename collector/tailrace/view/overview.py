@@ -8,7 +8,7 @@ from tailrace import __version__
 from tailrace.analysis.difference import FIGURES
 from tailrace.analysis.statistics import COLUMNS
 from tailrace.config.schema import OWN_SOURCE
-from tailrace.export.formats import WRITERS
+from tailrace.export import WRITERS
 from tailrace.query.completeness import EVERYTHING, MISSING
 from tailrace.query.engine import Engine
 from tailrace.query.views import VIEWS

@@ -6,7 +6,7 @@ import msgspec
 
 from tailrace.errors import QueryError
 from tailrace.rollups.frame import Frame, frame as of_window
-from tailrace.rollups.losses import SeenGap
+from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.scale import Range
 from tailrace.rollups.snapshot import LaneKey, TimelineLane
 from tailrace.view import wire

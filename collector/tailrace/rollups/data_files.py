@@ -16,12 +16,11 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from tailrace.query.apart import make_room
 from tailrace.query.catalog import Catalog, nothing
 from tailrace.query.owned import finalize
-from tailrace.rollups.extents import LaneExtent, least, most
-from tailrace.rollups.pages import MEMORY, KeptPages, PagedFile
-from tailrace.rollups.places import Truths
-from tailrace.rollups.placing import GapPlaces
-from tailrace.rollups.row_blocks import KeptBlocks
-from tailrace.rollups.sidecar import Sidecar, Sidecars
+from tailrace.rollups.events import LaneExtent, least, most
+from tailrace.rollups.gaps import GapPlaces
+from tailrace.rollups.pieces import Truths
+from tailrace.rollups.rows import KeptBlocks
+from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, Sidecars
 
 THREADS = 2
 DATABASE = "256MB"
