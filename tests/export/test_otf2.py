@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 
 from tailrace.errors import ExportError
 from tailrace.export.drawing import draw
+from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.otf2_archive import write
 from tailrace.export.output import Directory, RowCount
 from tailrace.export.selected import Selected, export
-from tailrace.export.timeline import DrawnRows
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience
 from tailrace.reading.question import Filters

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
-from tailrace.export.clocks import LATEST, sessions
+from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.lost import lost
 from tailrace.export.output import RowCount
 from tailrace.export.selected import Selected
-from tailrace.export.timeline import DrawnRows
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience
 from tailrace.reading.question import Filters
+from tailrace.timeline import LATEST, sessions
 from tests.query import test_counters as counters
 
 _SPANS = """

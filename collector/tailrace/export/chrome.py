@@ -11,11 +11,11 @@ from typing import BinaryIO
 
 import msgspec
 
-from tailrace.export.clocks import SessionClock
 from tailrace.export.drawing import Members, draw
+from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.export.timeline import DrawnRows
+from tailrace.timeline import SessionClock
 
 
 def write(selected: Selected, output: Output, progress: RowCount) -> Left:

@@ -16,12 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from tailrace.export.clocks import SessionClock
+from tailrace.export.drawn_rows import DrawnRows, Item, Lane
 from tailrace.export.lost import Lost, lost
-from tailrace.export.timeline import DrawnRows, Item, Lane
-
-DEEPEST = 256
-"""Spans inside each other on one track. Perfetto gives up at 512."""
+from tailrace.timeline import DEEPEST, SessionClock
 
 _NEVER = 2**63
 

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import DRAWN, SessionClock
+from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import RowCount
-from tailrace.export.timeline import DrawnRows
 from tailrace.query.filters import one_of
 from tailrace.query.views import GAPS
 from tailrace.reading.question import unix_ns
+from tailrace.timeline import DRAWN, GAPS_OF, NUMBERS, Gap, SessionClock, StreamPlace, between
 
 Seen = tuple[int, int]
 """An event: its number, and the time at which it begins."""
@@ -63,59 +63,11 @@ class Neighbours:
         return None
 
 
-NUMBERS = """CASE format
-  WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
-  WHEN 'et3' THEN start
-  ELSE seq END"""
-"""The number of an event that its stream's gaps name, where it is not `seq`: see the pages of the formats."""
-
-_PLACED = {
-    (True, True): "between two events",
-    (True, False): "after an event",
-    (False, True): "before an event",
-    (False, False): "somewhere in its session",
-}
-"""How a gap is placed, by whether there is an event before it, and one behind."""
-
-GAPS_OF = """
-SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
-FROM gaps WHERE {gaps}
-ORDER BY source, session, stream, first, "offset", reason, id
-"""
-
 EVENTS_OF = f"""
 SELECT source, session, stream, {NUMBERS} AS number, "offset", time, aligned
 FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions}}
 """  # noqa: S608 - our own words
 """The events that may be a gap's neighbours."""
-
-Place = tuple[str, str, str]
-"""Source, session and stream; the stream is empty for a gap of no known one."""
-
-
-class Gap(NamedTuple):
-    """A row of `gaps`."""
-
-    source: str
-    session: str
-    format: str
-    stream: str
-    reason: str
-    detail: str | None
-    first: int | None
-    last: int | None
-    remaining: int | None
-    of: str | None
-    id: int | None
-    offset: int
-
-    @property
-    def place(self) -> Place:
-        return self.source, self.session, self.stream
-
-    @property
-    def end(self) -> int | None:
-        return self.first if self.last is None else self.last
 
 
 class Lost(NamedTuple):
@@ -133,7 +85,7 @@ class Neighbourhood:
     """The events around the gaps of each stream: by their numbers, and by their offsets."""
 
     def __init__(self, gaps: list[Gap]) -> None:
-        self._of: dict[Place, tuple[Neighbours, Neighbours]] = {}
+        self._of: dict[StreamPlace, tuple[Neighbours, Neighbours]] = {}
         for place, group in groupby(gaps, key=lambda gap: gap.place):
             of_stream = list(group)
             self._of[place] = (
@@ -146,7 +98,7 @@ class Neighbourhood:
                 ),
             )
 
-    def see(self, place: Place, number: int | None, offset: int, time: int) -> None:
+    def see(self, place: StreamPlace, number: int | None, offset: int, time: int) -> None:
         for stream in {place[2], ""}:
             found = self._of.get((place[0], place[1], stream))
             if found is not None:
@@ -194,17 +146,6 @@ def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> Non
             begin = None if session is None else session.place(time, aligned)
             if begin is not None:
                 around.see((source, name, stream), number, offset, begin)
-
-
-def between(
-    session: SessionClock, before: int | None, behind: int | None
-) -> tuple[int, int, str] | None:
-    """Return where a gap between events at two times begins and ends, and how exact that is; None if nothing tells."""
-    begin = session.first if before is None else before
-    end = session.last if behind is None else behind
-    if begin is None or end is None or begin < 0:
-        return None
-    return begin, max(begin, end), _PLACED[before is not None, behind is not None]
 
 
 def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:

@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.errors import ExportError
-from tailrace.export.clocks import SessionClock
 from tailrace.export.drawing import Members, draw
+from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import Directory, RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.export.timeline import DrawnRows
+from tailrace.timeline import SessionClock
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -15,13 +15,13 @@ from typing import Any, BinaryIO
 import msgspec
 
 from tailrace import __version__
-from tailrace.export.clocks import SessionClock
+from tailrace.export.drawn_rows import DrawnRows, Item
 from tailrace.export.lost import Lost, lost
 from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.export.timeline import DrawnRows, Item
 from tailrace.query.views import SPANS
 from tailrace.store.notes import Note
+from tailrace.timeline import SessionClock
 
 LINE_RECORDS = 1000
 """Records of one session that share a line at most."""

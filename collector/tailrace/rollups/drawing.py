@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tailrace.export.clocks import LATEST
-from tailrace.export.drawing import DEEPEST
 from tailrace.rollups.events import COUNTER, INSTANT, SPAN
 from tailrace.rollups.pieces import NONE, FrameTexts, Ints, Longs, Pieces, Truths, joined
 from tailrace.rollups.scale import Scales
+from tailrace.timeline import DEEPEST, LATEST
 
 MOST = 2**63 - 1
 _NEARLY = 2.0**62

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tailrace.export.clocks import DRAWN, Extent, Facts, Key, SessionClock
+from tailrace.timeline import DRAWN, Extent, Facts, Key, SessionClock
 
 SPAN, INSTANT, COUNTER = range(3)
 

@@ -17,11 +17,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-from tailrace.export.clocks import DRAWN, SessionClock
-from tailrace.export.lost import NUMBERS, Gap, between
 from tailrace.rollups.pieces import Longs, Truths
 from tailrace.rollups.rows import RowSource
 from tailrace.rollups.scale import Range
+from tailrace.timeline import DRAWN, NUMBERS, Gap, SessionClock, between
 
 SEVERAL = "several gaps"
 

@@ -4,7 +4,7 @@ A frame is divided into buckets, whose width is the largest power of two that is
 holds the spans that begin in it and are shorter than it is wide. The buckets of rows that are stored without
 a time are ticks, since only ticks are known of these rows.
 
-`durations`, `places` and `ends` do for columns what `export.clocks` does for single ticks; `Scales` has the buckets of all lanes,
+`durations`, `places` and `ends` do for columns what `timeline` does for single ticks; `Scales` has the buckets of all lanes,
 each on its own clock.
 """
 
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tailrace.export.clocks import LATEST, SessionClock, Ticks
 from tailrace.rollups.pieces import Floats, Longs, Pieces, Truths
+from tailrace.timeline import LATEST, SessionClock, Ticks
 
 NOWHERE = -1
 """The place of what cannot be drawn: its time is below 0 or beyond `LATEST`."""

@@ -1,6 +1,6 @@
 """Know of one snapshot of the table its sessions, its lanes and its gaps.
 
-A lane is a stream of a session, or one of its substreams. Times are on the axis of `export.clocks`: Unix
+A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix
 nanoseconds, or for a session without wall time nanoseconds from its arrival on.
 
 `BegunSpans` are spans that have the row of a begin and no row of a whole span: open, or ended when the begin was forgotten.
@@ -19,14 +19,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from numpy.typing import NDArray
 
 from tailrace.errors import UnknownError
-from tailrace.export.clocks import Facts, Key, SessionClock, axis, placed
-from tailrace.export.lost import GAPS_OF, Gap
 from tailrace.query.engine import Engine
 from tailrace.rollups.data_files import FileLanes, Held
 from tailrace.rollups.events import BY_NAME, EXTENTS, SPAN, LaneExtent, of_sessions
 from tailrace.rollups.gaps import GapTable, PlacedGap
 from tailrace.rollups.pieces import NONE, FrameTexts, Pieces
 from tailrace.rollups.rows import RowSource
+from tailrace.timeline import GAPS_OF, Facts, Gap, Key, SessionClock, axis, placed
 
 BEGUN = f"""
 SELECT b.source, b.session, b.stream, b.substream, b.time IS NOT NULL AS timed, b.depth,

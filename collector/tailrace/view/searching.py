@@ -1,6 +1,6 @@
 """Search a name among events, by wall time or on an axis without wall time.
 
-On such an axis, an event's place follows from the tick at which it begins (`export.clocks`).
+On such an axis, an event's place follows from the tick at which it begins (`timeline`).
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
-from tailrace.export.clocks import SessionClock
 from tailrace.query.filters import RowCondition, all_of
 from tailrace.rollups.snapshot import WALL
+from tailrace.timeline import SessionClock
 from tailrace.view import wire
 from tailrace.view.answering import cut, decimal, shown, whole
 from tailrace.view.desk import DeskTurn

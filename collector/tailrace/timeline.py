@@ -1,18 +1,17 @@
-"""Place rows on one axis of nanoseconds.
+"""Place rows and gaps on one axis of nanoseconds: the geometry that exports and drawn timelines share.
 
 A session whose clock is tied to wall time has its rows at their Unix times. Any other session has an axis
 of its own: the first row of its run stands at the moment at which the collector opened the run's first
 session, and all other rows are as far from it as their ticks say. A tick without a known length is drawn
-as a nanosecond. `SessionClock.clock_words` says which of these it is, and every writer shows these words.
+as a nanosecond. `SessionClock.clock_words` states which of these it is, and every writer shows these words.
+
+A gap has no time. It lies between the events before and behind it (`between`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
-
-from tailrace.export.selected import Selected
-from tailrace.query.views import EVENTS
 
 LATEST = 2**63 - 1
 """The latest time that all formats can hold; the earliest is 0. Nothing is drawn beyond it: rows are left out, and ends are cut."""
@@ -24,22 +23,38 @@ join them with the sessions' clocks."""
 Key = tuple[str, str]
 """Source and session."""
 
-_EXTENTS = """
-SELECT source, session, any_value(format), min(time),
-  min(start) FILTER (time IS NOT NULL),
-  max(greatest(start, coalesce("end", start))) FILTER (time IS NOT NULL),
-  min(aligned) FILTER (time IS NULL),
-  max(aligned::HUGEINT + greatest(coalesce("end"::HUGEINT - start, 0), 0)) FILTER (time IS NULL),
-  min("end") FILTER (start IS NULL), max("end") FILTER (start IS NULL)
-FROM events WHERE {drawn} AND ({chosen})
-GROUP BY source, session ORDER BY source, session
-"""
-
 FACTS = """
 SELECT s.source, s.format, s.session, s.opened, s.closed_at, s.run, s.clock, s.ticks_per_second, s.epoch, s.clock_offset,
   s.peer
 FROM sessions AS s WHERE {chosen}
 """
+
+
+DEEPEST = 256
+"""Spans inside each other that a lane shows. Perfetto gives up at 512."""
+
+NUMBERS = """CASE format
+  WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
+  WHEN 'et3' THEN start
+  ELSE seq END"""
+"""The number of an event that its stream's gaps name, where it is not `seq`: see the pages of the formats."""
+
+_PLACED = {
+    (True, True): "between two events",
+    (True, False): "after an event",
+    (False, True): "before an event",
+    (False, False): "somewhere in its session",
+}
+"""How a gap is placed, by whether there is an event before it, and one behind."""
+
+GAPS_OF = """
+SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
+FROM gaps WHERE {gaps}
+ORDER BY source, session, stream, first, "offset", reason, id
+"""
+
+StreamPlace = tuple[str, str, str]
+"""Source, session and stream; the stream is empty for a gap of no known one."""
 
 
 class Ticks(NamedTuple):
@@ -147,18 +162,6 @@ class Facts(NamedTuple):
         return self.epoch if self.rate is not None and 0 < self.rate < 1e18 else None
 
 
-def sessions(selected: Selected) -> dict[Key, SessionClock]:
-    """Return the selected sessions, in the order of source and id."""
-    rows = selected.condition(EVENTS)
-    extents = [
-        Extent(*row)
-        for row in selected.few(_EXTENTS.format(drawn=DRAWN, chosen=rows.sql), rows.values)
-    ]
-    chosen = selected.filters.selection._replace(streams=None).condition
-    facts = [Facts(*row) for row in selected.few(FACTS.format(chosen=chosen.sql), chosen.values)]
-    return placed(extents, facts)
-
-
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[Key, SessionClock]:
     """Return sessions with their places, in the order of source and id.
 
@@ -231,3 +234,39 @@ def _session(extent: Extent, facts: Facts, shifts: dict[Key, int]) -> SessionClo
         if end is not None and session.first is not None and session.last is not None:
             session = session._replace(first=min(session.first, end), last=max(session.last, end))
     return session
+
+
+class Gap(NamedTuple):
+    """A row of `gaps`."""
+
+    source: str
+    session: str
+    format: str
+    stream: str
+    reason: str
+    detail: str | None
+    first: int | None
+    last: int | None
+    remaining: int | None
+    of: str | None
+    id: int | None
+    offset: int
+
+    @property
+    def place(self) -> StreamPlace:
+        return self.source, self.session, self.stream
+
+    @property
+    def end(self) -> int | None:
+        return self.first if self.last is None else self.last
+
+
+def between(
+    session: SessionClock, before: int | None, behind: int | None
+) -> tuple[int, int, str] | None:
+    """Return where a gap between events at two times begins and ends, and how exact that is; None if nothing tells."""
+    begin = session.first if before is None else before
+    end = session.last if behind is None else behind
+    if begin is None or end is None or begin < 0:
+        return None
+    return begin, max(begin, end), _PLACED[before is not None, behind is not None]

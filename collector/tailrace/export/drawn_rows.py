@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import msgspec
 
-from tailrace.export.clocks import Key, SessionClock, sessions
 from tailrace.export.output import RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.query.views import EVENTS
 from tailrace.store.notes import Note
+from tailrace.timeline import DRAWN, FACTS, Extent, Facts, Key, SessionClock, placed
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
+
 
 _Row = tuple[Any, ...]
 """The values of `_COLUMNS`."""
@@ -55,6 +56,17 @@ WHERE {{events}}
 {_ORDER}
 """  # noqa: S608 - our own words
 """The few spans that are begins as stored."""
+
+_EXTENTS = """
+SELECT source, session, any_value(format), min(time),
+  min(start) FILTER (time IS NOT NULL),
+  max(greatest(start, coalesce("end", start))) FILTER (time IS NOT NULL),
+  min(aligned) FILTER (time IS NULL),
+  max(aligned::HUGEINT + greatest(coalesce("end"::HUGEINT - start, 0), 0)) FILTER (time IS NULL),
+  min("end") FILTER (start IS NULL), max("end") FILTER (start IS NULL)
+FROM events WHERE {drawn} AND ({chosen})
+GROUP BY source, session ORDER BY source, session
+"""
 
 
 class Number(TypedDict):
@@ -120,7 +132,7 @@ class DrawnRows:
 
     @cached_property
     def sessions(self) -> dict[Key, SessionClock]:
-        return sessions(self.selected)
+        return session_clocks(self.selected)
 
     @cached_property
     def first(self) -> int:
@@ -235,3 +247,15 @@ def _read(given: Number) -> tuple[str | None, int | float | None]:
         return given["member"], msgspec.json.decode(given["value"], type=int | float)
     except ValueError:
         return given["member"], None
+
+
+def session_clocks(selected: Selected) -> dict[Key, SessionClock]:
+    """Return the selected sessions, in the order of source and id."""
+    rows = selected.condition(EVENTS)
+    extents = [
+        Extent(*row)
+        for row in selected.few(_EXTENTS.format(drawn=DRAWN, chosen=rows.sql), rows.values)
+    ]
+    chosen = selected.filters.selection._replace(streams=None).condition
+    facts = [Facts(*row) for row in selected.few(FACTS.format(chosen=chosen.sql), chosen.values)]
+    return placed(extents, facts)
