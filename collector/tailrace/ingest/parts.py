@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.decoding.contract import Decoder, packs
 from tailrace.kernels import active
-from tailrace.ledger.counters import count_block, hear_block
-from tailrace.ledger.counters import Counters
+from tailrace.ledger.counters import Counters, count_block, hear_block
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
 from tailrace.normalize import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
 from tailrace.rows.block import Block, Integers, Values

@@ -53,9 +53,9 @@ from tailrace.ledger.stream import (
     take_from,
 )
 from tailrace.ledger.windows import Windows
-from tailrace.model.block import Block, Integers
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
+from tailrace.rows.block import Block, Integers
 
 UNFOLLOWED_MAX = 64
 """Streams without room that a session remembers by name."""
