@@ -523,6 +523,8 @@ typedef struct tlr_local {
 int tailrace_on_ = -1;
 static uint64_t tlr_loaded; /* the reading of CLOCK_MONOTONIC that is 0 on the wire, so that spans may begin before connect */
 static size_t tlr_missed; /* events emitted while no session was open, and not reported yet */
+static tlr_lock_word tlr_leaver; /* the part of the thread that ends the program, or NULL */
+static int tlr_beside; /* another thread emits beside that one: nobody will know how many events */
 static tlr_core tlr;
 static tlr_stream tlr_table[TLR_THREADS]; /* not freed at close: a late event call may still look at its stream */
 static __thread tlr_local tlr_thread;
@@ -1956,7 +1958,11 @@ static void tlr_emit(const tlr_event *event) {
 }
 
 /* Count an event that is emitted while no session is open. */
-void tailrace_miss_(void) { __atomic_fetch_add(&tlr_missed, 1, __ATOMIC_RELAXED); }
+void tailrace_miss_(void) {
+    tlr_lock_word leaver = TLR_LOAD(tlr_leaver);
+    __atomic_fetch_add(&tlr_missed, 1, __ATOMIC_RELAXED);
+    if (leaver && leaver != &tlr_thread) TLR_STORE(tlr_beside, 1);
+}
 
 /* Do so unless tracing is off. Another client of the process may be connected: then `tailrace_on_` is more than 0. */
 static void tlr_miss(void) {
@@ -2287,7 +2293,7 @@ static int tlr_take_token(const char *address, const tailrace_options *options) 
 }
 
 static int tlr_await_events(int ends);
-static void tlr_end(uint64_t deadline);
+static void tlr_end(uint64_t deadline, int counts);
 
 /* Count one more, or one less, connected client of the process. Libraries that bind their functions locally may share the
  * variable. */
@@ -2311,7 +2317,7 @@ static int tlr_connect(const char *address, const tailrace_options *options) {
     int error;
     if (tlr_is_on()) return EALREADY;
     tlr_load();
-    if (tlr.started) tlr_end(tlr_monotonic()); /* the program left tailrace_close by siglongjmp */
+    if (tlr.started) tlr_end(tlr_monotonic(), 0); /* the program left tailrace_close by siglongjmp */
     if (tlr_await_events(0) || !tlr_lock_soon(&tlr.sender.lock)) return EBUSY;
     tlr_unlock(&tlr.sender.lock);
     error = tlr_parse(address);
@@ -2547,7 +2553,7 @@ static int tlr_say_the_end(uint64_t deadline) {
         if (tlr_drain(deadline, 1)) return 0; /* the goodbye follows the announcement, and never replaces it */
         opened = tlr.sender.opened;
         tlr_say_last_ranges(deadline);
-        tlr_say_goodbye(deadline);
+        if (!TLR_LOAD(tlr_beside)) tlr_say_goodbye(deadline);
         if (opened == tlr.sender.opened && tlr_is_read(deadline)) return 1;
     } while (tlr_monotonic() < deadline);
     return 0;
@@ -2604,12 +2610,14 @@ static void tlr_give_back(void) {
     }
 }
 
-/* End a session after its events have been switched off. */
-static void tlr_end(uint64_t deadline) {
+/* End a session after its events have been switched off. The goodbye `counts` the events that came since, or leaves them to
+ * the next session. */
+static void tlr_end(uint64_t deadline, int counts) {
     int left, read = 0;
     tlr_stop_thread();
     left = tlr_await_events(1);
-    __atomic_fetch_add(&tlr.discarded[TLR_CLOSED], __atomic_exchange_n(&tlr_missed, 0, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+    if (counts)
+        __atomic_fetch_add(&tlr.discarded[TLR_CLOSED], __atomic_exchange_n(&tlr_missed, 0, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
     tlr_hurry();
     if (tlr.started) read = tlr_say_the_end(deadline);
     deadline = tlr_monotonic() + TLR_LOCK_MS * tlr_ms;
@@ -2631,8 +2639,8 @@ static void tlr_switch_off(void) {
     tlr_switch(0);
 }
 
-/* Close after a signal handler called exit() in the middle of an event, whose locks stay held. The sending
- * thread sends what it can. The end of the streams is not sent. */
+/* Close in a signal handler amid another call of the same thread, which holds locks. The sending thread sends what it can.
+ * The next session or the end of the program says the end of the streams. */
 static void tlr_close_amid_event(void) {
     uint64_t deadline = tlr_monotonic() + tlr.linger_ns;
     tlr_switch_off();
@@ -2651,7 +2659,7 @@ void tailrace_close(void) {
         if (tlr_is_on()) {
             tlr_switch_off();
             TLR_STORE(tlr.forked, 0); /* a late event of another thread begins no session */
-            tlr_end(tlr_monotonic() + tlr.linger_ns);
+            tlr_end(tlr_monotonic() + tlr.linger_ns, 1);
         }
         tlr_unlock(&tlr_life);
     }
@@ -2666,14 +2674,24 @@ static void tlr_state_missed(void) {
     tlr_reset();
     tlr_make_hello();
     tlr.started = 1;
-    tlr_end(tlr_monotonic() + tlr.linger_ns);
+    tlr.sender.report_at = 0;
+    tlr_end(tlr_monotonic() + tlr.linger_ns, 1);
 }
 
-/* Close at the end of the program, after its own exit functions, or when the client's library is unloaded. */
+/* Close at the end of the program, after its own exit functions, or when the client's library is unloaded. If a signal handler
+ * ends the program amid a call of this thread, that call never goes on. A close that was cut short may have said goodbye
+ * already: say it again, with all events that came since. */
 __attribute__((destructor(101))) static void tlr_unload(void) {
+#if !defined(__PIC__) || defined(__PIE__) /* in a library, dlclose() would leave the exit a function that is gone */
+    static int again;
+    if (!again++) (void)atexit(tlr_unload); /* behind all destructors, and after an exit() in a signal handler amid this call */
+#endif
+    if (tlr_thread.busy) tlr_recover(&tlr_thread);
+    TLR_STORE(tlr_leaver, &tlr_thread);
     tailrace_close();
-    if (tlr_is_on() || !tlr_enter(TLR_WAITS, TLR_FRAME)) return;
-    if (tlr_lock_until(&tlr_life, tlr_monotonic() + tlr_second)) {
+    (void)tlr_enter(TLR_WAITS, TLR_FRAME);
+    if (!tlr_is_on() && tlr_lock_until(&tlr_life, tlr_monotonic() + tlr_second)) {
+        if (tlr.started) tlr_end(tlr_monotonic() + (tlr.linger_ns < tlr_second ? tlr.linger_ns : tlr_second), 1);
         if (!tlr.started) tlr_state_missed();
         tlr_unlock(&tlr_life);
     }

@@ -183,6 +183,42 @@ def test_an_exit_in_a_signal_handler_amid_a_call_that_waits_ends_the_program(hos
         run(hostile, what, f"tcp://127.0.0.1:{nobody.getsockname()[1]}", 300, code=3)
 
 
+@pytest.fixture(scope="module")
+def ending():
+    return build(HERE / "ending.c", "-Wl,--wrap=shutdown")
+
+
+def ends(peer):
+    """Return, by session, the goodbyes over all its connections."""
+    found = {}
+    for heard in map(hear, peer.close()):
+        found.setdefault(heard.sessions[0], []).extend(heard.said("tailrace.goodbye"))
+    return list(found.values())
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "expected"),
+    [
+        ("close", 3, [{"closed": 3}]),
+        ("exit", 3, [{"closed": 1}]),
+        ("amid", 3, [{"nested": 3, "left": 1, "closed": 1}]),
+        ("jump", 0, [{"closed": 3}]),
+        ("next", 0, [{}, {"unconnected": 1}]),
+    ],
+)
+def test_events_behind_a_goodbye_are_stated_by_another_one(ending, what, code, expected):
+    """Otherwise the session would look complete."""
+    peer = Stream()
+    run(ending, what, peer.address, code=code)
+    assert [goodbyes[-1]["discarded"] for goodbyes in ends(peer)] == expected
+
+
+def test_a_thread_that_emits_beside_the_exit_keeps_the_end_unknown(ending):
+    peer = Stream()
+    run(ending, "beside", peer.address)
+    assert [] in ends(peer)
+
+
 def test_a_close_that_was_left_by_a_jump_may_be_followed_by_another_session(hostile):
     peer = Stream()
     with socket.socket() as nobody:
