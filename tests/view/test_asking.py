@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.chosen import choose
 from tailrace.clock import SystemClock
-from tailrace.view.asking import Asking, Endpoint
+from tailrace.view.answers import Asking, Endpoint
 from tailrace.view.desk import DeskTurn, Shelf
 from tailrace.view.questions import OfNothing
 from tests.query.tables import commit, make, row

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from tailrace.chosen import choose
 from tailrace.clock import SystemClock
 from tailrace.query.engine import Engine
-from tailrace.view.answering import FileAnswer, encoded
+from tailrace.view.answers import FileAnswer, encoded
+from tailrace.view.application import ENDPOINTS
 from tailrace.view.desk import DeskTurn, Shelf
-from tailrace.view.endpoints import ENDPOINTS
 from tests.export.traces import EPOCH, crowds, stores
 from tests.query.tables import compact, dicts, make
 

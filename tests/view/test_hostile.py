@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tailrace.view.answering import ANSWER_BYTES
+from tailrace.view.answers import ANSWER_BYTES
 from tests.query.tables import SECOND, clocked, gap, make, row, session
 from tests.view.viewer import Viewer
 

@@ -8,11 +8,11 @@ from starlette.routing import Route
 
 from tailrace.chosen import choose
 from tailrace.clock import SystemClock
-from tailrace.view import openapi
+from tailrace.view import application
 from tailrace.view.application import Viewer
 from tailrace.view.desk import Shelf
 
-DESCRIBED = json.loads(openapi.description())
+DESCRIBED = json.loads(application.description())
 
 
 def test_it_describes_the_routes_and_no_others(few_store):

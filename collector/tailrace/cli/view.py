@@ -85,7 +85,7 @@ def command(
     from tailrace.clock import SystemClock
     from tailrace.view.application import Viewer
     from tailrace.view.desk import DeskTurn, Shelf
-    from tailrace.view.opening import Token
+    from tailrace.view.door import Token
     from tailrace.view.serve import listen, listen_at, serve
 
     clock = SystemClock()

@@ -1,29 +1,256 @@
-"""Compose the application: endpoints, page, door."""
+"""The application: the endpoints and their description as OpenAPI 3.1, the page's files, and the door before both.
+
+`live` and `export` answer piece by piece. All other endpoints answer a question once.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import cache, partial
+from hashlib import sha256
 from http import HTTPStatus
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from inspect import cleandoc
+from typing import Any, NamedTuple
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from tailrace import __version__
 from tailrace.errors import TailraceError
-from tailrace.view import exporting, openapi
-from tailrace.view.answering import refusal, response
-from tailrace.view.asking import Asking
+from tailrace.view import exporting, wire
+from tailrace.view.answers import CSV, JSON, Asking, Endpoint, refusal, response, statuses
 from tailrace.view.desk import Shelf
-from tailrace.view.endpoints import ENDPOINTS, PREFIX
+from tailrace.view.door import Door, Token
+from tailrace.view.exporting import ARCHIVE, BINARY
+from tailrace.view.inventory import (
+    add,
+    gaps,
+    next_gap,
+    notes,
+    overview,
+    remove,
+    sessions,
+    store,
+    streams,
+)
 from tailrace.view.live import LiveWatch
-from tailrace.view.opening import Door, Token
-from tailrace.view.pages import PageFiles
-from tailrace.view.questions import OfExport
+from tailrace.view.questions import (
+    ApiQuestion,
+    NewNote,
+    OfComparison,
+    OfDurations,
+    OfExport,
+    OfFlame,
+    OfFrame,
+    OfGaps,
+    OfLanes,
+    OfNextGap,
+    OfNothing,
+    OfRow,
+    OfSearch,
+    OfSessions,
+    OfStatement,
+    OfStatistics,
+    OfStreams,
+    OldNote,
+)
+from tailrace.view.rows import row, search
+from tailrace.view.sql import sql
+from tailrace.view.statistics import compare, durations, flame, statistics
+from tailrace.view.timeline import frame, lanes
+from tailrace.view.wire import ApiRefusal, News
+
+PREFIX = "/api/v1"
+
+ENDPOINTS: tuple[Endpoint[Any], ...] = (
+    Endpoint("GET", "store", "The store, and what can be asked of it", OfNothing, wire.StoreAnswer, store, kept=False),
+    Endpoint("GET", "overview", "The sources, and what is missing", OfNothing, wire.OverviewAnswer, overview),
+    Endpoint("GET", "streams", "The streams, a page at a time", OfStreams, wire.Streams, streams),
+    Endpoint("GET", "sessions", "The sessions: producers, clocks, times", OfSessions, wire.Sessions, sessions),
+    Endpoint("GET", "lanes", "The lanes of the timeline", OfLanes, wire.Lanes, lanes),
+    Endpoint("GET", "frame", "The contents of a window of the timeline", OfFrame, wire.FrameAnswer, frame),
+    Endpoint("GET", "row", "Every column at a place, and the spans around and inside it", OfRow, wire.RowsAnswer, row),
+    Endpoint("GET", "search", "The next events whose name contains a text", OfSearch, wire.FoundEvents, search),
+    Endpoint("GET", "gaps", "The gaps, and between which times they lie", OfGaps, wire.Gaps, gaps),
+    Endpoint("GET", "gaps/next", "The next gap after a time, or before it", OfNextGap, wire.Gaps, next_gap),
+    Endpoint(
+        "GET", "statistics", "How many spans there are, and how long they took",
+        OfStatistics, wire.Statistics, statistics, media_types=(CSV,),
+    ),
+    Endpoint("GET", "flame", "Where the time goes, by names inside names", OfFlame, wire.Flame, flame),
+    Endpoint("GET", "durations", "When spans began, and how long they took", OfDurations, wire.HeatMapAnswer, durations),
+    Endpoint(
+        "GET", "compare", "Two runs: what grew, what is new, what is gone",
+        OfComparison, wire.Comparison, compare, media_types=(CSV,),
+    ),
+    Endpoint(
+        "POST", "sql", "The answer to a statement that only reads",
+        OfStatement, wire.SqlAnswer, sql, kept=False, media_types=(CSV,),
+    ),
+    Endpoint("GET", "notes", "The notes about ranges of time", OfNothing, wire.NoteList, notes, kept=False),
+    Endpoint("POST", "notes", "Keep a note; the answer lists all", NewNote, wire.NoteList, add, kept=False),
+    Endpoint("DELETE", "notes", "Remove a note; the answer lists the others", OldNote, wire.NoteList, remove, kept=False),
+)  # fmt: skip
+
+
+EVENTS = "text/event-stream"
+
+_REFERENCE = "#/components/schemas/{name}"
+
+_ABOUT = (
+    "The interface that the page of `tailrace view` uses. Send the token as `Authorization: Bearer TOKEN`, or the cookie that the"
+    " printed address sets. Times are Unix nanoseconds. Every answer names the table's version, and what it lacks"
+    " (`whole`)."
+)
+
+
+@cache
+def description() -> bytes:
+    """Return the description as JSON."""
+    return msgspec.json.encode(_description())
+
+
+def _description() -> dict[str, Any]:
+    answers = [each.gives for each in ENDPOINTS]
+    bodies = [each.takes for each in ENDPOINTS if each.method == "POST"]
+    _, schemas = msgspec.json.schema_components(
+        {*answers, *bodies, News, ApiRefusal}, ref_template=_REFERENCE
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for each in ENDPOINTS:
+        operation = _operation(each.about, each.takes, body=each.method == "POST")
+        content = {JSON: {"schema": _schema(each.gives)}} | {
+            kind: {"schema": {"type": "string"}} for kind in each.media_types
+        }
+        operation["responses"] = _responses(content)
+        paths.setdefault(f"{PREFIX}/{each.path}", {})[each.method.lower()] = operation
+    paths[f"{PREFIX}/live"] = {"get": _live()}
+    paths[f"{PREFIX}/export"] = {"get": _export()}
+    paths[f"{PREFIX}/openapi.json"] = {
+        "get": {
+            "summary": "This description",
+            "responses": _responses({JSON: {"schema": {"type": "object"}}}),
+        }
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "tailrace view", "version": __version__, "description": _ABOUT},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _live() -> dict[str, Any]:
+    operation = _operation("The news, once a second, as server-sent events `news`", ApiQuestion)
+    content = {EVENTS: {"schema": {"type": "string", "contentSchema": _schema(News)}}}
+    return operation | {"responses": _responses(content)}
+
+
+def _export() -> dict[str, Any]:
+    operation = _operation("Events in the format of another tool, as a file", OfExport)
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    return operation | {"responses": _responses({BINARY: binary, ARCHIVE: binary})}
+
+
+def _operation(about: str, takes: type[ApiQuestion], *, body: bool = False) -> dict[str, Any]:
+    operation: dict[str, Any] = {"summary": about, "description": cleandoc(takes.__doc__ or "")}
+    if body:
+        content = {JSON: {"schema": _schema(takes)}}
+        return operation | {"requestBody": {"required": True, "content": content}}
+    return operation | {"parameters": list(_parameters(takes))}
+
+
+def _parameters(takes: type[ApiQuestion]) -> Iterable[dict[str, Any]]:
+    _, (schema, *_) = _components(takes)
+    required = schema.get("required", [])
+    for name, each in schema["properties"].items():
+        parameter = {"name": name, "in": "query", "required": name in required, "schema": each}
+        if each.get("type") == "array":
+            parameter |= {"style": "form", "explode": True}
+        yield parameter
+
+
+def _components(takes: type[ApiQuestion]) -> tuple[Any, list[dict[str, Any]]]:
+    references, schemas = msgspec.json.schema_components([takes], ref_template=_REFERENCE)
+    return references, list(schemas.values())
+
+
+def _schema(of: type[msgspec.Struct]) -> dict[str, str]:
+    return {"$ref": _REFERENCE.format(name=of.__name__)}
+
+
+def _responses(content: dict[str, Any]) -> dict[str, Any]:
+    refused = {JSON: {"schema": _schema(ApiRefusal)}}
+    return {"200": {"description": "the answer", "content": content}} | {
+        str(status.value): {"description": status.phrase, "content": refused}
+        for status in statuses()
+    }
+
+
+INDEX = "index.html"
+
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+"""The types of files by their endings, whatever the system says of them; nothing else is served."""
+
+
+class Page(NamedTuple):
+    body: bytes
+    media_type: str
+    tag: str
+
+
+class PageFiles:
+    """Serves files by their paths below `page/`."""
+
+    def __init__(self) -> None:
+        self._pages = {
+            path: Page(body, TYPES[_ending(path)], f'"{sha256(body).hexdigest()[:32]}"')
+            for path, body in _read(files("tailrace.view") / "page", "")
+            if _ending(path) in TYPES
+        }
+
+    def respond(self, request: Request) -> Response:
+        path = request.url.path.lstrip("/") or INDEX
+        page = self._pages.get(path)
+        if page is None:
+            return refusal(
+                HTTPStatus.NOT_FOUND, f"there is no page {path!r}", request.url.path, "open /"
+            )
+        headers = {"etag": page.tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == page.tag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(page.body, media_type=page.media_type, headers=headers)
+
+
+def _read(directory: Traversable, above: str) -> Iterator[tuple[str, bytes]]:
+    for each in directory.iterdir():
+        if each.is_dir():
+            yield from _read(each, f"{above}{each.name}/")
+        else:
+            yield f"{above}{each.name}", each.read_bytes()
+
+
+def _ending(path: str) -> str:
+    return path[path.rfind(".") :] if "." in path else ""
+
 
 TEND_SECONDS = 30.0
 """Time between two looks for data files without roll-ups."""
@@ -82,7 +309,7 @@ class Viewer:
 
     async def _live(self, _: Request) -> Response:
         headers = {"cache-control": "no-store"}
-        return StreamingResponse(self._watch.listen(), media_type=openapi.EVENTS, headers=headers)
+        return StreamingResponse(self._watch.listen(), media_type=EVENTS, headers=headers)
 
     async def _export(self, request: Request) -> Response:
         return await self._asking.give(
@@ -95,7 +322,7 @@ class Viewer:
         )
 
     async def _openapi(self, _: Request) -> Response:
-        return response(openapi.description())
+        return response(description())
 
     async def _page(self, request: Request) -> Response:
         return self._pages.respond(request)

@@ -14,7 +14,7 @@ from tailrace.query.completeness import EVERYTHING
 from tailrace.query.limits import Limits
 from tailrace.query.remote import RemoteAnswer
 from tailrace.view import wire
-from tailrace.view.answering import CSV, TEXT_MAX, FileAnswer, bounded, cut, whole
+from tailrace.view.answers import CSV, TEXT_MAX, FileAnswer, bounded, cut, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfStatement
 from tailrace.view.statistics import table

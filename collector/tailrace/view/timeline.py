@@ -10,7 +10,7 @@ from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.scale import Range
 from tailrace.rollups.snapshot import LaneKey, TimelineLane
 from tailrace.view import wire
-from tailrace.view.answering import cut, decimal, shown, whole
+from tailrace.view.answers import cut, decimal, shown, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfFrame, OfLanes
 

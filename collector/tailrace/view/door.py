@@ -25,7 +25,7 @@ from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tailrace.view.answering import refusal
+from tailrace.view.answers import refusal
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 """The names under which a browser on this machine, or at the other end of a tunnel, finds the server."""
