@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.decoding.contract import FileDecoder
 from tailrace.decoding.formats import FORMATS
-from tailrace.demo.files import dftracer_tail, et3_tail, ovni_tail
+from tailrace.demo.producers import dftracer_tail, et3_tail, ovni_tail
 
 EPOCH_NS = 1_700_000_000_000_000_000
 

@@ -5,14 +5,14 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.demo.heph import heph_events
-from tailrace.demo.mangle import (
+from tailrace.demo.heph import (
     DELAYED,
     DROPPED,
     DUPLICATED,
     REORDERED,
     Chances,
     Mangler,
+    heph_events,
     mangle,
 )
 

@@ -5,8 +5,7 @@ import os
 import pytest
 import trio
 
-from tailrace.demo.sending import write_files
-from tailrace.demo.traffic import Write
+from tailrace.demo.traffic import Write, write_files
 
 RATE = 10_000.0
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import tailrace_client
-from tailrace.demo.mangle import DROPPED, DUPLICATED, Chances
+from tailrace.demo.heph import DROPPED, DUPLICATED, Chances
 from tests.ingest.test_network import compare_reasons, compare_rows
 from tests.system.collector import until
 from tests.traffic.network import Network

@@ -5,8 +5,7 @@ from collections import Counter
 
 import trio
 
-from tailrace.demo.heph import datagrams, heph_events, numbers
-from tailrace.demo.mangle import DROPPED, DUPLICATED, Chances
+from tailrace.demo.heph import DROPPED, DUPLICATED, Chances, datagrams, heph_events, numbers
 from tests.traffic.producers import Handed, send_datagrams
 from tests.traffic.relay import open_relay
 

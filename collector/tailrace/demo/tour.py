@@ -17,11 +17,9 @@ from typing import Any
 import trio
 
 from tailrace.clock import Clock
-from tailrace.demo.daemon import DemoDaemon, as_typed, running, tailrace
-from tailrace.demo.page import page, page_command
+from tailrace.demo.daemon import DemoDaemon, as_typed, page, page_command, running, tailrace
 from tailrace.demo.producers import PRODUCERS, Producer
-from tailrace.demo.sending import SENDERS, Address, trickle
-from tailrace.demo.traffic import EVENTS, MISSING, NUMBERS, differences
+from tailrace.demo.traffic import EVENTS, MISSING, NUMBERS, SENDERS, Address, differences, trickle
 from tailrace.errors import TailraceError
 
 SETTLE_SECONDS = 30.0
