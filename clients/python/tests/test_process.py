@@ -573,6 +573,52 @@ if __name__ == "__main__":
     assert all(goodbye for _, goodbye in ended(answering))
 
 
+WORK = {
+    "after its close": ("t.event('in'); t.close(10); t.event('x')", [({}, 1), ({"closed": 1}, 0)]),
+    "by a thread": (
+        "threading.Thread(target=lambda: (t.event('in'), waits(), t.event('in'))).start()",
+        [({}, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_a_multiprocessing_worker_emits_behind_its_goodbye_is_known(
+    answering, tmp_path, method, work, pure
+):
+    """A worker waits for its threads behind its exit functions, and then ends by `os._exit`."""
+    statement, expected = WORK[work]
+    path = tmp_path / "program.py"
+    path.write_text(f"""
+import multiprocessing, threading, time
+from multiprocessing import util
+import tailrace_client as t
+
+def waits():
+    while not ended: time.sleep(0.001)
+
+ended = []
+
+def work():
+    util.Finalize(None, ended.append, (True,), exitpriority=-200)
+    {statement}
+
+if __name__ == "__main__":
+    worker = multiprocessing.get_context({method!r}).Process(target=work)
+    worker.start()
+    worker.join()
+    assert not worker.exitcode
+""")
+    run(
+        f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, {str(path)!r}]))",
+        TAILRACE_ADDRESS=answering.address,
+        TAILRACE_PURE=pure,
+    )
+    assert stated(answering) == expected
+
+
 def test_an_event_of_a_process_that_has_just_begun_is_received(collector):
     program = "import tailrace_client as t; t.connect(acknowledge=False); t.event('x'); t.close()"
     run(program, TAILRACE_ADDRESS=collector.address)

@@ -5,7 +5,6 @@ The functions that emit are in `_recording`. This module switches them on and of
 
 from __future__ import annotations
 
-import atexit
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from functools import partial
 from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import BUFFER_BYTES, Emitter
 from tailrace_client._recording import miss, switch
-from tailrace_client._sender import EXIT_SECONDS, after_fork
+from tailrace_client._sender import EXIT_SECONDS, after_fork, at_exit
 
 current: Emitter | None = None
 """The emitter of this process; None while it is off. The decorator and the bridges read it, too."""
@@ -193,5 +192,5 @@ def _forked() -> None:
         _again = partial(Emitter, own, **_again.keywords)
 
 
-atexit.register(_state_missed)
+at_exit.append(_state_missed)
 after_fork.append(_forked)

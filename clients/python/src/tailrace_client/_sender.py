@@ -17,8 +17,8 @@ uWSGI forks its workers without calling Python's functions. No thread starts bef
 once if the collector is on this host. uWSGI's own hook then lets the workers begin anew.
 
 A forked child begins anew. If the collector is on this host, the child's first event connects, so that the collector sees the
-child even if it soon ends by `os._exit`. The exit of a `multiprocessing` worker closes the senders that are still open. At the exit of the
-interpreter they say goodbye, but stay open, because destructors and exit functions that were registered earlier may still emit.
+child even if it soon ends by `os._exit`. At the exit of the interpreter, or of a `multiprocessing` worker, open senders say
+goodbye, but stay open, because threads, destructors and exit functions that were registered earlier may still emit.
 Such a call sends its event and says goodbye again. All such calls together wait for up to `EXIT_SECONDS`: in the first half
 of it for answers, then only where the event could not be sent at once. Later calls send what they can, and do not wait.
 """
@@ -174,7 +174,7 @@ class Sender:
         """Send what `recorder` records. Call this once, before the recorder calls back."""
         self.link = Link(self.transport, dialogue, recorder, room=self._room)
         _open.add(self)
-        _close_in_worker()
+        _leave_in_worker()
 
     @property
     def connections(self) -> int:
@@ -263,7 +263,10 @@ class Sender:
             self._on_late()
 
     def leave(self, seconds: float) -> None:
-        """Say goodbye as `close` does, but stay open for events that the exit of the interpreter still emits."""
+        """Say goodbye as `close` does, but stay open for events that come behind the exit functions. A second call does
+        nothing."""
+        if self._is_late:
+            return
         deadline = time.monotonic() + seconds
         if self._say_all(deadline):
             self._is_late = True
@@ -478,6 +481,8 @@ _process = os.getpid()
 _is_forked = False
 after_fork: list[Callable[[], None]] = []
 """Further functions that a forked child calls, after the senders have begun anew."""
+at_exit: list[Callable[[], None]] = []
+"""Further functions that the exit calls, after the goodbyes of open senders."""
 
 
 def _forked() -> None:
@@ -491,24 +496,20 @@ def _forked() -> None:
     for sender in senders:
         sender.forked()
     if senders:
-        _close_in_worker()
+        _leave_in_worker()
     for function in after_fork:
         function()
-
-
-def _exit() -> None:
-    deadline = time.monotonic() + EXIT_SECONDS
-    for sender in list(_open):
-        sender.close(max(0.0, deadline - time.monotonic()))
 
 
 def _leave() -> None:
     deadline = time.monotonic() + EXIT_SECONDS
     for sender in list(_open):
         sender.leave(max(0.0, deadline - time.monotonic()))
+    for function in at_exit:
+        function()
 
 
-def _close_in_worker() -> None:
+def _leave_in_worker() -> None:
     """Register the exit of a `multiprocessing` worker, which ends without the interpreter's exit.
 
     A worker has its own exit functions. At its beginning it forgets those that it inherited, except
@@ -518,13 +519,13 @@ def _close_in_worker() -> None:
     process = sys.modules.get("multiprocessing.process")
     if util is None or process is None:
         return
-    util.register_after_fork(_exit, _register_in_worker)
+    util.register_after_fork(_leave, _register_in_worker)
     if process.parent_process() is not None:
-        _register_in_worker(_exit)
+        _register_in_worker(_leave)
 
 
 def _register_in_worker(_: object) -> None:
-    sys.modules["multiprocessing.util"].Finalize(None, _exit, exitpriority=-100)
+    sys.modules["multiprocessing.util"].Finalize(None, _leave, exitpriority=-100)
 
 
 def _register_at_fork() -> None:
