@@ -27,7 +27,7 @@ class Condition(StrEnum):
     MEMORY = "memory"
     """Several starts ran out of memory, so input goes into the spool and is not decoded yet."""
     DESCRIPTORS = "descriptors"
-    """No descriptor was free for connections, files or the table."""
+    """No descriptor was free for connections, files, the log or the table."""
     RETENTION = "retention"
     """No day is deleted for its age, because the clock is not plausible."""
     DAMAGE = "damage"
@@ -120,8 +120,8 @@ class Figures:
         self.clock_steps = 0
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
-        self.store_descriptors = self.upkeep_descriptors = 0
-        """How often no descriptor was free for a commit, or for an upkeep."""
+        self.store_descriptors = self.upkeep_descriptors = self.log_descriptors = 0
+        """How often no descriptor was free for a commit, for an upkeep, or to decode what only the disk has of the log."""
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 import trio
 from deltalake import DeltaTable
@@ -48,6 +51,25 @@ async def test_a_commit_is_tried_again_ever_more_seldom_and_then_done_once(
             await life.committed()
             assert "store" not in life.conditions
     assert seqs(tmp_path) == [0, 1, 2, 3, 4]
+
+
+async def test_decoding_waits_until_a_descriptor_is_free_to_read_the_log(
+    autojump_clock, calls, tmp_path, monkeypatch
+):
+    """Otherwise synced entries would count as lost by the disk."""
+    with opened(configuration(tmp_path)) as life:
+        daemon = life.daemon
+        monkeypatch.setattr(daemon.disk.spool._recent, "read", lambda *_: [])
+        async with running(life):
+            await life.committed()
+            log = Failing(monkeypatch, daemon.disk.spool._log._disk, "read")
+            log.error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            await life.send(*events(0, 1, 2))
+            await life.until(lambda: daemon.figures.log_descriptors > 3)
+            log.error = None
+            await life.committed()
+            assert "damage" not in life.conditions
+    assert seqs(tmp_path) == [0, 1, 2]
 
 
 async def test_sources_wait_while_the_spool_is_full_and_go_on_when_it_has_room(

@@ -105,14 +105,14 @@ def test_one_under_another_name_is_passed_over(tmp_path):
 def test_without_room_the_ones_before_stay(tmp_path, disk):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(10, b"before")
-    no_room = OSError(errno.ENOSPC, "No space left on device")
-    for after in range(2):
-        with (
-            disk.failing(disk.WRITES, no_room, after=after),
-            pytest.raises(FullError, match="No space left"),
-        ):
-            checkpoints.save(20, b"state")
-        assert checkpoints.newest(100) == Checkpoint(10, b"before")
+    for names, number in ((disk.WRITES, errno.ENOSPC), (("open",), errno.EMFILE)):
+        for after in range(2):
+            with (
+                disk.failing(names, OSError(number, os.strerror(number)), after=after),
+                pytest.raises(FullError, match=os.strerror(number)),
+            ):
+                checkpoints.save(20, b"state")
+            assert checkpoints.newest(100) == Checkpoint(10, b"before")
     checkpoints.save(20, b"state")
     assert checkpoints.newest(100) == Checkpoint(20, b"state")
 

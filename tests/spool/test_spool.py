@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -495,6 +496,33 @@ def test_no_room_at_any_write_loses_nothing(open_spool, disk, number, after):
     assert payloads(spool) == expected
     assert not spool.full
     assert payloads(reopened(spool, open_spool)) == expected
+
+
+def again(call: Callable[[], object]) -> object:
+    while True:
+        with contextlib.suppress(FullError):
+            return call()
+
+
+@pytest.mark.parametrize("after", range(10))
+def test_no_free_descriptor_at_any_call_loses_nothing(open_spool, disk, after):
+    """Three syncs over several segments, each read back, and a release; each `open` in turn fails, twice."""
+    spool = open_spool()
+    expected = []
+    with disk.failing(
+        ("open",), OSError(errno.EMFILE, os.strerror(errno.EMFILE)), after=after, times=2
+    ):
+        for index in range(9):
+            expected.append(bytes([index]) * 1500)
+            spool.append(DATA, index, expected[-1])
+            if index % 3 == 2:
+                again(spool.sync)
+                assert again(lambda: payloads(spool)) == expected
+        again(lambda: spool.release(spool.durable))
+    assert disk.calls > after, "the failing call was reached"
+    kept = payloads(spool)
+    assert kept == expected[-len(kept) :]
+    assert payloads(reopened(spool, open_spool)) == kept
 
 
 def test_a_disk_nearly_full_is_noticed_while_there_is_still_room(open_spool, disk):

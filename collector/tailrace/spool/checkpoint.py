@@ -94,9 +94,9 @@ class Checkpoints:
         with opening(self.directory):
             files, paths = self._files(), self._disk.paths(self.directory)
         left = [path for path in paths if _DRAFT.fullmatch(path.name)]
-        for path in [*(files[at] for at in sorted(files)[:-KEPT]), *left]:
-            self._disk.unlink(path)
-        self._disk.sync_directory(self.directory)
+        with self._disk.naming(self.directory):
+            for path in [*(files[at] for at in sorted(files)[:-KEPT]), *left]:
+                self._disk.unlink(path)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
         """Return the newest sound checkpoint at or below the position `not_beyond`, or None."""

@@ -159,15 +159,21 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def waiting(path: Path) -> Iterator[None]:
+    """Raise FullError if no descriptor is free for `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_DESCRIPTOR:
+            raise FullError(f"{path}: {os.strerror(error.errno or 0)}") from error
+        raise
+
+
+@contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
     """Do as `writing` does for a call that takes a descriptor: raise FullError if none is free, too."""
-    with writing(path):
-        try:
-            yield
-        except OSError as error:
-            if error.errno in _NO_DESCRIPTOR:
-                raise FullError(f"{path}: {os.strerror(error.errno or 0)}") from error
-            raise
+    with writing(path), waiting(path):
+        yield
 
 
 class Disk:
@@ -186,12 +192,16 @@ class Disk:
         """Return once the file and all its metadata are on disk."""
         _synced(self.files.sync, fd, path)
 
-    def sync_directory(self, path: Path) -> None:
-        """Return once the names that were made, changed or removed in `path` are on disk."""
-        with writing(path):
-            fd = self.files.open_directory(path)
+    @contextlib.contextmanager
+    def naming(self, directory: Path) -> Iterator[None]:
+        """Return from the block once the names that it has made, changed or removed in a directory are on disk.
+
+        Raise FullError when no descriptor is free, too: before the block, so that nothing has changed."""
+        with opening(directory):
+            fd = self.files.open_directory(directory)
         try:
-            self.sync_file(fd, path)
+            yield
+            self.sync_file(fd, directory)
         finally:
             self.files.close(fd)
 
@@ -200,7 +210,8 @@ class Disk:
         missing = [part for part in (path, *path.parents) if not self.files.exists(part)]
         self.files.make_directory(path)
         for made in missing:
-            self.sync_directory(made.parent)
+            with self.naming(made.parent):
+                pass
 
     def create(self, path: Path, *, empty: bool = True) -> int:
         """Open a file to write it, and make it if it is missing. Unless `empty`, it keeps what it has.
@@ -280,21 +291,21 @@ class Disk:
     def replace(self, path: Path, *parts: bytes) -> None:
         """Replace the content of `path`, durably. After a crash it has the old content or the new."""
         new = path.with_name(f"{path.name}.new")
-        fd = self.create(new)
-        try:
-            at = 0
-            for part in parts:
-                self.write_at(fd, part, at, new)
-                at += len(part)
-            self.sync_file(fd, new)
-        except FullError:
-            with contextlib.suppress(OSError):
-                self.files.unlink(new)
-            raise
-        finally:
-            self.files.close(fd)
-        self.rename(new, path)
-        self.sync_directory(path.parent)
+        with self.naming(path.parent):
+            fd = self.create(new)
+            try:
+                at = 0
+                for part in parts:
+                    self.write_at(fd, part, at, new)
+                    at += len(part)
+                self.sync_file(fd, new)
+            except FullError:
+                with contextlib.suppress(OSError):
+                    self.files.unlink(new)
+                raise
+            finally:
+                self.files.close(fd)
+            self.rename(new, path)
 
     def lock(self, directory: Path) -> LockedDirectory:
         """Lock the directory for this process, until the lock is closed.

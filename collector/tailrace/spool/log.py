@@ -40,7 +40,7 @@ from uuid import uuid4
 
 from tailrace import owned
 from tailrace.errors import FullError, LostError, StoreError, SyncError
-from tailrace.spool.disk import Disk, LockedDirectory, writing
+from tailrace.spool.disk import Disk, LockedDirectory, waiting, writing
 from tailrace.spool.entry import Entry, encode
 from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import (
@@ -86,10 +86,10 @@ class Spare(NamedTuple):
     def become(self, header: Header) -> SegmentWriter:
         """Write the header, then give the file its name; both are on disk when this returns."""
         disk, path = self.disk, self.path.with_name(segment_name(header.first))
-        disk.write_at(self.fd, header.pack(), 0, self.path)
-        disk.sync_file(self.fd, self.path)
-        disk.rename(self.path, path)
-        disk.sync_directory(path.parent)
+        with disk.naming(path.parent):
+            disk.write_at(self.fd, header.pack(), 0, self.path)
+            disk.sync_file(self.fd, self.path)
+            disk.rename(self.path, path)
         return SegmentWriter(
             Segment(path, header, end=header.first, size=self.size, disk=disk), self.fd
         )
@@ -341,7 +341,10 @@ class Log:
                 raise StoreError(f"{directory}: cannot be read: {error}") from error
             writer = SegmentWriter.resume(segments[-1], recovery)
             undo.callback(writer.close)
-            disk.sync_directory(directory)
+            with disk.naming(
+                directory
+            ):  # an earlier process may have been killed before it did this
+                pass
             log = cls(
                 directory,
                 segment_size,
@@ -382,11 +385,11 @@ class Log:
         """Remove all but the log's entries. If a power cut brings files back, the close after the next start removes
         them."""
         self._writer.cut()
-        if self._spare is not None:
-            self._disk.unlink(self._spare.path)
-        for segment in self._released:
-            self._disk.unlink(self._released_path(segment))
-        self._disk.sync_directory(self.directory)
+        with self._disk.naming(self.directory):
+            if self._spare is not None:
+                self._disk.unlink(self._spare.path)
+            for segment in self._released:
+                self._disk.unlink(self._released_path(segment))
 
     @property
     def begin(self) -> int:
@@ -462,25 +465,28 @@ class Log:
         while len(self._released) > kept:
             self._disk.unlink(self._released_path(self._released.pop(0)))
         while self.releasable and self._segments[0].end <= position:
-            released, *self._segments = self._segments
-            there = self._disk.files.exists(released.path)
-            if there and len(self._released) < kept and released.size <= self.segment_size:
-                self._disk.rename(released.path, self._released_path(released))
-                self._released.append(released)
-            else:
-                self._disk.unlink(released.path)
             # One by one, so that the segments that a crash leaves behind have no hole between them.
-            self._disk.sync_directory(self.directory)
+            with self._disk.naming(self.directory):
+                released, *self._segments = self._segments
+                there = self._disk.files.exists(released.path)
+                if there and len(self._released) < kept and released.size <= self.segment_size:
+                    self._disk.rename(released.path, self._released_path(released))
+                    self._released.append(released)
+                else:
+                    self._disk.unlink(released.path)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return entries of one segment: none at `durable`, else at least one and about `limit` bytes."""
+        """Return entries of one segment: none at `durable`, else at least one and about `limit` bytes.
+
+        Raise FullError when no descriptor is free: the entries are there."""
         segment = self._segment_at(position)
         # Another thread may be between the sync of more entries and the rise of `durable`.
         end = min(segment.end, self.durable)
         if position == end:
             return []
         try:
-            found = segment.scan(position, limit, end)
+            with waiting(segment.path):
+                found = segment.scan(position, limit, end)
         except OSError as error:
             self._segment_at(position)  # raises ValueError if it was released in the meantime
             raise StoreError(self._damage(segment, position, str(error))) from error
@@ -494,10 +500,10 @@ class Log:
     def next_readable(self, position: int) -> int:
         """Return the first position behind `position` at which an entry begins or the log ends.
 
-        If the disk cannot read the segment at all, that is the segment's end.
+        If the disk cannot read the segment at all, that is the segment's end. Raise FullError when no descriptor is free.
         """
         segment = self._segment_at(position)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), waiting(segment.path):
             found = segment.find(position + 1, segment.end)
             if found is not None:
                 return found

@@ -241,7 +241,7 @@ class Spool:
 
         Raise ValueError unless `position` is the position of an entry in begin..durable. Raise StoreError,
         saying what and where, when an acknowledged entry cannot be read any more: then name it as missing
-        and continue at `next_readable`.
+        and continue at `next_readable`. Raise FullError when no descriptor is free: repeat the same call later.
         """
         self._check()
         in_memory = self._recent.read(position, limit) if position >= self.begin else []

@@ -34,6 +34,7 @@ def failures(daemon: Daemon) -> dict[str, int]:
         "connections": sum(each.refused.get(SourceRefusal.DESCRIPTORS, 0) for each in sources),
         "files": sum(each.errors.get(name, 0) for each in sources for name in _NAMES),
         "admin": daemon.figures.admin.refused[AdminRefusal.DESCRIPTORS],
+        "log": daemon.figures.log_descriptors,
         "store": daemon.figures.store_descriptors,
         "upkeep": daemon.figures.upkeep_descriptors,
     }

@@ -13,7 +13,7 @@ from tailrace.daemon.context import Context, Health
 from tailrace.daemon.loops.commit import Committing, Opened
 from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
 from tailrace.daemon.replay import READ_BYTES, repeat
-from tailrace.errors import StoreError
+from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.ingest.machine import Ingest, Rejected
 from tailrace.sources.source import CHUNK_MAX
@@ -41,7 +41,7 @@ def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> li
     """Return the next entries, or none after damage.
 
     Bytes that the disk lost although they were synced are passed over. Rows say so at once or, below `committed`,
-    once the ingest has reached the table's position."""
+    once the ingest has reached the table's position. Raise FullError when no descriptor is free."""
     try:
         return spool.read(ingest.position, READ_BYTES)
     except StoreError as error:
@@ -109,7 +109,7 @@ class Decoding:
             yield from self._work()
             done = 0
             self._turn_began = self._context.clock.monotonic()
-            for entry in readable(self._spool, self._ingest, self._context.health, self._committed):
+            for entry in (yield from self._readable()):
                 if done >= TURN_BYTES or self._turn_is_over:
                     yield from self._turn()
                     done = 0
@@ -122,6 +122,15 @@ class Decoding:
                 yield from self._in_turns(self._ingest.steps(entry))
                 self._taken()
             yield from self._turn()
+
+    def _readable(self) -> Steps[list[Entry]]:
+        """Return the next entries, once a descriptor is free to read them."""
+        while True:
+            try:
+                return readable(self._spool, self._ingest, self._context.health, self._committed)
+            except FullError:
+                self._context.figures.log_descriptors += 1
+                yield Wait(LOOK_SECONDS)
 
     @property
     def _turn_is_over(self) -> bool:
