@@ -17,6 +17,7 @@ from tailrace.config.keys import (
     SOURCES,
     Keys,
     alternatives,
+    convert,
     hint,
     keys,
     keys_of_any,
@@ -34,7 +35,6 @@ from tailrace.config.schema import (
     UdpConfig,
     UnixConfig,
 )
-from tailrace.config.values import convert
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
 """Returns the types of source that can carry each format. It is called only if a format was written."""

@@ -1,4 +1,10 @@
-"""The schema as mappings of keys, derived from its structs, so that no key is written twice."""
+"""The schema as mappings of keys, derived from its structs, so that no key is written twice, and the conversion of values.
+
+Beyond its type, a value must make sense. A number is at least 1 and fits in 64 bits with a sign, the
+widest integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of
+paths is not empty, and a list of networks holds only networks. Text must be valid UTF-8 and must not
+contain NUL, which the system does not accept.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from typing import Literal, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
+from tailrace.config import listen
 from tailrace.config.schema import Config, Section, SourceConfig
 from tailrace.units import Duration, Size
 
@@ -85,3 +92,100 @@ def hint(given: str, known: Iterable[str]) -> str:
     if near := get_close_matches(given, known, n=1):
         return f"did you mean {near[0]}?"
     return "allowed: " + ", ".join(known)
+
+
+NUMBER_MAX = 2**63 - 1
+DURATION_MAX = Duration(106_751 * 86_400)
+"""The whole days in 2**63 ns."""
+
+_KINDS = {
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number with a fraction",
+    str: "a string",
+    list: "an array",
+    dict: "a table",
+}
+
+
+def convert(key: str, type_: object, value: object) -> object:
+    """Return `value` as the schema's type for `key`. Raise ValueError with what is wrong and allowed."""
+    if value == "none" and optional(type_):
+        return None  # TOML has no null
+    try:
+        converted: object = msgspec.convert(value, type_, dec_hook=_quantity)
+    except msgspec.ValidationError as error:
+        if stripped(type_) in {Size, Duration}:
+            raise ValueError(str(error)) from None
+        example = ' as in "0660",' if key == "mode" else ""
+        raise ValueError(_mismatch(type_, value, example)) from None
+    _check_text(converted)
+    if isinstance(converted, int | float) and not isinstance(converted, bool):
+        _check_amount(converted)
+    elif key == "mode":
+        listen.parse_mode(str(converted))
+    elif isinstance(converted, list):
+        _check_list(key, converted)
+    return converted
+
+
+def kind(value: object) -> str:
+    """Return TOML's name for the type of this value."""
+    return _KINDS.get(type(value), "a date or a time")
+
+
+def _quantity(type_: type[Size | Duration], value: object) -> Size | Duration:
+    if not isinstance(value, str):
+        raise ValueError(_without_unit(type_, value))  # noqa: TRY004 - what msgspec passes on
+    try:
+        return type_.parse(value)
+    except OverflowError:  # more digits than a float can hold
+        raise ValueError(f"is too large for a {words(type_)}") from None
+
+
+def _without_unit(type_: type[Size | Duration], value: object) -> str:
+    example = '"16 MiB"' if type_ is Size else '"250 ms"'
+    if isinstance(value, int | float) and kind(value) != "a boolean" and 1 <= value <= 10**12:
+        example = f'"{type_(value)}"'
+    return f"must be a {words(type_)} with its unit, as in {example}, not {kind(value)}"
+
+
+def _mismatch(type_: object, value: object, example: str) -> str:
+    """Return the message for a value of the wrong type.
+
+    Strings are shown only where a single word is expected. Elsewhere they may be secrets."""
+    if get_origin(type_) in {list, dict}:
+        wrong = "must contain only strings" if type(value) is get_origin(type_) else ""
+        return wrong or f"must be a {words(type_)}, not {kind(value)}"
+    shown = repr(value) if isinstance(value, str) else kind(value)
+    article = "" if choices(type_) else "a "
+    return f"must be {article}{words(type_)},{example} not {shown}"
+
+
+def _check_amount(number: float) -> None:
+    if isinstance(number, Duration):
+        if not 0 < number <= DURATION_MAX:
+            raise ValueError(f"must be positive and at most {DURATION_MAX}")
+    elif not 1 <= number <= NUMBER_MAX:
+        raise ValueError("must be at least 1 and less than 2^63")
+
+
+def _check_list(key: str, strings: list[str]) -> None:
+    if key == "allow":
+        for text in strings:
+            listen.parse_network(text)
+    elif not (strings and all(strings)):
+        raise ValueError("must have at least one string, and no empty string")
+
+
+def _check_text(converted: object) -> None:
+    texts = [converted] if isinstance(converted, str) else []
+    if isinstance(converted, list):
+        texts = converted
+    elif isinstance(converted, dict):
+        texts = [*converted, *converted.values()]
+    for text in texts:
+        if "\0" in text:
+            raise ValueError("must not contain a NUL character")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError("must be UTF-8")

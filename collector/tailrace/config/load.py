@@ -27,9 +27,8 @@ from tailrace.config.document import (
     dotted,
     read,
 )
-from tailrace.config.keys import SECTIONS, hint, required_of_all
+from tailrace.config.keys import SECTIONS, hint, kind, required_of_all
 from tailrace.config.schema import DEFAULT_SOURCES, MAIN, Config
-from tailrace.config.values import kind
 from tailrace.errors import ConfigError
 from tailrace.units import Duration, Size
 
