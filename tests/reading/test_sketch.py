@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import tailrace
 from tailrace.query.answer import AnswerColumn, Shape
-from tailrace.reading.sketch import BAR, LABEL, LANES, WIDTH, sketch
+from tailrace.reading.result import BAR, LABEL, LANES, WIDTH, sketch
 from tests.query.tables import clocked, make, row, session
 
 NAMES = ("session", "stream", "name", "start", "end", "open", "time", "duration")

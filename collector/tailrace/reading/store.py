@@ -27,7 +27,6 @@ from tailrace.query.views import (
     STREAMS,
     View,
 )
-from tailrace.reading.asking import SharedSnapshot
 from tailrace.reading.question import (
     EventKeywords,
     GapKeywords,
@@ -38,6 +37,7 @@ from tailrace.reading.question import (
     statement,
 )
 from tailrace.reading.result import Result
+from tailrace.reading.snapshot import SharedSnapshot
 
 
 def open(  # noqa: A001 - callers say `tailrace.open`

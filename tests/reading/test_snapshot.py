@@ -7,7 +7,7 @@ import pytest
 from tailrace.query.completeness import EVERYTHING
 from tailrace.query.engine import Engine
 from tailrace.query.live import AwaitedEvents, Live
-from tailrace.reading.asking import SharedSnapshot
+from tailrace.reading.snapshot import SharedSnapshot
 from tests.query.tables import gap, make, row
 
 
