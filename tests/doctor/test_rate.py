@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from tailrace.clock import SystemClock
-from tailrace.doctor import rate
-from tailrace.doctor.rate import RateStep
+from tailrace.doctor import network
+from tailrace.doctor.network import RateStep
 from tailrace.sources.udp import size_buffer
 from tests.doctor.hosts import host, only, udp
 
@@ -17,21 +17,21 @@ from tests.doctor.hosts import host, only, udp
 @pytest.fixture
 def gentle(monkeypatch):
     """Rates that any machine manages."""
-    monkeypatch.setattr(rate, "RATES", (1000, 2000))
+    monkeypatch.setattr(network, "RATES", (1000, 2000))
 
 
 async def test_what_is_sent_slowly_arrives(gentle):
-    steps = await rate.measure(udp(2**20), SystemClock())
+    steps = await network.measure(udp(2**20), SystemClock())
     assert steps
     for step in steps:
-        assert step.received == step.sent >= 1000 * rate.STEP_SECONDS
+        assert step.received == step.sent >= 1000 * network.STEP_SECONDS
 
 
 async def test_what_does_not_fit_the_buffer_is_seen_to_be_lost(monkeypatch):
     """The sender hands the kernel more at a time than this buffer holds."""
-    monkeypatch.setattr(rate, "RATES", (400_000, 400_000))
-    monkeypatch.setattr(rate, "STEP_SECONDS", 0.005)
-    (step,) = await rate.measure(udp(2304), SystemClock())
+    monkeypatch.setattr(network, "RATES", (400_000, 400_000))
+    monkeypatch.setattr(network, "STEP_SECONDS", 0.005)
+    (step,) = await network.measure(udp(2304), SystemClock())
     assert 0 < step.received < step.sent
 
 
@@ -41,14 +41,14 @@ async def test_a_small_buffer_is_not_warned_of_and_its_own_address_is_used(
     def granted(sock, asked, force=True):
         return size_buffer(sock, min(asked, 2**20), force=False)
 
-    monkeypatch.setattr(rate, "size_buffer", granted)
+    monkeypatch.setattr(network, "size_buffer", granted)
     monkeypatch.setattr("tailrace.sources.udp.size_buffer", granted)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.settimeout(0)
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         with caplog.at_level(logging.WARNING):
-            assert await rate.measure(udp(2**40, listen), SystemClock())
+            assert await network.measure(udp(2**40, listen), SystemClock())
         with pytest.raises(BlockingIOError):
             taken.recv(1)
     assert caplog.records == []
@@ -57,8 +57,8 @@ async def test_a_small_buffer_is_not_warned_of_and_its_own_address_is_used(
 async def test_a_sender_that_dies_leaves_what_was_measured(monkeypatch, tmp_path):
     broken = tmp_path / "sending.py"
     broken.write_text("raise SystemExit(1)\n")
-    monkeypatch.setattr(rate.sending, "__file__", str(broken))
-    assert await rate.measure(udp(2**20), SystemClock()) == []
+    monkeypatch.setattr(network.sending, "__file__", str(broken))
+    assert await network.measure(udp(2**20), SystemClock()) == []
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ async def test_a_sender_that_dies_leaves_what_was_measured(monkeypatch, tmp_path
     ],
 )
 def test_what_is_said_of_the_steps(steps, severity, best, lost):
-    finding = rate.judged("a", steps)
+    finding = network.judge_rate("a", steps)
     assert finding.severity.value == severity
     assert finding.figures == {"datagrams_per_second": best, "lost": lost}
     assert f"{best:,} datagrams" in finding.what
 
 
 def test_a_host_that_cannot_be_measured_is_no_problem():
-    assert rate.judged("a", []).severity == "good"
+    assert network.judge_rate("a", []).severity == "good"
 
 
 def test_the_source_with_the_smallest_buffer_decides(monkeypatch):
@@ -88,7 +88,7 @@ def test_the_source_with_the_smallest_buffer_decides(monkeypatch):
         asked.append(int(config.receive_buffer))
         return []
 
-    monkeypatch.setattr(rate, "measure", measure)
-    only(rate.check(host(sources={"a": udp(9000), "b": udp(8000)})))
+    monkeypatch.setattr(network, "measure", measure)
+    only(network.check_rate(host(sources={"a": udp(9000), "b": udp(8000)})))
     assert asked == [8000]
-    assert list(rate.check(host())) == []
+    assert list(network.check_rate(host())) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.doctor import disks, network, process, producers, rate
+from tailrace.doctor import disks, network, process, producers
 from tailrace.doctor.finding import Finding, Severity, good
 from tailrace.doctor.host import Host, check_clock, wall_minus_monotonic
 
@@ -18,7 +18,7 @@ LOOKS = (
     process.check_unit,
 )
 
-MEASUREMENTS = {disks.SPEED: disks.check_speed, rate.CHECK: rate.check}
+MEASUREMENTS = {disks.SPEED: disks.check_speed, network.RATE: network.check_rate}
 """Checks that keep the disk or a core busy for a second or two, by their names."""
 
 
