@@ -18,7 +18,7 @@ from tailrace.chosen import transports
 from tailrace.cli.commands import COMMANDS
 from tailrace.config.load import load
 from tailrace.config.schema import DEFAULT_SOURCES, AdminConfig, UdpConfig
-from tailrace.sources.address import split
+from tailrace.sources.listening import split
 from tests.program import COMMAND, PROXIES, environment, run
 
 ROOT = Path(__file__).parents[2]

@@ -21,8 +21,7 @@ from tailrace.export.original import BAD, MAY_BE_WHOLE, Loss, Origin, PackedFile
 from tailrace.importing.discover import find
 from tailrace.ingest.payloads import Member
 from tailrace.model.record import Kind
-from tailrace.sources.tail.inflate import Bad, Content, Inflater, StatedLoss, Torn
-from tailrace.sources.tail.stated import statement
+from tailrace.sources.tail.inflate import Bad, Content, Inflater, StatedLoss, Torn, statement
 from tailrace.store.quarantine import file_name
 from tests.cli.command import run
 from tests.decoding import kernel_inputs

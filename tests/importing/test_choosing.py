@@ -27,8 +27,7 @@ from tailrace.cli.commands import tailrace
 from tailrace.importing import choosing
 from tailrace.importing.choosing import choose
 from tailrace.importing.readings import AsRead, Reading
-from tailrace.sources.tail import raw
-from tailrace.sources.tail.fingerprint import LINE_MAX, fingerprint, lines
+from tailrace.sources.tail.content import LINE_MAX, fingerprint, lines
 from tests.query.asking import ask
 
 SHOWN = "SELECT id FROM events WHERE kind IN ('begin', 'span')"
@@ -188,7 +187,7 @@ def test_a_piece_that_fails_half_way_is_no_copy(failing, copies, tmp_path, monke
             raise OSError(errno.EIO, "no")
         return pread(fd, size, offset)
 
-    monkeypatch.setattr(raw.os, "pread", stumbling)
+    monkeypatch.setattr(os, "pread", stumbling)
     files = list(map(str, (original, other, piece)))
     choice = choose({"dftracer": files}, [], again=False)
     assert failed

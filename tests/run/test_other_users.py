@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tailrace.query.engine import Engine
-from tailrace.sources.refusal import Refusal
+from tailrace.sources.source import Refusal
 from tests import program
 from tests.ingest.log import heph_event
 from tests.run.jobs import Job
@@ -170,8 +170,8 @@ def test_a_program_with_the_token_may_be_gone_before_its_connection_is_accepted(
 
 UNNAMED = """
 import sys
-from tailrace.sources import owner
-owner._NETLINK_SOCK_DIAG = 31  # the kernel refuses the socket, as a sandbox does
+from tailrace.sources import listening
+listening._NETLINK_SOCK_DIAG = 31  # the kernel refuses the socket, as a sandbox does
 from tailrace.cli import commands
 commands.run()
 """

@@ -23,7 +23,7 @@ from tailrace.ingest.machine import Rejected
 from tailrace.ingest.payloads import OpenInfo
 from tailrace.sources.connection import Connection as Served
 from tailrace.sources.connections import ConnectionSource
-from tailrace.sources.tcp import TcpListener
+from tailrace.sources.listeners import TcpListener
 from tailrace.sources.udp import LOOK_EVERY, UdpSource
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.disk import Disk as SpoolDisk

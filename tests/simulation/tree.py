@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail.location import System
 from tests.simulation.world import BEGIN, MS, World
 
 MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tailrace.sources.address import bound, has, named
+from tailrace.sources.listening import bound, has, named
 
 KINDS = pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
 BOTH = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))

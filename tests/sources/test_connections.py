@@ -16,8 +16,7 @@ import trio
 from tailrace.config.schema import TcpConfig, UnixConfig
 from tailrace.sources.connection import Connection
 from tailrace.sources.connections import ConnectionSource
-from tailrace.sources.tcp import TcpListener
-from tailrace.sources.unix import UnixListener
+from tailrace.sources.listeners import TcpListener, UnixListener
 from tests.sources.recorder import Recorder, until
 
 PACKET = 1200

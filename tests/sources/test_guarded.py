@@ -17,7 +17,7 @@ from tailrace.security.files import LOOK_EVERY
 from tailrace.security.guard import guard
 from tailrace.sources.connection import LINE_MAX
 from tailrace.sources.connections import ConnectionSource
-from tailrace.sources.tcp import TcpListener
+from tailrace.sources.listeners import TcpListener
 from tests.security.authority import PAST, Authority, StoppedClock, replace
 from tests.sources.recorder import Recorder, until
 

@@ -14,7 +14,7 @@ from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.daemon.daemon import collecting
-from tailrace.sources.places import hold
+from tailrace.sources.listening import hold
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until
 from tests.system.collector import SOURCES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from tailrace.sources.rest import REST_MAX, REST_MIN, AdaptiveRest
+from tailrace.sources.connection import REST_MAX, REST_MIN, AdaptiveRest
 
 ENOUGH = 1000
 

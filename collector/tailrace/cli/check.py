@@ -23,7 +23,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.doctor import process
 from tailrace.filesystem import free_room
 from tailrace.security import guard
-from tailrace.sources.tail.scan import parse
+from tailrace.sources.tail.search import parse
 
 
 @click.command()

@@ -13,7 +13,7 @@ from tailrace import heaps
 from tailrace.chosen import choose
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
-from tailrace.sources.places import hold
+from tailrace.sources.listening import hold
 from tailrace.standard import STDOUT, never_wait
 from tailrace.units import counted
 

@@ -21,16 +21,12 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.security.guard import guard
 from tailrace.service_manager.descriptors import Descriptors, Slot
-from tailrace.sources.address import refusal
 from tailrace.sources.connections import ConnectionSource
-from tailrace.sources.listening import Listening
-from tailrace.sources.owner import names_users
-from tailrace.sources.places import Place, address_of, place_of
+from tailrace.sources.listeners import TcpListener, UnixListener, UnixListening
+from tailrace.sources.listening import Listening, Place, address_of, names_users, place_of, refusal
 from tailrace.sources.source import Source
 from tailrace.sources.tail import Chosen, TailSource
-from tailrace.sources.tcp import TcpListener
 from tailrace.sources.udp import UdpSource
-from tailrace.sources.unix import UnixListener, UnixListening
 
 
 class Configured:

@@ -39,8 +39,7 @@ from tailrace.figures import Figures
 from tailrace.ingest.machine import Rejected
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
-from tailrace.sources.listening import Listening
-from tailrace.sources.places import Place
+from tailrace.sources.listening import Listening, Place
 from tailrace.sources.tail import Chosen
 from tailrace.store.running import IMPORT
 
@@ -255,7 +254,7 @@ class Daemon:
         """Keep up the table, and look at what is pending, from where the table stood on."""
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(pending.run, self.ingest, self.current, self.health, self.clock)
+            nursery.start_soon(pending.watch_pending, self.ingest, self.context)
             committing = self.loops.committing
             nursery.start_soon(
                 upkeep.run, self.disk.store, self.context, lambda: committing.commits

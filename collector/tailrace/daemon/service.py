@@ -43,9 +43,7 @@ from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.serving.pages import HealthAnswer, Pages, Probe
 from tailrace.serving.server import BACKLOG, Server
-from tailrace.sources.address import bound, named, refusal
-from tailrace.sources.listening import Listening
-from tailrace.sources.places import Place
+from tailrace.sources.listening import Listening, Place, bound, named, refusal
 from tailrace.store.local_versions import occupy_thread
 
 LINGER_SECONDS = 3.0
@@ -153,7 +151,8 @@ class _Service:
         return status(self._daemon, self._admin, self._guard)
 
     async def main(self, failed: Failed) -> None:
-        listen = self._daemon.config.admin.listen
+        daemon = self._daemon
+        listen = daemon.config.admin.listen
         try:
             await threads.hold()
             server = self._server()
@@ -168,9 +167,11 @@ class _Service:
         self._admin = named(listener)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
-            nursery.start_soon(open_files.watch_listeners, self._daemon, self._guard)
+            nursery.start_soon(
+                open_files.watch_listeners, daemon.sources, daemon.health, self._guard
+            )
             nursery.start_soon(threads.occupy, partial(occupy_thread, self._daemon.disk.directory))
-            nursery.start_soon(open_files.run, self._daemon)
+            nursery.start_soon(open_files.watch_descriptors, daemon.sources, daemon.context)
             nursery.start_soon(self._supervision.run, self._daemon)
             nursery.start_soon(self._serve, server, listener)
             try:

@@ -71,7 +71,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         rows_committed=figures.rows_committed,
         commit_seconds=figures.commits,
         upkeeps=figures.upkeeps,
-        out_of_descriptors=failures(daemon),
+        out_of_descriptors=failures(daemon.sources, figures),
         admin_requests=figures.admin.requests,
         admin_refused=figures.admin.refused,
         admin_certificate_expiry_timestamp_seconds=guard.expires,

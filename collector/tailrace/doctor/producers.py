@@ -19,8 +19,8 @@ import msgspec
 from tailrace.config.schema import TailConfig
 from tailrace.doctor.finding import Figures, Finding, Severity, good, plural, setting
 from tailrace.doctor.host import Host, exists
-from tailrace.sources.tail.roots import Roots, followed
-from tailrace.sources.tail.scan import Found, Outside, Search, parse
+from tailrace.sources.tail.location import Roots, followed
+from tailrace.sources.tail.search import Found, Outside, Search, parse
 
 PRODUCERS = "producers"
 

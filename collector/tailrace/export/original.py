@@ -46,7 +46,7 @@ from tailrace.model.record import Kind, Record
 from tailrace.query.answer import Shape
 from tailrace.query.output import write_json
 from tailrace.query.views import GAPS, SESSIONS, STREAMS
-from tailrace.sources.tail.stated import statement
+from tailrace.sources.tail.inflate import statement
 from tailrace.store.quarantine import SUFFIX, file_name
 
 PACKED = ".gz"

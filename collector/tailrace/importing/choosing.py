@@ -32,9 +32,9 @@ from tailrace.importing.discover import LeftOut, Why
 from tailrace.importing.readings import AsRead, Reading
 from tailrace.ingest.file_state import HEAD
 from tailrace.model.spelling import spelled
-from tailrace.sources.tail.fingerprint import Fingerprint, beginning, fingerprint, lines
+from tailrace.sources.tail.content import Fingerprint, beginning, fingerprint, lines
 from tailrace.sources.tail.inflate import MAGIC
-from tailrace.sources.tail.roots import OPEN
+from tailrace.sources.tail.location import OPEN
 
 Node = tuple[int, int]
 

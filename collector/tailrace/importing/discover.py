@@ -19,9 +19,9 @@ from tailrace.decoding.foreign import FOREIGN, foreign
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.model.spelling import spelled
-from tailrace.sources.tail.fingerprint import beginning
-from tailrace.sources.tail.roots import OPEN
-from tailrace.sources.tail.stated import STATED_MAX, read_statement
+from tailrace.sources.tail.content import beginning
+from tailrace.sources.tail.inflate import STATED_MAX, read_statement
+from tailrace.sources.tail.location import OPEN
 
 Traces = dict[str, list[str]]
 """Absolute paths of the streams' files by format, in order."""

@@ -66,7 +66,7 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
     since. unread: bytes were gone before they could be read. shed: datagrams of peers that were too many
     at a time. spool_damaged: bytes that the spool lost.
 
-    `stated`: the file is a copy, which says that its original lacks them (`sources.tail.stated`).
+    `stated`: the file is a copy, which says that its original lacks them (`sources.tail.inflate`).
     """
 
     detail: LossDetail

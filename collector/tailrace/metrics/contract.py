@@ -20,8 +20,7 @@ from tailrace.model.gap import FOUND
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 from tailrace.normalize import FLAWS
-from tailrace.sources.refusal import OF_TYPE
-from tailrace.sources.source import Outcome
+from tailrace.sources.source import OF_TYPE, Outcome
 
 COUNTER, GAUGE, STATES = Type.COUNTER, Type.GAUGE, Type.STATES
 HISTOGRAM, INFO = Type.HISTOGRAM, Type.INFO

@@ -19,7 +19,7 @@ from tailrace.daemon.receiving import Receiving
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.run import program
 from tailrace.run.surroundings import RunToken, located, made, variables
-from tailrace.sources.refusal import Refusal
+from tailrace.sources.source import Refusal
 from tailrace.store.local_versions import occupy_thread
 
 SETTLE_SECONDS = 0.5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tailrace.sources.refusal import Refusal
+from tailrace.sources.source import Refusal
 
 if TYPE_CHECKING:
     from tailrace.run.certificate import Certificate

@@ -20,7 +20,7 @@ from tailrace.config.load import store_path
 from tailrace.config.schema import Config, SourceConfig, TailConfig, TcpConfig, UdpConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
-from tailrace.sources.owner import names_users
+from tailrace.sources.listening import names_users
 
 ANY_PORT = "127.0.0.1:0"
 

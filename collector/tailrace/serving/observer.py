@@ -22,7 +22,7 @@ from tailrace.security.guard import guard
 from tailrace.serving.http import Request, Response, exposed, plain
 from tailrace.serving.pages import SECURITY_HEADERS, has_token
 from tailrace.serving.server import Server
-from tailrace.sources.address import bound, named, refusal
+from tailrace.sources.listening import bound, named, refusal
 from tailrace.terminal import printable
 
 Look = Callable[[], Iterable[Metric]]

@@ -3,21 +3,146 @@
 Nobody waits for a peer that does not read. A connection keeps up to `UNSENT_MAX` bytes for which the
 kernel has no room, and drops further packets, each as a whole. A peer that never reads thus costs
 these bytes and the kernel's small buffer.
+
+Bytes cross a connection plain or through TLS (`Channel`); no call waits. Before a connection has a session, `greet` performs
+the TLS handshake and checks the token. `Readiness` waits for many sockets in one task. A task for each socket would cost some 45 µs for each receipt: it asks the kernel anew, is woken, and takes its turn.
+Here the kernel is asked once for each socket, and tells of all that have something at once (docs/decisions/speed.md, D142).
+
+`AdaptiveRest` decides how long a source rests between two looks at its sockets, so that one look finds many small writes.
+Each look costs the event loop, the spool and the decoder some 0.1 ms, however little it finds (docs/decisions/speed.md, D101).
 """
 
 from __future__ import annotations
 
+import errno
+import select
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from tailrace.sources.channel import Channel, PlainChannel, TlsChannel
-from tailrace.sources.refusal import Refusal
-from tailrace.sources.source import Outcome
+from tailrace.ingest.payloads import EOF
+from tailrace.security.certificates import Certificates, explain
+from tailrace.security.guard import Guard
+from tailrace.security.tokens import Tokens
+from tailrace.sources.source import CHUNK_MAX, Outcome, Refusal
+
+CUT = "eof without close_notify"
+"""The stream ended without TLS's goodbye: somebody other than the peer may have cut it."""
+
+
+class Channel(Protocol):
+    def receive(self) -> tuple[bytes, str | None]:
+        """Return what was received, at most about CHUNK_MAX bytes, and why no more will follow, None
+        if more may."""
+        ...
+
+    def seal(self, data: bytes) -> bytes:
+        """Return the bytes to send so that the peer gets `data`. Raise OSError if the peer can get no
+        more."""
+        ...
+
+    def take_outgoing(self) -> bytes:
+        """Return and forget what the channel itself has to send."""
+        ...
+
+    def farewell(self) -> bytes:
+        """Return the last bytes to send."""
+        ...
+
+
+class PlainChannel:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def receive(self) -> tuple[bytes, str | None]:
+        try:
+            data = self._sock.recv(CHUNK_MAX)
+        except BlockingIOError:
+            return b"", None
+        except OSError as error:
+            return b"", f"reset: {errno.errorcode.get(error.errno or 0, 'unknown')}"
+        return data, None if data else EOF
+
+    def seal(self, data: bytes) -> bytes:
+        return data
+
+    def take_outgoing(self) -> bytes:
+        return b""
+
+    def farewell(self) -> bytes:
+        return b""
+
+
+class TlsChannel:
+    """The server's end of TLS, between the socket and two buffers in memory."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self._plain = PlainChannel(sock)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def shake_hands(self) -> bool:
+        """Continue the handshake with what was received; return whether it is complete. Send what
+        `take_outgoing` returns in any case. Raise ssl.SSLError or, if the peer has gone, OSError."""
+        data, ended = self._plain.receive()
+        self._incoming.write(data)
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            if ended is not None:
+                raise ConnectionResetError(ended) from None
+            return False
+        return True
+
+    def peer(self) -> str:
+        """Return the name in the peer's certificate, empty if the peer showed none."""
+        return named(self._tls.getpeercert() or {})
+
+    def receive(self) -> tuple[bytes, str | None]:
+        data, ended = self._plain.receive()
+        self._incoming.write(data)
+        opened, over = self._open()
+        return opened, over or (CUT if ended == EOF else ended)
+
+    def seal(self, data: bytes) -> bytes:
+        self._tls.write(data)
+        return self._outgoing.read()
+
+    def take_outgoing(self) -> bytes:
+        return self._outgoing.read()
+
+    def farewell(self) -> bytes:
+        with suppress(ssl.SSLError):  # the peer's goodbye has not come
+            self._tls.unwrap()
+        return self._outgoing.read()
+
+    def _open(self) -> tuple[bytes, str | None]:
+        opened = []
+        try:
+            while data := self._tls.read(CHUNK_MAX):
+                opened.append(data)
+        except ssl.SSLWantReadError:
+            return b"".join(opened), None
+        except ssl.SSLError:
+            return b"".join(opened), Refusal.TLS
+        return b"".join(opened), EOF
+
+
+_NAME_MAX = 64
+
+
+def named(certificate: Mapping[str, Any]) -> str:
+    """Return the common name of a certificate from `getpeercert`, or else its first other name: in
+    ASCII, on one line, and cut to `_NAME_MAX`."""
+    subject, others = certificate.get("subject", ()), certificate.get("subjectAltName", ())
+    common = [value for part in subject for key, value in part if key == "commonName"]
+    names = [*common, *(str(value) for _, value in others)]
+    return ascii(names[0])[1:-1][:_NAME_MAX] if names else ""
+
 
 SEND_BUFFER = 16 * 2**10
 """Bytes asked of the kernel, which would otherwise keep megabytes for a peer that does not read."""
@@ -187,3 +312,110 @@ class Connection:
             self._unsent = b""
             return False
         return True
+
+
+class GreetingRefusedError(Exception):
+    """A connection gets no session. The text is for people."""
+
+    def __init__(self, cause: Refusal, detail: str = "") -> None:
+        super().__init__(f"{cause}: {detail}" if detail else cause)
+        self.cause = cause
+
+
+def greets(guard: Guard) -> bool:
+    """Return whether anything is demanded of a connection before it has a session."""
+    return guard.certificates is not None or guard.tokens is not None
+
+
+async def greet(connection: Connection, guard: Guard, patience: float) -> None:
+    """Perform the handshake and check the token, as far as they are demanded. Raise
+    GreetingRefusedError, also when this takes longer than `patience` seconds."""
+    with trio.move_on_after(patience) as waiting:
+        if guard.certificates is not None:
+            await _shake_hands(connection, guard.certificates)
+        if guard.tokens is not None:
+            await _check_token(connection, guard.tokens)
+    if waiting.cancelled_caught:
+        raise GreetingRefusedError(Refusal.GREETING)
+
+
+async def _shake_hands(connection: Connection, certificates: Certificates) -> None:
+    try:
+        await connection.secure(certificates.context())
+    except ssl.SSLError as error:
+        raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, explain(error)) from error
+    except OSError as error:
+        raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
+
+
+async def _check_token(connection: Connection, tokens: Tokens) -> None:
+    """Take in the token's line, and check the token. Raise GreetingRefusedError."""
+    connection.opening = None
+    data, ended = b"", None
+    while (line := first_line(data)) is None and ended is None:
+        more, ended = await connection.next()
+        data += more
+    if line is None or line.token is None:
+        raise GreetingRefusedError(Refusal.NO_TOKEN)
+    if not tokens.accepts(line.token):
+        raise GreetingRefusedError(Refusal.WRONG_TOKEN)
+    connection.put_back(line.rest, ended)
+
+
+T = TypeVar("T")
+
+
+class Readiness(Generic[T]):
+    """The sockets of which somebody wants to know when they can be read, each with what it belongs to."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._owners: dict[int, T] = {}
+        """By descriptor."""
+
+    def close(self) -> None:
+        self._epoll.close()
+
+    def add(self, sock: socket.socket, owner: T) -> None:
+        self._epoll.register(sock, select.EPOLLIN)
+        self._owners[sock.fileno()] = owner
+
+    def remove(self, sock: socket.socket) -> None:
+        """Forget a socket, which is still open; do nothing if it is not known."""
+        if self._owners.pop(sock.fileno(), None) is not None:
+            self._epoll.unregister(sock)
+
+    async def wait(self) -> None:
+        """Return once some socket can be read."""
+        await trio.lowlevel.wait_readable(self._epoll)
+
+    def found(self) -> Iterator[T]:
+        """Yield the owners of the sockets that can be read now. Those that wait longest are among them."""
+        for descriptor, _ in self._epoll.poll(0):
+            if (owner := self._owners.get(descriptor)) is not None:
+                yield owner
+
+
+REST_MAX = 0.02
+"""Seconds of the longest rest: short beside the 50 ms after which received bytes are synced by default."""
+
+REST_MIN = 0.001
+"""Seconds of the shortest rest: the event loop waits for whole milliseconds."""
+
+
+class AdaptiveRest:
+    """Halve the rest after a look that found `enough` bytes at one socket, double it after any other look.
+
+    A socket must hold more than `enough` bytes, or its writer waits."""
+
+    def __init__(self, enough: int) -> None:
+        self._enough = enough
+        self._seconds = REST_MIN
+
+    def after(self, size: int) -> float:
+        """Return the seconds to rest. `size` is the most bytes that the last look found at one socket."""
+        if size >= self._enough:
+            self._seconds = self._seconds / 2 if self._seconds > REST_MIN else 0.0
+        else:
+            self._seconds = min(max(2 * self._seconds, REST_MIN), REST_MAX)
+        return self._seconds

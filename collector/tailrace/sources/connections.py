@@ -27,12 +27,16 @@ import trio
 
 from tailrace.config.schema import ConnectionConfig
 from tailrace.security.guard import Guard
-from tailrace.sources.connection import SEND_BUFFER, Connection
-from tailrace.sources.greeting import GreetingRefusedError, greet, greets
-from tailrace.sources.readiness import Readiness
-from tailrace.sources.refusal import Refusal
-from tailrace.sources.rest import AdaptiveRest
-from tailrace.sources.source import RESERVE, Intake, Outcome, SourceFigures
+from tailrace.sources.connection import (
+    SEND_BUFFER,
+    AdaptiveRest,
+    Connection,
+    GreetingRefusedError,
+    Readiness,
+    greet,
+    greets,
+)
+from tailrace.sources.source import RESERVE, Intake, Outcome, Refusal, SourceFigures
 
 DRAIN_MAX = 8 * 2**20
 """Bytes taken from one connection after the daemon was told to stop."""

@@ -36,13 +36,25 @@ from tailrace.ingest.datagram_records import readable
 from tailrace.ingest.payloads import FileLoss
 from tailrace.rhythm import pause
 from tailrace.security.guard import Networks
-from tailrace.sources.address import join, named
-from tailrace.sources.datagrams import DatagramSocket, chunks, system_socket
-from tailrace.sources.listening import Listening, of_datagrams, size_buffer
-from tailrace.sources.owner import is_trusted, owner
-from tailrace.sources.peers import Address, Newcomers, Peer, Peers
-from tailrace.sources.refusal import Refusal
-from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
+from tailrace.sources.datagrams import (
+    Address,
+    DatagramSocket,
+    Newcomers,
+    Peer,
+    Peers,
+    chunks,
+    system_socket,
+)
+from tailrace.sources.listening import (
+    Listening,
+    is_trusted,
+    join,
+    named,
+    of_datagrams,
+    owner,
+    size_buffer,
+)
+from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, Refusal, SourceFigures
 from tailrace.spool.entry import Datagrams
 
 SMALL_BUFFER = 4 * 2**20

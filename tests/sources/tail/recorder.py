@@ -13,7 +13,7 @@ from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
 from tailrace.sources.source import CHUNK_MAX, FileFinder
 from tailrace.sources.tail import TailSource
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail.location import System
 
 NEVER = 1e18
 

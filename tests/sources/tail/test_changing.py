@@ -14,8 +14,8 @@ from msgspec import structs
 
 from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail import identity, scan
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail import identity, search
+from tailrace.sources.tail.location import System
 from tailrace.sources.tail.watch import LINGER, MISSING_LINGER
 
 TEXT = bytes(range(33, 127)) * 10
@@ -600,7 +600,7 @@ async def test_a_directory_that_cannot_be_listed_ends_nothing(
             raise PermissionError(errno.EACCES, "not yours")
         return scandir(path)
 
-    monkeypatch.setattr(scan.os, "scandir", listed)
+    monkeypatch.setattr(search.os, "scandir", listed)
     tail.start()
     await settle()
     assert intake.sessions[0].closed is None

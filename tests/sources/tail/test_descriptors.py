@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from tailrace.sources.tail.descriptors import TailDescriptors
 from tailrace.sources.tail.follow import KEPT_OPEN
-from tailrace.sources.tail.roots import Roots
+from tailrace.sources.tail.location import Roots, TailDescriptors
 
 
 def within(directory):

@@ -10,9 +10,8 @@ from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
 from tailrace.ingest.payloads import FileFacts
 from tailrace.sources.source import SourceFigures
-from tailrace.sources.tail.documents import DocumentWatch
-from tailrace.sources.tail.handoff import Desk, Handoff
-from tailrace.sources.tail.roots import Roots
+from tailrace.sources.tail.location import Roots
+from tailrace.sources.tail.session import Desk, DocumentWatch, Handoff
 from tests.sources.tail.recorder import Recorder
 
 CONFIG = TailConfig(format="jets", paths=[])

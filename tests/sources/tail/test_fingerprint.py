@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from tailrace.ingest.file_state import FileState
 from tailrace.ingest.payloads import FileFacts
-from tailrace.sources.tail.content import RAW_MAX
-from tailrace.sources.tail.fingerprint import beginning, fingerprint
+from tailrace.sources.tail.content import RAW_MAX, beginning, fingerprint
 
 FACTS = FileFacts(path="/a", device=1, inode=1, birth=0)
 FILES = settings(

@@ -12,12 +12,11 @@ import trio
 
 from tailrace.ingest.payloads import FileLoss
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail import discovery, identity, raw
-from tailrace.sources.tail.discovery import FILES_AT_ONCE, Discovery
+from tailrace.sources.tail import identity, search
 from tailrace.sources.tail.follow import Followed
-from tailrace.sources.tail.roots import Roots
-from tailrace.sources.tail.schedule import LOOK_COST, LOOKS_SHARE
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail.location import Roots, System
+from tailrace.sources.tail.search import FILES_AT_ONCE, Discovery
+from tailrace.sources.tail.turns import LOOK_COST, LOOKS_SHARE
 from tests.sources.tail.recorder import TestClock
 
 BIG = bytes(range(251)) * 4000
@@ -341,7 +340,7 @@ async def test_what_fails_is_counted_and_tried_again(autojump_clock, followed, i
             raise OSError(failing.pop(), "no")
         return pread(fd, size, offset)
 
-    monkeypatch.setattr(raw.os, "pread", stumbling)
+    monkeypatch.setattr(os, "pread", stumbling)
     tail = await followed(BIG)
     assert intake.contents == [BIG]
     assert tail.source.figures().errors == {"EIO": 2, "ESTALE": 1}
@@ -360,8 +359,8 @@ async def test_a_stale_file_is_opened_again(autojump_clock, followed, files, int
             raise OSError(errno.ESTALE, "stale")
         return pread(fd, size, offset)
 
-    monkeypatch.setattr(raw.os, "open", opening)
-    monkeypatch.setattr(raw.os, "pread", reading)
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "pread", reading)
     await followed(BIG)
     assert intake.contents == [BIG]
 
@@ -374,7 +373,7 @@ async def test_a_short_read_is_read_on(autojump_clock, followed, intake, settle,
         data = pread(fd, size, offset)
         return data[: max(0, visible[0] - offset)]
 
-    monkeypatch.setattr(raw.os, "pread", reading)
+    monkeypatch.setattr(os, "pread", reading)
     tail = await followed(BIG)
     assert intake.contents == [BIG[:100]]
     assert tail.source.figures().behind_bytes == len(BIG) - 100
@@ -643,7 +642,7 @@ async def test_more_files_of_other_programs_than_are_remembered_are_looked_at_on
     autojump_clock, follow, files, intake, monkeypatch
 ):
     """Though their directory changes, and is listed, in each search. A trace among them is found."""
-    monkeypatch.setattr(discovery, "STRANGE_MAX", 10)
+    monkeypatch.setattr(search, "STRANGE_MAX", 10)
     for number in range(50):
         files.write(f"{number}.log", b"nothing that a tracer wrote")
     _, looks = looked_at(follow)

@@ -11,7 +11,7 @@ import pytest
 import trio
 from msgspec import structs
 
-from tailrace.sources.tail import inflaters
+from tailrace.sources.tail import turns
 from tailrace.sources.tail.content import Compressed
 from tailrace.sources.tail.inflate import INFLATER_BYTES, Inflater
 
@@ -80,7 +80,7 @@ def check(intake, writers):
 async def test_files_that_grow_in_turns_are_read_within_the_memory(
     autojump_clock, follow, files, intake, members, settle, flush
 ):
-    limit = inflaters.ACTIVE_BYTES + 5 * INFLATER_BYTES
+    limit = turns.ACTIVE_BYTES + 5 * INFLATER_BYTES
     writers = [Writer(files, f"{n}.gz") for n in range(40)]
     for writer in writers:
         writer.write(100_000)
@@ -103,7 +103,7 @@ async def test_what_is_inflated_again_is_bounded_in_time_and_every_file_has_its_
 ):
     """The files grow by less than was to be inflated again, so that each piece would cost as much as the whole file."""
     rate = 2**20
-    monkeypatch.setattr(inflaters, "AGAIN_RATE", rate)
+    monkeypatch.setattr(turns, "AGAIN_RATE", rate)
     writers = [Writer(files, f"{n}.gz") for n in range(30)]
     for writer in writers:
         writer.write(200_000)
@@ -125,7 +125,7 @@ async def test_what_is_inflated_again_is_bounded_in_time_and_every_file_has_its_
 async def test_small_files_do_not_wait_for_the_large_ones(
     autojump_clock, follow, files, intake, settle, monkeypatch
 ):
-    monkeypatch.setattr(inflaters, "AGAIN_RATE", 2**20)
+    monkeypatch.setattr(turns, "AGAIN_RATE", 2**20)
     large = [Writer(files, f"large{n}.gz") for n in range(30)]
     small = Writer(files, "small.gz")
     for writer in large:
@@ -147,7 +147,7 @@ async def test_files_that_grow_by_much_or_end_need_not_wait(
     autojump_clock, follow, files, intake, members, settle, monkeypatch
 ):
     """The whole work at most doubles."""
-    monkeypatch.setattr(inflaters, "AGAIN_RATE", 1)
+    monkeypatch.setattr(turns, "AGAIN_RATE", 1)
     writers = [Writer(files, f"{n}.gz") for n in range(30)]
     for _ in range(6):
         for writer in writers:
@@ -168,13 +168,13 @@ async def test_files_that_grow_by_much_or_end_need_not_wait(
 async def test_files_that_grow_without_end_leave_others_their_turn(
     autojump_clock, follow, files, intake, monkeypatch
 ):
-    monkeypatch.setattr(inflaters, "TURN", 2**20)
-    hogs = [Writer(files, f"hog{n}.gz") for n in range(2 * inflaters.ACTIVE)]
+    monkeypatch.setattr(turns, "TURN", 2**20)
+    hogs = [Writer(files, f"hog{n}.gz") for n in range(2 * turns.ACTIVE)]
     for hog in hogs:
         hog.write(2**22)
     last = Writer(files, "last.gz")
     last.write(1000)
-    intake.fills_after = 4 * inflaters.ACTIVE * inflaters.TURN // 2**17
+    intake.fills_after = 4 * turns.ACTIVE * turns.TURN // 2**17
     follow(inflating_max=0)
     await trio.sleep(5)
     assert last.content in intake.contents
@@ -187,8 +187,8 @@ async def test_files_that_grow_without_end_leave_others_their_turn(
 async def test_slow_files_have_their_turn_beside_files_that_grow_without_end(
     autojump_clock, follow, files, intake, settle, monkeypatch
 ):
-    monkeypatch.setattr(inflaters, "TURN", 2**17)
-    hogs = [Writer(files, f"hog{n}.gz") for n in range(2 * inflaters.ACTIVE)]
+    monkeypatch.setattr(turns, "TURN", 2**17)
+    hogs = [Writer(files, f"hog{n}.gz") for n in range(2 * turns.ACTIVE)]
     slow = Writer(files, "slow.gz")
     for writer in [*hogs, slow]:
         writer.write(10_000)
@@ -209,7 +209,7 @@ async def test_slow_files_have_their_turn_beside_files_that_grow_without_end(
 async def test_files_that_waited_are_forgotten_with_all_of_their_state(
     autojump_clock, follow, files, intake, members, settle, monkeypatch
 ):
-    monkeypatch.setattr(inflaters, "AGAIN_RATE", 1)
+    monkeypatch.setattr(turns, "AGAIN_RATE", 1)
     writers = [Writer(files, f"{n}.gz") for n in range(30)]
     for writer in writers:
         writer.write(5000)
@@ -234,7 +234,7 @@ async def test_a_file_that_ends_keeps_its_turn(
     autojump_clock, follow, files, intake, settle, monkeypatch
 ):
     """The last byte of the file may begin another member, so its content comes only at the end."""
-    monkeypatch.setattr(inflaters, "TURN", 1)
+    monkeypatch.setattr(turns, "TURN", 1)
     writer = Writer(files, "a.gz")
     writer.write(20_000)
     packed = (files / "a.gz").read_bytes()

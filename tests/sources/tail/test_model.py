@@ -15,7 +15,7 @@ from hypothesis import Phase, example, given, settings, strategies as st
 from trio.testing import MockClock
 
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail.location import System
 from tests.sources.tail.recorder import Recorder, Tail
 
 PLAIN = ("a", "b", "sub/c")

@@ -14,7 +14,7 @@ import trio
 
 from tailrace.clock import SystemClock
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail.system import System
+from tailrace.sources.tail.location import System
 from tests.decoding.ovni_bytes import HEADER, event, starts
 from tests.sources.tail.recorder import TestClock
 

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tailrace.sources.tail.roots import OutsideError, Roots
+from tailrace.sources.tail.location import OutsideError, Roots
 
 BESIDE = ("own.json", "../shared.txt")
 

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from tailrace.sources.tail import scan
-from tailrace.sources.tail.roots import Roots
-from tailrace.sources.tail.scan import COARSE, RELIST, Found, Outside, Search, parse
+from tailrace.sources.tail import search
+from tailrace.sources.tail.location import Roots
+from tailrace.sources.tail.search import COARSE, RELIST, Found, Outside, Search, parse
 
 
 class SteppedClock:
@@ -186,7 +186,7 @@ def test_a_directory_that_may_not_be_read_is_tried_again(tmp_path, monkeypatch):
             raise PermissionError(errno.EACCES, "not yours", path)
         return scandir(path)
 
-    monkeypatch.setattr(scan.os, "scandir", listed)
+    monkeypatch.setattr(search.os, "scandir", listed)
     searched = Searched(tmp_path)
     assert searched.paths() == [str(tmp_path / "b/file")]
     assert searched.failures == ["EACCES"]
@@ -211,7 +211,7 @@ class Listings:
         self.paths = []
         scandir = os.scandir
         monkeypatch.setattr(
-            scan.os, "scandir", lambda path: self.paths.append(path) or scandir(path)
+            search.os, "scandir", lambda path: self.paths.append(path) or scandir(path)
         )
 
 
@@ -256,6 +256,6 @@ def test_all_is_listed_again_now_and_then(tmp_path, monkeypatch):
 
 
 def test_others_may_run_during_a_search(tmp_path):
-    tree(tmp_path, *(f"{n}/file" for n in range(3 * scan.BREATH)))
+    tree(tmp_path, *(f"{n}/file" for n in range(3 * search.BREATH)))
     searched = Searched(tmp_path)
     assert list(searched.search.run()).count(None) >= 3

@@ -16,8 +16,8 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.decoding.contract import Writer
-from tailrace.sources.tail import writers
-from tailrace.sources.tail.writers import Writers
+from tailrace.sources.tail import session as session_module
+from tailrace.sources.tail.session import Writers
 
 HERE = socket.gethostname()
 
@@ -63,7 +63,7 @@ def write(tmp_path):
 @pytest.fixture
 def look(monkeypatch):
     """Nothing that was seen is kept."""
-    monkeypatch.setattr(writers, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(session_module, "KEPT_SECONDS", 0.0)
     return Writers(SystemClock())
 
 
@@ -112,7 +112,7 @@ class TestOfAnotherUser:
 import os, sys
 from tailrace.clock import SystemClock
 from tailrace.decoding.contract import Writer
-from tailrace.sources.tail.writers import Writers
+from tailrace.sources.tail.session import Writers
 path, pid, host, birth = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 writers = Writers(SystemClock())
 os.setgid(65534)

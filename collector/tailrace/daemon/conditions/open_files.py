@@ -12,42 +12,44 @@ import resource
 from collections.abc import Mapping
 
 from tailrace.config.check import needed
-from tailrace.daemon.daemon import Daemon
-from tailrace.figures import AdminRefusal, Condition
+from tailrace.daemon.context import Context, Health
+from tailrace.figures import AdminRefusal, Condition, Figures
 from tailrace.rhythm import pause
 from tailrace.security.guard import Guard
-from tailrace.sources.refusal import Refusal as SourceRefusal
-from tailrace.sources.source import RESERVE
+from tailrace.sources.source import RESERVE, Refusal, Source
 
 LOOK_SECONDS = 0.5
 
 QUIET_SECONDS = 3.0
 """Seconds without a failure after which descriptors count as free again."""
 
+Sources = Mapping[str, Source]
+"""The sources of the configuration that runs, by name."""
+
 _NAMES = ("EMFILE", "ENFILE")
 
 
-def failures(daemon: Daemon) -> dict[str, int]:
+def failures(sources: Sources, figures: Figures) -> dict[str, int]:
     """Return how often no descriptor was free since the daemon started, by purpose."""
-    sources = [source.figures() for source in daemon.sources.values()]
+    found = [source.figures() for source in sources.values()]
     return {
-        "connections": sum(each.refused.get(SourceRefusal.DESCRIPTORS, 0) for each in sources),
-        "files": sum(each.errors.get(name, 0) for each in sources for name in _NAMES),
-        "admin": daemon.figures.admin.refused[AdminRefusal.DESCRIPTORS],
-        "log": daemon.figures.log_descriptors,
-        "store": daemon.figures.store_descriptors,
-        "upkeep": daemon.figures.upkeep_descriptors,
+        "connections": sum(each.refused.get(Refusal.DESCRIPTORS, 0) for each in found),
+        "files": sum(each.errors.get(name, 0) for each in found for name in _NAMES),
+        "admin": figures.admin.refused[AdminRefusal.DESCRIPTORS],
+        "log": figures.log_descriptors,
+        "store": figures.store_descriptors,
+        "upkeep": figures.upkeep_descriptors,
     }
 
 
-async def run(daemon: Daemon) -> None:
+async def watch_descriptors(sources: Sources, context: Context) -> None:
     """Look until cancelled."""
-    known: Mapping[str, int] = failures(daemon)
+    known: Mapping[str, int] = failures(sources, context.figures)
     failed_at = float("-inf")
     lacking: list[str] = []
     while True:
         await pause(LOOK_SECONDS)
-        now, found = daemon.clock.monotonic(), failures(daemon)
+        now, found = context.clock.monotonic(), failures(sources, context.figures)
         if new := [what for what, count in found.items() if count > known.get(what, 0)]:
             failed_at = now
             lacking += [what for what in new if what not in lacking]
@@ -57,15 +59,15 @@ async def run(daemon: Daemon) -> None:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         used = _open(limit)
         if now - failed_at < QUIET_SECONDS or 0 <= limit - RESERVE <= used:
-            wanted = needed(daemon.config)
-            daemon.health.degrade(
+            wanted = needed(context.config)
+            context.health.degrade(
                 Condition.DESCRIPTORS,
                 f"out of descriptors for {', '.join(lacking)}: {used} of {limit} are open, and the last"
                 f" {RESERVE} are kept for the table; raise LimitNOFILE= or `ulimit -n` to {wanted}, or lower"
                 " connections_max and descriptors_max",
             )
         else:
-            daemon.health.clear(Condition.DESCRIPTORS)
+            context.health.clear(Condition.DESCRIPTORS)
             lacking.clear()
 
 
@@ -80,15 +82,15 @@ def _open(limit: int) -> int:
 LISTENERS_LOOK_SECONDS = 1.0
 
 
-async def watch_listeners(daemon: Daemon, admin: Guard) -> None:
+async def watch_listeners(sources: Sources, health: Health, admin: Guard) -> None:
     """Look until cancelled."""
     while True:
         unusable = [f"admin: {problem}" for problem in admin.problems]
         unreachable: list[str] = []
-        for name, source in daemon.sources.items():
+        for name, source in sources.items():
             figures = source.figures()
             unusable += [f"sources.{name}: {problem}" for problem in figures.problems]
             unreachable += [f"sources.{name}: {figures.unreachable}"] if figures.unreachable else []
-        daemon.health.follow(Condition.CREDENTIALS, "; ".join(unusable) or None)
-        daemon.health.follow(Condition.SOCKET, "; ".join(unreachable) or None)
+        health.follow(Condition.CREDENTIALS, "; ".join(unusable) or None)
+        health.follow(Condition.SOCKET, "; ".join(unreachable) or None)
         await pause(LISTENERS_LOOK_SECONDS)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import trio
 
-from tailrace.clock import Clock
 from tailrace.config.schema import Config, UdpConfig
-from tailrace.daemon.context import Current, Health
+from tailrace.daemon.context import Context, Health
 from tailrace.figures import Condition
 from tailrace.ingest.budget import Budget
 from tailrace.ingest.machine import Ingest
@@ -18,23 +17,23 @@ LASTS_SECONDS = 60.0
 """Seconds for which the condition holds after the last record was given up."""
 
 
-async def run(ingest: Ingest, current: Current, health: Health, clock: Clock) -> None:
+async def watch_pending(ingest: Ingest, context: Context) -> None:
     """Look until cancelled. Records that earlier lives gave up do not count."""
-    known = {name: ingest.tally(name).gave_way for name in current.config.sources}
+    known = {name: ingest.tally(name).gave_way for name in context.config.sources}
     since: dict[str, tuple[float, int]] = {}  # by source, when the last one was, and how many
     while True:
-        now = clock.monotonic()
-        for name in current.config.sources:
+        now = context.clock.monotonic()
+        for name in context.config.sources:
             total = ingest.tally(name).gave_way
             if new := total - known.get(name, 0):
                 since[name] = now, since.get(name, (now, 0))[1] + new
             known[name] = total
         since = {n: s for n, s in since.items() if now - s[0] < LASTS_SECONDS}
         if since:
-            said = (_sentence(name, count, current.config) for name, (_, count) in since.items())
-            health.degrade(Condition.PENDING, "; ".join(said))
+            said = (_sentence(name, count, context.config) for name, (_, count) in since.items())
+            context.health.degrade(Condition.PENDING, "; ".join(said))
         else:
-            health.clear(Condition.PENDING)
+            context.health.clear(Condition.PENDING)
         await pause(LOOK_SECONDS)
 
 

@@ -2,5 +2,4 @@
 
 from __future__ import annotations
 
-from tailrace.sources.tail.source import TailSource as TailSource
-from tailrace.sources.tail.watch import Chosen as Chosen
+from tailrace.sources.tail.watch import Chosen as Chosen, TailSource as TailSource

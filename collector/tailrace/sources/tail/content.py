@@ -1,13 +1,21 @@
-"""The content of plain and compressed files, piece by piece, from a place on."""
+"""The content of plain and compressed files, piece by piece, from a place on.
+
+`RawBytes` reads a file that is not compressed, and sets holes apart. `Compressed` inflates the others. `ReadPart` is the
+part of a file that was read: by which reader, and whether the file still has it. `fingerprint` describes a file's present
+content, such that it can be compared with what was read. Content means the bytes that a session gets: inflated, without holes.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple, Protocol
 
-from tailrace.ingest.file_state import HEAD
+from tailrace.ingest.file_state import HEAD, checksum
 from tailrace.ingest.payloads import Member
-from tailrace.sources.tail.identity import Trail, follows_on
+from tailrace.sources.source import CHUNK_MAX
+from tailrace.sources.tail.identity import ContentCheck, Judgement, Trail, follows_on, judge
 from tailrace.sources.tail.inflate import (
     DOUBT_MAX,
     INFLATER_BYTES,
@@ -20,7 +28,79 @@ from tailrace.sources.tail.inflate import (
     StatedLoss,
     Torn,
 )
-from tailrace.sources.tail.raw import ContentView, RawBytes, SparseRange
+from tailrace.sources.tail.location import OPEN
+
+
+class ContentView(NamedTuple):
+    """An open file as it is now, and which of its holes are read.
+
+    A hole is read only with `past_holes`, and a hole at the end only if the file is also `final`, because
+    somebody may be about to fill it."""
+
+    fd: int
+    size: int
+    past_holes: bool
+    final: bool
+
+
+class SparseRange(NamedTuple):
+    """A hole in a sparse file."""
+
+    size: int
+
+
+class RawBytes:
+    """The bytes of one file. `trail` is how far they are read."""
+
+    def __init__(self, trail: Trail) -> None:
+        self.trail = trail
+        self._extent = range(0)
+        """Where there is data: around the place reached, or behind the hole there."""
+
+    def next(
+        self, view: ContentView, limit: int = CHUNK_MAX
+    ) -> bytes | SparseRange | Literal["changed"] | None:
+        """Return the next bytes of the file, at most `limit`, or a hole; None if there is nothing now.
+        Raise OSError.
+
+        "changed" means that the bytes before the place reached are not those that were read, or that nothing was
+        read of what is smaller by now."""
+        fd, size, past_holes, final = view
+        trail = self.trail
+        if trail.offset >= size:
+            return None
+        begin = self._data(fd, size)
+        if begin > trail.offset:
+            if not past_holes or (begin == size and not final):
+                return None
+            hole = SparseRange(begin - trail.offset)
+            trail.pass_over(hole.size)
+            return hole
+        before = len(trail.last)
+        wanted = min(limit, self._extent.stop - trail.offset)
+        data = os.pread(fd, before + wanted, trail.offset - before)
+        if len(data) < before or not trail.precedes(data[:before]):
+            return "changed"
+        if not before and len(data) < min(limit, size) and os.lseek(fd, 0, os.SEEK_END) < size:
+            return "changed"
+        data = data[before:]
+        trail.add(data)
+        return data or None
+
+    def _data(self, fd: int, size: int) -> int:
+        """Return where data begins from the place reached on; `size` if only a hole is left."""
+        offset = self.trail.offset
+        if offset in self._extent:
+            return offset
+        try:
+            begin = os.lseek(fd, offset, os.SEEK_DATA)
+            self._extent = range(begin, os.lseek(fd, begin, os.SEEK_HOLE))
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return size
+            self._extent = range(offset, size)  # a file system without holes
+        return self._extent.start
+
 
 RAW_MAX = 64 * 1024
 """Compressed bytes read at a time."""
@@ -204,3 +284,192 @@ def inflated(fd: int, size: int) -> bytes:
         if isinstance(event, Content):
             content += event.data
     return content[:size]
+
+
+Origin = Literal["now", "earlier", "copied"]
+"""Where the part was read: in this life of the daemon; in an earlier life, which may have reported its changes
+already; or in another file, so that this file has yet to show it."""
+
+
+class ReadPart:
+    """The part of one file that was read."""
+
+    def __init__(self, origin: Origin = "now") -> None:
+        self.reader: Reader | None = None
+        self.member: Member | None = None
+        """The member from which a compressed file is inflated again."""
+        self._origin = origin
+        self._check: ContentCheck | None = None
+
+    @property
+    def trail(self) -> Trail:
+        """Return the trail of the bytes that were read."""
+        return self.reader.trail if self.reader else Trail()
+
+    @property
+    def pending(self) -> int:
+        """Return how many bytes at the end of a compressed file are no whole member."""
+        return self.reader.pending if isinstance(self.reader, Compressed) else 0
+
+    @property
+    def is_plain(self) -> bool:
+        return isinstance(self.reader, RawBytes)
+
+    @property
+    def is_compressed_earlier(self) -> bool:
+        """Return whether an earlier life read it from a compressed file. Bytes before the member from which that file
+        is inflated again are not compared."""
+        return self._origin == "earlier" and isinstance(self.reader, Compressed)
+
+    def go_on(self, known: Trail, member: Member | None) -> None:
+        """Continue after this content. A compressed file is inflated from this member on."""
+        self.member = member
+        if member is None:
+            self.reader = RawBytes(known.copied())
+        else:
+            self.reader = Compressed(member, known, certain=self._origin != "copied")
+
+    def compare(
+        self, head: bytes, last: bytes, size: int, begins_otherwise: Callable[[], bool]
+    ) -> Judgement:
+        """Judge whether a file still has the part. Raise OSError.
+
+        `head` and `last` are the file's bytes now at the places of the part's head and last. `size` is the size
+        of the file, taken after these bytes were read.
+
+        Bytes that were overwritten in an earlier life, or before a copy was made, are not counted."""
+        trail = self.trail
+        if size < trail.offset:
+            return Judgement("same" if self._origin == "copied" else "truncated")
+        grown = size > trail.offset or self._origin == "copied"
+        found = judge(trail, head, last, grown=grown)
+        if found.verdict == "rewritten" or begins_otherwise():
+            return Judgement("rewritten")
+        if found.verdict == "overwritten":
+            trail.head, trail.last, trail.crc = head, last, None
+        if self._origin != "now":
+            found = found._replace(size=0)
+        self._origin = "now"
+        return found
+
+    # Whether bytes in the middle have changed
+
+    @property
+    def is_being_checked(self) -> bool:
+        return self._check is not None
+
+    def begin_check(self) -> None:
+        """Start a check whether all that was read is unchanged, as far as that can be told."""
+        reader = self.reader
+        if isinstance(reader, RawBytes) and reader.trail.crc is not None and reader.trail.offset:
+            self._check = ContentCheck(reader.trail)
+
+    def check_more(self, fd: int) -> bool | None:
+        """Check some more. Return whether all is unchanged, None while more is left to check. Raise OSError."""
+        same = self._check.step(fd) if self._check else True
+        if same is not None:
+            self._check = None
+        return same
+
+    def distrust(self) -> bool:
+        """Note that bytes in the middle have changed. Return whether that is news."""
+        trail = self.trail
+        news, trail.crc = trail.crc is not None, None
+        return news
+
+
+class Fingerprint(NamedTuple):
+    """The size of a file's content, holes counted, and its checksum. `begins` maps some shorter sizes
+    to the checksum of the content up to them."""
+
+    size: int
+    crc: int
+    begins: dict[int, int]
+
+    def begins_with(self, size: int, crc: int) -> bool:
+        """Return whether the content up to a size that was asked for has this checksum."""
+        return self.begins.get(size) == crc
+
+
+BEGINNING = 4096
+LINE_MAX = 2**20
+
+
+def beginning(fd: int) -> bytes:
+    """Return the first bytes of an open file's content, up to `BEGINNING`, without what is damaged. Pass over a hole,
+    which a log rotation leaves before a trace. Raise OSError."""
+    head = os.pread(fd, BEGINNING, 0)
+    if head.startswith(b"\0"):
+        return _behind_hole(fd) or head
+    return inflated(fd, BEGINNING) if head.startswith(MAGIC) else head
+
+
+def _behind_hole(fd: int) -> bytes:
+    """Return the first bytes behind the NULs with which a file begins, if its first block of data has any."""
+    try:
+        data = os.lseek(fd, 0, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno not in {
+            errno.ENXIO,
+            errno.EINVAL,
+        }:  # no data, or a file system without holes
+            raise
+        data = 0
+    return os.pread(fd, 2 * BEGINNING, data).lstrip(b"\0")[:BEGINNING]
+
+
+def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
+    """Read a file once; return its fingerprint, with the checksums up to these sizes. Raise OSError."""
+    stops = sorted({size for size in sizes if size > 0}, reverse=True)
+    begins: dict[int, int] = {}
+    offset = crc = 0
+    for piece in _pieces(path):
+        while stops and stops[-1] <= offset + _size(piece):
+            stop = stops.pop()
+            begins[stop] = (
+                crc
+                if isinstance(piece, SparseRange)
+                else checksum(crc, piece[: stop - offset], offset)
+            )
+        if not isinstance(piece, SparseRange):
+            crc = checksum(crc, piece, offset)
+        offset += _size(piece)
+    return Fingerprint(offset, crc, begins)
+
+
+def lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file's content, without their terminators; those over `LINE_MAX` in parts of this size. Raise
+    OSError."""
+    left = b""
+    for piece in _pieces(path):
+        if isinstance(piece, bytes):
+            *whole, last = (left + piece).split(b"\n")
+            for line in whole:
+                yield from _cut(line)
+            *full, left = _cut(last)
+            yield from full
+    yield left
+
+
+def _cut(line: bytes) -> list[bytes]:
+    return [line[at : at + LINE_MAX] for at in range(0, max(1, len(line)), LINE_MAX)]
+
+
+def _pieces(path: str) -> Iterator[bytes | SparseRange]:
+    fd = os.open(path, OPEN)
+    try:
+        view = ContentView(fd, os.fstat(fd).st_size, past_holes=True, final=True)
+        reader: Reader
+        if kind(view.fd, final=True) is Compressed:
+            reader = Compressed(BEGIN, Trail(), certain=True)
+        else:
+            reader = RawBytes(Trail())
+        while (piece := reader.next(view)) is not None and not isinstance(piece, str):
+            if isinstance(piece, bytes | SparseRange):
+                yield piece
+    finally:
+        os.close(fd)
+
+
+def _size(piece: bytes | SparseRange) -> int:
+    return piece.size if isinstance(piece, SparseRange) else len(piece)

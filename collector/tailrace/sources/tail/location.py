@@ -1,13 +1,201 @@
-"""Where one file is: its path, its inode, its descriptor."""
+"""Files on disk: which of them may be read, where each is, and which are open.
+
+Files may be read within the roots of the configured patterns, wherever links lead (`Roots`). Somebody who may write below a root could replace a file or a directory by a link at any moment. So
+the kernel is asked what it has reached, and only that is judged and opened. Nothing outside a root is
+ever opened, and neither a pipe nor a device.
+
+A `Location` is the path, inode and descriptor of one file. The files that grew last are open (`TailDescriptors`); the
+others are opened again when they grow. `System` has the calls to the operating system, so that a simulation can answer instead.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
+import stat
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from posixpath import dirname, join, normpath
+from typing import NamedTuple
 
 from tailrace.clock import Clock
-from tailrace.sources.tail.descriptors import TailDescriptors
-from tailrace.sources.tail.roots import OutsideError
+from tailrace.sources.source import RESERVE
+from tailrace.sources.tail import identity
+
+
+class System(NamedTuple):
+    """All that decides besides the bytes: sizes, times and inodes of files, and the processes."""
+
+    stat: Callable[[str], os.stat_result] = os.stat
+    fstat: Callable[[int], os.stat_result] = os.fstat
+    birth: Callable[[int], int] = identity.birth
+    """Return when an open file was made (Unix ns), 0 where the system does not say."""
+    proc: str = "/proc"
+    """The directory in which the system shows its processes."""
+
+
+SYSTEM = System()
+"""The calls of the real system."""
+
+
+OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class OutsideError(OSError):
+    """A path leads out of all roots."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.EXDEV, "leads out of the configured paths", path)
+
+
+class Roots:
+    """The roots of one source. `documents` returns the files beside the stream at a path, relative to
+    its directory. All modules that look at files ask the `system`."""
+
+    def __init__(
+        self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
+    ) -> None:
+        self.system = system
+        self._documents = documents
+        self._places: dict[str, set[str]] = {}
+        self._all: Counter[str] = Counter()
+
+    def add(self, root: str, *, is_file: bool) -> str | None:
+        """Add a root, which may be a link; return where it really is now. With a file, add the
+        documents that the format has beside it. Return None, and add nothing, if the link changed
+        meanwhile."""
+        real = followed(root)
+        if real is None:
+            return None
+        places = {real}
+        if is_file:
+            places.update(normpath(join(dirname(real), name)) for name in self._documents(real))
+        before = self._places.get(root, set())
+        self._places[root] = places
+        self._all.update(places - before)
+        for place in before - places:
+            self._all[place] -= 1
+            if not self._all[place]:
+                del self._all[place]
+        return real
+
+    def contain(self, real: str) -> bool:
+        """Return whether a path without links is within a root."""
+        while real not in self._all:
+            if real in {"/", ""}:
+                return False
+            real = dirname(real)
+        return True
+
+    def look(self, path: str) -> tuple[os.stat_result, int]:
+        """Return what the system says of the file that a path leads to within a root, and the file's
+        birth (Unix ns, or 0). Raise OSError."""
+        with self._reached(path) as fd:
+            return self.system.fstat(fd), self.system.birth(fd)
+
+    def open(self, path: str) -> int:
+        """Return a descriptor of a file within a root. Raise OSError."""
+        with self._reached(path) as fd:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "is no file", path)
+            return os.open(f"/proc/self/fd/{fd}", OPEN)
+
+    @contextmanager
+    def _reached(self, path: str) -> Iterator[int]:
+        """Yield a descriptor of what a path leads to, which cannot be read from. Raise OSError."""
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not self.contain(_place(fd)):
+                raise OutsideError(path)
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def followed(path: str) -> str | None:
+    """Return where a path leads, or None if a link on the way was replaced or deleted meanwhile."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return None
+
+
+def _place(fd: int) -> str:
+    """Return the path at which the kernel says a descriptor's file is. Raise OSError."""
+    try:
+        place = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - three times as fast
+    except OSError as error:
+        raise OSError(errno.ENOSYS, "/proc is needed to follow files") from error
+    return place.removesuffix(" (deleted)") if not os.fstat(fd).st_nlink else place
+
+
+class TailDescriptors:
+    """At most `limit` descriptors, and at most half of those that the process may have.
+
+    A pinned descriptor is not closed to make room, because its file may have no other name."""
+
+    def __init__(self, limit: int, roots: Roots) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.roots = roots
+        self._limit = limit if soft == resource.RLIM_INFINITY else max(1, min(limit, soft // 2))
+        self._open: OrderedDict[Hashable, int] = OrderedDict()
+        self._pinned: set[Hashable] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, owner: Hashable) -> bool:
+        return owner in self._open
+
+    @property
+    def spare(self) -> bool:
+        """Return whether one more file can be opened without closing another."""
+        return len(self._open) < self._limit
+
+    def get(self, owner: Hashable) -> int | None:
+        """Return the descriptor of a file, None if the file is not open. The descriptor counts as
+        just used."""
+        fd = self._open.get(owner)
+        if fd is not None:
+            self._open.move_to_end(owner)
+        return fd
+
+    def open(self, owner: Hashable, path: str) -> int:
+        """Open a file that is not open; return its descriptor. Raise OSError, also if the descriptor
+        would come from the process's reserve and no other file can be closed for it."""
+        fd = self.roots.open(path)
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and fd >= max(soft // 2, soft - RESERVE):
+            if (other := self._oldest()) is None:
+                os.close(fd)
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            self.close(other)
+        while len(self._open) >= self._limit and (oldest := self._oldest()) is not None:
+            self.close(oldest)
+        self._open[owner] = fd
+        return fd
+
+    def pin(self, owner: Hashable) -> None:
+        if owner in self._open:
+            self._pinned.add(owner)
+
+    def unpin(self, owner: Hashable) -> None:
+        self._pinned.discard(owner)
+
+    def close(self, owner: Hashable) -> None:
+        self._pinned.discard(owner)
+        if (fd := self._open.pop(owner, None)) is not None:
+            os.close(fd)
+
+    def close_all(self) -> None:
+        for owner in list(self._open):
+            self.close(owner)
+
+    def _oldest(self) -> Hashable | None:
+        return next((owner for owner in self._open if owner not in self._pinned), None)
+
 
 Signature = tuple[int, int, int]
 """Size and times of a file."""

@@ -7,6 +7,8 @@ asked to.
 A file whose path is gone stays open and is read on until nothing has come for `LINGER`, because its
 writer may still have it. If the file has not turned up elsewhere by then, by name or as a copy with
 the same beginning, its session ends. A copy waits while its original is there.
+
+`TailSource` takes the steps of a watch in the event loop.
 """
 
 from __future__ import annotations
@@ -16,25 +18,20 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
 from typing import Literal, NamedTuple
 
+import trio
+
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.file_state import FileState
 from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
-from tailrace.sources.tail import lineage
+from tailrace.sources.tail import catalog
 from tailrace.sources.tail.catalog import Catalog
-from tailrace.sources.tail.complaints import Complaints, name_of
-from tailrace.sources.tail.descriptors import TailDescriptors
-from tailrace.sources.tail.discovery import Discovery
-from tailrace.sources.tail.documents import DocumentWatch
 from tailrace.sources.tail.follow import Followed
-from tailrace.sources.tail.handoff import Desk
-from tailrace.sources.tail.inflaters import Inflaters
-from tailrace.sources.tail.roots import Roots
-from tailrace.sources.tail.schedule import Schedule
-from tailrace.sources.tail.system import SYSTEM, System
-from tailrace.sources.tail.turns import Turns
-from tailrace.sources.tail.writers import Writers
+from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptors
+from tailrace.sources.tail.search import PATHS_SHOWN, Complaints, Discovery, name_of
+from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
+from tailrace.sources.tail.turns import Inflaters, Schedule, Turns
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
@@ -127,11 +124,11 @@ class Watch:
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
         """Return whether this source follows a file that another one has found, or one that it may be a copy of."""
         now = self._clock.monotonic()
-        return lineage.claims(self._catalog, path, (device, inode), head, now)
+        return catalog.claims(self._catalog, path, (device, inode), head, now)
 
     def awaits(self, path: str, head: bytes) -> bool:
         """Return whether a file waits for another source, and may be a copy of one that had this path and began with `head`."""
-        return lineage.awaits(self._catalog, path, head)
+        return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
         """Go on with the sessions of files, which the next search finds again."""
@@ -252,18 +249,18 @@ class Watch:
         if self._has_later_relatives(file, now):
             self._schedule.put(file, self._clock.monotonic())  # it may be a copy of these
             return
-        part = lineage.is_part(self._catalog, file, now)
+        part = catalog.is_part(self._catalog, file, now)
         if part is not False:
             file.wait_for("original")
             if part is None:
                 self._schedule.put(file, self._clock.monotonic())  # more bytes are to be compared
             return
-        copies = lineage.yielding(self._catalog, file)
-        begun = lineage.begun_copy(self._catalog, file)
+        copies = catalog.yielding(self._catalog, file)
+        begun = catalog.begun_copy(self._catalog, file)
         if begun is not None:
             file.take_over(begun)
             copies.append(begun)
-        elif lineage.is_copy(self._catalog, file, now):
+        elif catalog.is_copy(self._catalog, file, now):
             file.wait_for("original")
             return
         for other in copies:
@@ -272,7 +269,7 @@ class Watch:
             self._schedule.put(other, now)
         self._turns.take(file)
         if begun is None:
-            file.follow(lineage.ended_like(self._catalog, file))
+            file.follow(catalog.ended_like(self._catalog, file))
 
     def _is_of_others(self, file: Followed) -> bool:
         """Return whether another source claims a file, or unfollowed sessions read the file or one that it may be a
@@ -310,7 +307,7 @@ class Watch:
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
         """Enter the unknown files in the places of relatives; return whether there are any."""
-        replaced = lineage.replaced(self._catalog, file, now)
+        replaced = catalog.replaced(self._catalog, file, now)
         for other in replaced:
             self._discovery.admit(other.location.path)
         return bool(replaced)
@@ -339,7 +336,7 @@ class Watch:
 
     def _bequeath(self, file: Followed, now: float) -> bool:
         """Give the session of a file that is gone to a copy. Return whether there was one. Raise OSError."""
-        heir = lineage.heir(self._catalog, file, now)
+        heir = catalog.heir(self._catalog, file, now)
         if heir is None:
             return False
         heir.take_over(file)
@@ -441,3 +438,68 @@ class Watch:
             self._close(file, file.location.gone or UNREADABLE)
             return
         self._schedule.after_failure(file, now)
+
+
+class TailSource:
+    """Follows files. With `once`, it reads what is there to its end, ends all sessions and returns
+    from `run`. With `chosen` files, none waits for another one that it may be a copy of."""
+
+    def __init__(
+        self,
+        name: str,
+        config: TailConfig,
+        clock: Clock,
+        *,
+        once: bool = False,
+        chosen: Chosen | None = None,
+        system: System = SYSTEM,
+    ) -> None:
+        shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
+        self.address = ", ".join(shown) + (f" and {more} more" if more else "")
+        self.watch: Watch | None = None
+        """The watch that follows the files; None until the source runs."""
+        self._name = name
+        self._config = config
+        self._clock = clock
+        self._once = once
+        self._chosen = chosen
+        self._system = system
+
+    async def run(
+        self, intake: FileIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        self.watch = Watch(
+            self._name, self._config, self._clock, intake,
+            once=self._once, chosen=self._chosen, system=self._system,
+        )  # fmt: skip
+        steps = self.watch.steps()
+        task_status.started()
+        try:
+            for wait in steps:
+                if wait == "room":
+                    await intake.room()
+                elif wait == "others":
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.sleep(wait)
+        finally:
+            steps.close()
+
+    def reconfigure(self, config: TailConfig) -> None:
+        self._config = config
+        if self.watch is not None:
+            self.watch.reconfigure(config)
+
+    def cut(self, number: int, reason: str) -> None:
+        """Leave a file alone until it is another incarnation."""
+        if self.watch is not None:
+            self.watch.cut(number, reason)
+
+    def hears(self, number: int) -> bool:  # noqa: ARG002 - nobody is at the other end of a file
+        return False
+
+    def reply(self, number: int, data: bytes) -> bool:  # noqa: ARG002 - nor here
+        return False
+
+    def figures(self) -> SourceFigures:
+        return SourceFigures() if self.watch is None else self.watch.figures

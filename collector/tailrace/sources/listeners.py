@@ -1,6 +1,6 @@
-"""Connections over a unix socket; a peer is a user, whom the kernel names.
+"""Listeners for connections: over TCP a peer is an address, over a unix socket it is a user, whom the kernel names.
 
-The file of a socket stays when its process is killed, and the next start replaces it. A start
+The file of a unix socket stays when its process is killed, and the next start replaces it. A start
 replaces no socket that somebody listens on, and no file of any other kind. A file that somebody removes meanwhile is
 made again with a new socket, by the same rules, since no client finds the former.
 """
@@ -20,11 +20,72 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
+from tailrace.config.schema import TcpConfig
 from tailrace.security.guard import OPEN, Guard
 from tailrace.service_manager.descriptors import NOWHERE, Slot
 from tailrace.sources.connections import ConnectedPeer
-from tailrace.sources.listening import BACKLOG, Listening, accepts
-from tailrace.sources.refusal import Refusal
+from tailrace.sources.listening import (
+    BACKLOG,
+    Listening,
+    accepts,
+    is_trusted,
+    join,
+    named,
+    of_connections,
+    owner,
+)
+from tailrace.sources.source import Refusal
+
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
+
+
+class TcpListener:
+    transport = "tcp"
+    crowd = Refusal.CONNECTIONS_OF_ADDRESS
+    enough = 32 * 1024
+    """Half of the 64 KiB that Linux lets a new connection send before we read."""
+    look_seconds = math.inf
+
+    def __init__(
+        self, config: TcpConfig, guard: Guard = OPEN, listening: Listening | None = None
+    ) -> None:
+        self.guard = guard
+        self.greeting_timeout = float(config.greeting_timeout)
+        self._same_user = config.same_user
+        self._listening = listening or of_connections(config.listen)
+
+    @contextmanager
+    def listening(self) -> Iterator[tuple[socket.socket, str]]:
+        with self._listening.reading() as sock:
+            yield sock, named(sock)
+
+    def renewed(self) -> socket.socket:
+        return self._listening.open()
+
+    def greet(
+        self, sock: socket.socket, address: tuple[str, int] | tuple[str, int, int, int]
+    ) -> ConnectedPeer:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        user = None
+        if self._same_user:
+            user = owner(socket.SOCK_STREAM, address, sock.getsockname())
+        return ConnectedPeer(join(address), address[0], user)
+
+    def refusal(self, peer: ConnectedPeer) -> Refusal | None:
+        if not self.guard.networks.allows(peer.whose):
+            return Refusal.ADDRESS
+        if not self._same_user or is_trusted(peer.user):
+            return None
+        if peer.user is not None:
+            return Refusal.USER
+        return Refusal.USER_UNKNOWN if self.guard.tokens is None else None
+
+    def demands(self, peer: ConnectedPeer) -> Guard:
+        known = self._same_user and is_trusted(peer.user)
+        return self.guard._replace(tokens=None) if known else self.guard
+
 
 logger = logging.getLogger(__name__)
 

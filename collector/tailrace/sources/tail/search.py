@@ -1,0 +1,564 @@
+"""Find files by glob patterns, and tell new files from known ones that have another path now.
+
+`Search` goes from patterns to paths, `Discovery` from paths to files. `Complaints` counts and logs errors of files and
+directories. A pattern names files, or directories that are searched with all that is below them. The part of a
+pattern before its first wildcard is its *root*. A link that leads out of the root is not followed; a
+link within the root is, and loops end. `*`, `?` and `[…]` match within one part of a path, `**`
+matches any number of parts. A hidden directory is entered only where a pattern spells its dot.
+
+A directory is listed again when its time of modification has changed. The time may be coarse, so a
+listing made within `COARSE` seconds of it does not count. On network file systems the time may be
+stale, so all directories are listed again every `RELIST` seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import logging
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import chain
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tailrace.clock import Clock
+from tailrace.decoding.contract import Files
+from tailrace.sources.source import Refusal, SourceFigures
+from tailrace.sources.tail.catalog import Catalog
+from tailrace.sources.tail.content import beginning
+from tailrace.sources.tail.follow import Followed
+from tailrace.sources.tail.location import OutsideError, Roots, followed
+from tailrace.sources.tail.session import Desk
+from tailrace.sources.tail.turns import Schedule
+
+PATHS_SHOWN = 5
+OUTSIDE_MAX = 4096
+"""Links out of the roots that are remembered. When there are more, all are forgotten and counted
+again."""
+
+logger = logging.getLogger(__name__)
+
+
+class Complaints:
+    """The errors of one source, counted in its `figures`."""
+
+    def __init__(self, source: str, figures: SourceFigures) -> None:
+        self._source = source
+        self._figures = figures
+        self._outside: set[str] = set()
+        self._strange: set[str] = set()
+
+    def failed(self, name: str) -> None:
+        """Count an error by its name, and log the first error of each name."""
+        if name not in self._figures.errors:
+            logger.warning(
+                "source %s: %s; it is tried again, and counted",
+                self._source, name, extra={"source": self._source},
+            )  # fmt: skip
+        self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
+
+    def leads_outside(self, path: str) -> None:
+        """Count a link that leads out of all roots, once, and log the first few."""
+        if path in self._outside:
+            return
+        if len(self._outside) == OUTSIDE_MAX:
+            self._outside.clear()
+        self._outside.add(path)
+        self._figures.refuse(Refusal.OUTSIDE)
+        if self._figures.refused[Refusal.OUTSIDE] <= PATHS_SHOWN:
+            logger.warning(
+                "source %s: %r leads out of the configured paths and is not followed; the first %d"
+                " are named, all counted",
+                self._source, path, PATHS_SHOWN, extra={"source": self._source},
+            )  # fmt: skip
+
+    def is_of_no_format(self, path: str) -> None:
+        """Log the first few files that a pattern spells and the source's format does not recognise, each once."""
+        if path not in self._strange and len(self._strange) < PATHS_SHOWN:
+            self._strange.add(path)
+            logger.warning(
+                "source %s: %r has neither the name nor the content of the source's format, and is not followed; give its"
+                " path in `paths` to follow it all the same; the first %d are named",
+                self._source, path, PATHS_SHOWN, extra={"source": self._source},
+            )  # fmt: skip
+
+
+def name_of(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "unknown")
+
+
+COARSE = 2.0
+RELIST = 60.0
+BREATH = 64
+"""Directories and links looked at before other tasks run: less than a millisecond."""
+
+_WILDCARD = re.compile(r"[*?[]")
+_ESCAPED = re.compile(r"\[([*?[])\]")
+
+Parts = tuple[str, ...]
+"""The parts of a pattern that are still to be matched; () matches all that is below."""
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+_ALL = frozenset[Parts]({()})
+
+
+class Pattern(NamedTuple):
+    root: str
+    parts: Parts
+    """From the first wildcard on."""
+
+
+class Found(NamedTuple):
+    path: str
+    named: bool = False
+    """Whether a pattern is this very path, so that nothing was searched for."""
+    spelled: bool = False
+    """Whether the last part of a pattern spells a part of the file's name, as `*.log` does and `*` does not."""
+
+
+class Outside(NamedTuple):
+    """A link that leads out of its pattern's root."""
+
+    path: str
+
+
+def parse(pattern: str) -> Pattern:
+    parts = [part for part in os.path.abspath(pattern).split("/") if part]  # noqa: PTH100 - a pattern
+    first = next((at for at, part in enumerate(parts) if not _is_literal(part)), len(parts))
+    root = "/" + "/".join(_ESCAPED.sub(r"\1", part) for part in parts[:first])
+    return Pattern(root, tuple(parts[first:]))
+
+
+def _is_literal(part: str) -> bool:
+    return not _WILDCARD.search(_ESCAPED.sub("", part))
+
+
+class _Listing(NamedTuple):
+    search: int
+    mtime_ns: int
+    at_ns: int
+    """When the directory was listed, wall time."""
+    expires: float
+    directories: list[str]
+    files: list[str]
+    links: list[str]
+    below: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
+    """The directories and links to search, by what is wanted."""
+
+
+class _Place(NamedTuple):
+    """A directory to search, and what is wanted in it."""
+
+    path: str
+    wanted: frozenset[Parts]
+
+
+class Search:
+    """All files that some patterns lead to. A search yields the files in directories that changed.
+
+    It adds the patterns' roots to `roots`, and calls `failed` with the name of every error."""
+
+    def __init__(
+        self,
+        patterns: list[str],
+        roots: Roots,
+        clock: Clock,
+        failed: Callable[[str], None],
+        within: Mapping[str, str] = _NONE,
+    ) -> None:
+        """`within` has the roots of files that are given by path and have another root than themselves (see `Chosen`)."""
+        self._patterns = [parse(pattern) for pattern in patterns]
+        self._roots = roots
+        self._within = within
+        self._clock = clock
+        self._failed = failed
+        self._listings: dict[str, _Listing] = {}
+        self._number = 0
+        self._unseen: set[str] = set()
+
+    def __len__(self) -> int:
+        """Return how many directories a search visits."""
+        return len(self._listings)
+
+    def covers(self, path: str) -> bool:
+        """Return whether the last search would have found this path: nothing above it failed."""
+        while path not in self._unseen:
+            if path in {"/", ""}:
+                return True
+            path = os.path.dirname(path)  # noqa: PTH120 - twenty times as fast
+        return False
+
+    def run(self) -> Iterator[Found | Outside | None]:
+        """Search once. Yield what is found, and None at good moments to let other tasks run."""
+        self._number += 1
+        self._unseen.clear()
+        seen: set[str] = set()
+        for number, pattern in enumerate(self._patterns):
+            if number % BREATH == 0:
+                yield None
+            yield from self._search(pattern, seen)
+        for path in self._listings.keys() - seen:
+            del self._listings[path]
+
+    def _search(self, pattern: Pattern, seen: set[str]) -> Iterator[Found | Outside | None]:
+        root = pattern.root
+        found = self._stat(root)
+        if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
+            # A root that its directory lacks is gone. Without that directory, much may be missing.
+            self._unseen.add(root)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            yield from self._descend(pattern, seen)
+        elif found is not None and stat.S_ISREG(found.st_mode) and not pattern.parts:
+            above = self._within.get(root)
+            if self._roots.add(above or root, is_file=above is None) is None:
+                self._unseen.add(root)
+            else:
+                yield Found(root, named=True)
+
+    def _descend(self, pattern: Pattern, seen: set[str]) -> Iterator[Found | Outside | None]:
+        root = pattern.root
+        real_root = self._roots.add(root, is_file=False)
+        if real_root is None:
+            self._unseen.add(root)
+            return
+        places = [_Place(root, _everywhere({pattern.parts}))]
+        links: list[_Place] = []
+        visited: set[tuple[int, int, frozenset[Parts]]] = set()
+        while places or links:
+            # Search directories before links to them, so that a file is found at its own path.
+            is_link = not places
+            place = (places or links).pop()
+            target = followed(place.path) if is_link else place.path
+            if target is None:
+                self._unseen.add(place.path)
+            elif is_link and not _inside(target, real_root):
+                yield Outside(place.path)
+            elif (found := self._stat(place.path)) is None:
+                self._unseen.add(place.path)
+            elif stat.S_ISREG(found.st_mode) and () in place.wanted:
+                yield Found(place.path, spelled=_spells(pattern, place.path))
+            elif stat.S_ISDIR(found.st_mode):
+                key = (found.st_dev, found.st_ino, place.wanted)
+                if key not in visited:
+                    visited.add(key)
+                    seen.add(place.path)
+                    yield from self._enter(pattern, place, found, places, links)
+            if len(visited) % BREATH == 0 or is_link:
+                yield None
+
+    def _enter(
+        self,
+        pattern: Pattern,
+        place: _Place,
+        found: os.stat_result,
+        places: list[_Place],
+        links: list[_Place],
+    ) -> Iterator[Found]:
+        listing = self._list(place.path, found)
+        if listing is None:
+            self._unseen.add(place.path)
+            return
+        prefix = place.path.rstrip("/") + "/"
+        below = listing.below.get(place.wanted)
+        if below is None:
+            below = listing.below[place.wanted] = (
+                _places(prefix, listing.directories, place.wanted, hidden=False),
+                _places(prefix, listing.links, place.wanted, hidden=True),
+            )
+        places += below[0]
+        links += below[1]
+        if listing.search == self._number:
+            for name in listing.files:
+                if () in _below(place.wanted, name, hidden=True):
+                    path = prefix + name
+                    yield Found(path, spelled=_spells(pattern, path))
+
+    def _list(self, path: str, found: os.stat_result) -> _Listing | None:
+        known = self._listings.get(path)
+        now = self._clock.monotonic()
+        if (
+            known is not None
+            and known.mtime_ns == found.st_mtime_ns
+            and known.at_ns - known.mtime_ns > COARSE * 1e9
+            and now < known.expires
+        ):
+            return known
+        at_ns = self._clock.wall_ns()
+        directories, files, links = [], [], []
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        links.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        directories.append(entry.name)
+                    elif entry.is_file(follow_symlinks=False):
+                        files.append(entry.name)
+        except OSError as error:
+            self._fails(error)
+            return None
+        listing = _Listing(
+            self._number, found.st_mtime_ns, at_ns, now + RELIST,
+            sorted(directories, reverse=True), sorted(files), sorted(links, reverse=True), {},
+        )  # fmt: skip
+        self._listings[path] = listing
+        return listing
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        try:
+            return self._roots.system.stat(path)
+        except OSError as error:
+            self._fails(error)
+            return None
+
+    def _fails(self, error: OSError) -> None:
+        if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+            self._failed(errno.errorcode.get(error.errno or 0, "unknown"))
+
+
+def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
+    """Add what is left of each pattern where a `**` at its beginning matches no part; return all."""
+    for parts in list(wanted):
+        stars = next((at for at, part in enumerate(parts) if part != "**"), len(parts))
+        wanted.update(parts[at:] for at in range(1, stars + 1))
+    return frozenset(wanted)
+
+
+def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
+    """Return what is wanted in an entry of a directory. In a hidden entry that no pattern spells,
+    that is nothing, unless `hidden`: a file's format decides on hidden files."""
+    hides = name.startswith(".")
+    if wanted == _ALL:
+        return wanted if hidden or not hides else frozenset()
+    left: set[Parts] = set()
+    for parts in wanted:
+        if not parts or parts[0] == "**":
+            if hidden or not hides:
+                left.add(parts)
+        elif _matches(parts[0], name) and (parts[0].startswith(".") or not hides):
+            left.add(parts[1:])
+    return _everywhere(left)
+
+
+def _places(
+    prefix: str, names: list[str], wanted: frozenset[Parts], *, hidden: bool
+) -> list[_Place]:
+    below = ((name, _below(wanted, name, hidden=hidden)) for name in names)
+    return [_Place(prefix + name, left) for name, left in below if left]
+
+
+def _spells(pattern: Pattern, path: str) -> bool:
+    """Return whether the last part of a pattern matches a file's name by more than wildcards."""
+    if not pattern.parts or not pattern.parts[-1].strip("*?"):
+        return False
+    return _matches(pattern.parts[-1], path.rpartition("/")[2])
+
+
+def _matches(part: str, name: str) -> bool:
+    return _regex(part).match(name) is not None
+
+
+@cache
+def _regex(part: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(part))
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+FILES_AT_ONCE = 100
+"""Files looked at before other tasks run."""
+STRANGE_MAX = 16384
+"""Files of no known format that are remembered, young and other ones. Others are looked at when their directory is listed
+again; if no pattern spells them, after `YOUNG` seconds."""
+YOUNG = RELIST
+"""Seconds since its last change for which a file that no pattern spells is looked at in each search, and not once in this
+time: it may be a trace whose first record is being written."""
+
+
+_LookedAt = tuple[int, int] | None
+"""Size and time of modification (Unix ns) of a file at the last look; None if it could not be read."""
+
+
+class Discovery:
+    """Enters the files that it finds in the catalog and in the schedule."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        catalog: Catalog,
+        schedule: Schedule,
+        roots: Roots,
+        complaints: Complaints,
+        within: Mapping[str, str],
+    ) -> None:
+        self.searched_at = float("-inf")
+        """When the last search began."""
+        self.looks = 0
+        """How many files the last search looked at for their content."""
+        self._desk = desk
+        self._catalog = catalog
+        self._schedule = schedule
+        self._roots = roots
+        self._complaints = complaints
+        self._clock: Clock = desk.clock
+        self._files: Files = desk.files
+        self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
+        self._unreachable: set[str] = set()
+        self._strange: dict[Found, _LookedAt] = {}
+        """The files that the format recognises neither by name nor by content, and that each search looks at."""
+        self._settled: dict[Found, tuple[float, _LookedAt]] = {}
+        """Those that are looked at when their directory is listed again and some time has passed; with the begin of the
+        search that looked last."""
+        self._full: dict[str, float] = {}
+        """Directories with more such files than are remembered, and the begin of the search that looked at these last."""
+        self._began = float("-inf")
+        """When the present search began."""
+
+    @property
+    def directories(self) -> int:
+        """Return how many directories a search visits."""
+        return len(self._search)
+
+    def covers(self, path: str) -> bool:
+        """Return whether the last search would have found this path."""
+        return self._search.covers(path)
+
+    def run(self) -> Iterator[None]:
+        """Search once. Yield at good moments to let other tasks run."""
+        began = self._began = self._clock.monotonic()
+        self.looks = files = 0
+        if len(self._settled) >= STRANGE_MAX:
+            self._forget_gone()
+        unreachable = (Found(path, named=True) for path in list(self._unreachable))
+        for found in chain(unreachable, list(self._strange), self._search.run()):
+            if isinstance(found, Found):
+                wanted = found.named or self._files.stream(found.path)
+                if (
+                    wanted
+                    or self._catalog.at(found.path)
+                    or (self._may_be_one(found) and self._recognises(found))
+                ):
+                    self.admit(found.path)
+                files += 1
+            elif isinstance(found, Outside):
+                self._complaints.leads_outside(found.path)
+            if found is None or files >= FILES_AT_ONCE:
+                files = 0
+                yield
+        self.searched_at = began
+
+    def admit(self, path: str) -> None:
+        """Look at a path that was found. Enter its file if the file is new, or has moved there."""
+        known = self._catalog.at(path)
+        if known is not None and known.location.gone is None and known.location.path == path:
+            return
+        self._unreachable.discard(path)
+        try:
+            found, birth = self._roots.look(path)
+            if not stat.S_ISREG(found.st_mode) or self._is_known(path, found):
+                return
+        except OutsideError:
+            self._complaints.leads_outside(path)
+            return
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                self._complaints.failed(name_of(error))
+                self._unreachable.add(path)
+            return
+        file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
+        if known is not None and known.location.path == path:
+            file.rank = known.rank  # copies of either file come after both
+        self.enter(file)
+
+    def _recognises(self, strange: Found) -> bool:
+        """Return whether the format recognises a file by its content. Log that a file with content that a pattern spells is
+        none of the format; look at the file again once it has changed, or could not be read."""
+        self.looks += 1
+        path = strange.path
+        is_new = strange not in self._settled
+        looked = self._strange.pop(strange, None) or self._settled.pop(strange, (0, None))[1]
+        try:
+            found = self._roots.system.stat(path)
+            now_as = (found.st_size, found.st_mtime_ns)
+            if not stat.S_ISREG(found.st_mode):
+                return False
+            if looked != now_as:
+                fd = self._roots.open(path)
+                try:
+                    head = beginning(fd)
+                finally:
+                    os.close(fd)
+                if head and self._files.recognises(path, head):
+                    return True
+                if head and strange.spelled:
+                    self._complaints.is_of_no_format(path)
+            self._remember(strange, now_as)
+        except OutsideError:
+            self._complaints.leads_outside(path)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                if is_new or strange.spelled:  # others may have files that are not for this source
+                    self._complaints.failed(name_of(error))
+                self._remember(strange, None)
+        return False
+
+    def _remember(self, strange: Found, looked: _LookedAt) -> None:
+        young = looked is not None and self._clock.wall_ns() - looked[1] < YOUNG * 1e9
+        if not strange.spelled and not young:
+            if len(self._settled) < STRANGE_MAX:
+                self._settled[strange] = self._began, looked
+            else:
+                self._full[_directory(strange.path)] = self._began
+        elif len(self._strange) < STRANGE_MAX:
+            self._strange[strange] = looked
+
+    def _may_be_one(self, strange: Found) -> bool:
+        """Return whether a file under another name than the format's is now looked at for its content. A hidden one is another
+        program's, unless a pattern spells its name."""
+        if strange.spelled or strange in self._strange:
+            return True
+        if strange.path.rpartition("/")[2].startswith("."):
+            return False
+        if strange in self._settled:
+            return self._began - self._settled[strange][0] >= YOUNG
+        full = self._full.get(_directory(strange.path), self._began)
+        return full == self._began or self._began - full >= YOUNG
+
+    def _forget_gone(self) -> None:
+        """Forget the files that are no more found, so that others are remembered."""
+        since = self._began - 2 * YOUNG
+        self._settled = {found: known for found, known in self._settled.items() if known[0] > since}
+        self._full = {path: at for path, at in self._full.items() if at > since}
+
+    def enter(self, file: Followed) -> None:
+        self._catalog.add(file)
+        self._schedule.put(file, self._clock.monotonic())
+
+    def _is_known(self, path: str, found: os.stat_result) -> bool:
+        """Return whether a path leads to a known file, which then has it as a further name or, if it
+        had lost its path, as its path. Raise OSError."""
+        file = self._catalog.of_node((found.st_dev, found.st_ino))
+        if file is None:
+            return False
+        if file.location.gone is None:
+            file.look(self._clock.monotonic())
+        if file.location.gone is None:
+            self._catalog.add_alias(path, file)
+            return True
+        if not file.recognises(path):
+            return False
+        former = file.location.path
+        self._catalog.move(file, path)
+        self._schedule.put(file, self._clock.monotonic())
+        self.admit(former)  # another file may be there, which the search took for this one
+        return True
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
