@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
-from tailrace.store.journal import Journal
+from tailrace.store.log import Journal
 from tailrace.store.table import Table
 from tests import program
 from tests.cli.command import COMMAND, ENVIRONMENT, run

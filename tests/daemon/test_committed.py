@@ -8,7 +8,7 @@ import pytest
 import trio
 from deltalake import DeltaTable
 
-from tailrace.store.local_versions import CHECKPOINT_EVERY
+from tailrace.store.durable import CHECKPOINT_EVERY
 from tailrace.store.log import DeltaLog
 from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
 from tests.ingest.log import heph_event

@@ -12,7 +12,7 @@ from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.loops import STOP_SECONDS, TICK_SECONDS
 from tailrace.errors import StoreError
 from tailrace.spool.entry import EntryKind
-from tailrace.store import running as running_file
+from tailrace.store import presence as running_file
 from tests.daemon.virtual import Failing, configuration, opened, running
 from tests.ingest.log import heph_event, heph_session
 

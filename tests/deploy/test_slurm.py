@@ -338,7 +338,7 @@ PROLOG_SECONDS = 15
 
 PIPES = """
 import os, sys
-for name in ("log", "tokens", "traces", "traces/ovni", "traces/dftracer", "store", "store/lock", "store/spool"):
+for name in ("log", "tokens", "traces", "traces/ovni", "traces/dftracer", "store", "store/presence", "store/spool"):
     path = os.path.join(sys.argv[1], name)
     if sys.argv[2] in name:
         if os.path.lexists(path):

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.config.schema import AdminConfig
 from tailrace.doctor import network
-from tailrace.store.running import RunningCollector
+from tailrace.store.presence import RunningCollector
 from tests.doctor.hosts import host, only, severities, tail, tcp, udp, unix
 
 ADMIN = AdminConfig(listen="127.0.0.1:0")

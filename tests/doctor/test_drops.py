@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from tailrace.doctor import network
-from tailrace.store.running import RunningCollector
+from tailrace.store.presence import RunningCollector
 from tests.doctor.hosts import host, only, put, severities, udp
 
 SNMP = """\

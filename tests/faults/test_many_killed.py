@@ -18,8 +18,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.store.journal import Journal
-from tailrace.store.log import DeltaLog
+from tailrace.store.log import DeltaLog, Journal
 from tailrace.store.turn import LOCK_NAME
 from tests import program
 from tests.faults.test_kill import MORE, SpoolReader, check, sources

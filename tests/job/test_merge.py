@@ -17,8 +17,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.job import merging
 from tailrace.query.engine import Engine
-from tailrace.store.entrance import START, WRITERS, Entrance
-from tailrace.store.lock import DirectoryLock, is_held
+from tailrace.store.presence import START, WRITERS, DirectoryLock, Entrance, is_held
 from tailrace.store.verify import verify
 from tests import program
 from tests.ingest.log import heph_event

@@ -6,8 +6,7 @@ import pytest
 
 from tailrace.query.collectors import BEATS_MISSED, SLACK_SECONDS, collectors, elsewhere, gone
 from tailrace.query.engine import Engine
-from tailrace.store.introduction import Introduction, introduce
-from tailrace.store.lock import DirectoryLock
+from tailrace.store.presence import DirectoryLock, Introduction, introduce
 from tests.query.tables import SECOND, make, row, session
 from tests.store.s3_server import RunningS3
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings, strategies as st
 from tailrace.ingest.record_rows import wall_times
 from tailrace.query.engine import Engine
 from tailrace.query.views import VIEWS
-from tailrace.store.lock import DirectoryLock
+from tailrace.store.presence import DirectoryLock
 from tests.forms import examples
 from tests.ingest.log import Log, heph_epoch, heph_event, run
 from tests.query.memory import Views

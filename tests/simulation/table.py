@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.errors import FullError, StoreError
 from tailrace.rows.batch import Batch
-from tailrace.store.local_versions import CHECKPOINT_EVERY
+from tailrace.store.durable import CHECKPOINT_EVERY
 from tests.ingest.log import rows
 
 DOWN = "the table does not answer"

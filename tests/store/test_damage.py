@@ -12,10 +12,9 @@ from deltalake import DeltaTable
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
-from tailrace.store import aside, durable
-from tailrace.store.aside import DIRECTORY
-from tailrace.store.journal import Journal
-from tailrace.store.log import DeltaLog
+from tailrace.store import damage, durable
+from tailrace.store.damage import DIRECTORY
+from tailrace.store.log import DeltaLog, Journal
 from tailrace.store.upkeep import run
 from tailrace.store.verify import verify
 from tests.store.writer import commit
@@ -267,7 +266,7 @@ def test_setting_aside_can_be_cut_off_anywhere(
 ):
     _data(root, 3).write_bytes(b"")
     _data(root, COMMITS).unlink()
-    module = durable if hasattr(durable, step) else aside
+    module = durable if hasattr(durable, step) else damage
     real = getattr(module, step)
 
     def killed(*given, **named):

@@ -20,8 +20,8 @@ from tailrace.rows.schema import COLUMNS, ROW, RUN, Row
 from tailrace.store import layout
 from tailrace.store.arrow import CODED, to_arrow
 from tailrace.store.data_files import TEXT_MAX, write_rows
+from tailrace.store.layout import TableSnapshot
 from tailrace.store.log import row_count
-from tailrace.store.snapshot import TableSnapshot
 from tests.forms import examples
 from tests.store.writer import commit
 

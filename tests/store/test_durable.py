@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from tailrace.errors import StoreError, SyncError
 from tailrace.store import durable
-from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import DeltaLog
+from tailrace.store.presence import DirectoryLock
 from tests.store.writer import commit
 
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import pytest
 
 from tailrace.errors import StoreError
-from tailrace.store.entrance import START, WRITERS, Entrance
+from tailrace.store.presence import START, WRITERS, Entrance
 
 ENTER = """
 import sys
 from pathlib import Path
-from tailrace.store.entrance import Entrance
+from tailrace.store.presence import Entrance
 with Entrance(Path(sys.argv[1])) as entrance:
     print("alone" if entrance.alone else "with others", flush=True)
     sys.stdin.readline()

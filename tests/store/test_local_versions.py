@@ -11,9 +11,8 @@ from deltalake import DeltaTable
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
 from tailrace.store import durable
-from tailrace.store.journal import Journal
-from tailrace.store.local_versions import CHECKPOINT_DUE, LocalVersions
-from tailrace.store.log import DeltaLog
+from tailrace.store.durable import CHECKPOINT_DUE, LocalVersions
+from tailrace.store.log import DeltaLog, Journal
 from tailrace.store.upkeep import run
 
 ROWS = 5

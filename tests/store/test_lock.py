@@ -11,13 +11,12 @@ import pytest
 
 from tailrace.daemon.opening import _check
 from tailrace.errors import LockedError, StoreError
-from tailrace.store.entrance import WRITERS, Entrance
-from tailrace.store.lock import DirectoryLock, is_held
+from tailrace.store.presence import WRITERS, DirectoryLock, Entrance, is_held
 
 HOLD = """
 import sys
 from pathlib import Path
-from tailrace.store.lock import DirectoryLock, is_held
+from tailrace.store.presence import DirectoryLock, is_held
 with DirectoryLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -98,7 +97,7 @@ def test_who_asks_at_every_moment_keeps_nobody_out(tmp_path):
 ASKING = """
 import sys
 from pathlib import Path
-from tailrace.store.lock import is_held
+from tailrace.store.presence import is_held
 while True:
     is_held(Path(sys.argv[1]))
 """

@@ -19,11 +19,10 @@ from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, LockedError, StoreError
 from tailrace.rows.batch import Batch
 from tailrace.store import durable, schema, upkeep
-from tailrace.store.local_versions import CHECKPOINT_DUE
-from tailrace.store.retention import DAY_NS
-from tailrace.store.snapshot import TableSnapshot
+from tailrace.store.durable import CHECKPOINT_DUE
+from tailrace.store.layout import TableSnapshot
 from tailrace.store.turn import LEASE_NS, UpkeepState, turn
-from tailrace.store.upkeep import HOUR_NS
+from tailrace.store.upkeep import DAY_NS, HOUR_NS
 from tailrace.store.verify import verify
 from tailrace.units import Size
 from tests.store.writer import commit

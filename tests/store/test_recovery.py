@@ -15,8 +15,7 @@ from tailrace.clock import SystemClock
 from tailrace.errors import StoreError
 from tailrace.rows.schema import ROW
 from tailrace.store import durable
-from tailrace.store.journal import Journal
-from tailrace.store.log import DeltaLog
+from tailrace.store.log import DeltaLog, Journal
 from tailrace.store.recovery import recover
 from tailrace.store.schema import SCHEMA_VERSION
 from tests.store.writer import commit

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from tailrace.config.schema import StoreConfig
-from tailrace.store.retention import DAY_NS, Jump, retention
-from tailrace.store.snapshot import DataFile
+from tailrace.store.layout import DataFile
+from tailrace.store.upkeep import DAY_NS, Jump, retention
 from tailrace.units import Duration, Size
 
 TODAY = 20_000

@@ -6,16 +6,16 @@ import json
 import sys
 import threading
 
-from tailrace.store import running
-from tailrace.store.running import RunningMarks
+from tailrace.store import presence
+from tailrace.store.presence import RunningMarks
 
 
 def test_main_has_the_whole_and_each_other_one_a_part(tmp_path):
-    assert running.directories(tmp_path) == {"main": tmp_path}
+    assert presence.directories(tmp_path) == {"main": tmp_path}
     for name in ("b", "a"):
         (tmp_path / "collectors" / name).mkdir(parents=True)
     (tmp_path / "collectors" / "no directory").touch()
-    assert running.directories(tmp_path) == {
+    assert presence.directories(tmp_path) == {
         "main": tmp_path,
         "a": tmp_path / "collectors" / "a",
         "b": tmp_path / "collectors" / "b",
@@ -24,7 +24,7 @@ def test_main_has_the_whole_and_each_other_one_a_part(tmp_path):
 
 def test_a_store_whose_place_for_collectors_is_a_file_has_none(tmp_path):
     (tmp_path / "collectors").touch()
-    assert running.directories(tmp_path) == {"main": tmp_path}
+    assert presence.directories(tmp_path) == {"main": tmp_path}
 
 
 def test_each_collector_finishes_for_itself(tmp_path):
@@ -34,8 +34,8 @@ def test_each_collector_finishes_for_itself(tmp_path):
     for each in marks:
         each.begin()
     marks[0].finish()
-    assert running.is_finished(tmp_path)
-    assert not running.is_finished(part)
+    assert presence.is_finished(tmp_path)
+    assert not presence.is_finished(part)
 
 
 def test_the_port_file_of_another_collector_is_left(tmp_path):

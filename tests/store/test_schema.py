@@ -9,10 +9,9 @@ from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.store import durable, schema, upkeep
 from tailrace.store.durable import NO_HOOKS
-from tailrace.store.journal import Journal
-from tailrace.store.log import DeltaLog
+from tailrace.store.layout import TableSnapshot
+from tailrace.store.log import DeltaLog, Journal
 from tailrace.store.schema import SCHEMA_VERSION, STEPS
-from tailrace.store.snapshot import TableSnapshot
 from tests.store.writer import commit
 from tests.upgrade import later
 

@@ -13,8 +13,8 @@ from tailrace.rows.batch import Batch
 from tailrace.rows.schema import COLUMNS
 from tailrace.store import schema, table as table_module
 from tailrace.store.durable import NO_HOOKS
+from tailrace.store.layout import TableSnapshot
 from tailrace.store.log import DeltaLog
-from tailrace.store.snapshot import TableSnapshot
 from tailrace.store.table import Table
 from tests.store.writer import commit
 

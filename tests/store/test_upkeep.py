@@ -13,9 +13,9 @@ from tailrace.config.schema import StoreConfig
 from tailrace.errors import LockedError, StoreError
 from tailrace.rows.schema import ROW
 from tailrace.store import durable, layout, upkeep
-from tailrace.store.lock import DirectoryLock
+from tailrace.store.layout import TableSnapshot
 from tailrace.store.log import DeltaLog
-from tailrace.store.snapshot import TableSnapshot
+from tailrace.store.presence import DirectoryLock
 from tailrace.store.turn import LOCK_NAME, STATE_NAME, turn
 from tailrace.store.upkeep import DAY_NS, HOUR_NS, UpkeepReport
 from tailrace.units import Duration, Size

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import GIB, MIB, StoreConfig
-from tailrace.store.retention import DAY_NS
-from tailrace.store.snapshot import DataFile
+from tailrace.store.layout import DataFile
 from tailrace.store.turn import UpkeepState
 from tailrace.store.upkeep import (
     CROWDED,
+    DAY_NS,
     FIRST_FILES,
     FIRST_SIZE,
     HOUR_NS,

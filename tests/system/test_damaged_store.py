@@ -25,7 +25,7 @@ from tailrace.errors import TailraceError
 from tailrace.query.completeness import Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.filters import Selection
-from tailrace.store.lock import DirectoryLock
+from tailrace.store.presence import DirectoryLock
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 from tests.system.corruption import FORMS

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import tailrace
-from tailrace.store.journal import Journal
+from tailrace.store.log import Journal
 from tailrace.store.verify import verify
 from tests import program
 from tests.ingest.log import heph_event

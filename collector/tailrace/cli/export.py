@@ -24,7 +24,7 @@ from tailrace.cli.store import open_store
 from tailrace.config.load import shared_path
 from tailrace.export import DIRECTORIES, ORIGINAL, WRITERS
 from tailrace.export.output import STANDARD_OUTPUT, Directory, Output, RowCount
-from tailrace.store.running import quarantines
+from tailrace.store.presence import quarantines
 from tailrace.terminal import unguarded
 from tailrace.units import Size, counted
 

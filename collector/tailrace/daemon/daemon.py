@@ -41,7 +41,7 @@ from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening, Place
 from tailrace.sources.tail import Chosen
-from tailrace.store.running import IMPORT
+from tailrace.store.presence import IMPORT
 
 
 class DaemonProgress(NamedTuple):

@@ -1,7 +1,7 @@
 """The other collectors of a local store, as a start that is alone in it sees them: what their spools still have.
 
 A repair may take out versions that hold their rows, if these rows come again from their spools (see
-`store.end_of_log`). None of them runs meanwhile (`store.entrance`), so their spools may be opened here.
+`store.recovery`). None of them runs meanwhile (`store.presence`), so their spools may be opened here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tailrace.daemon.replay import refills
 from tailrace.errors import TailraceError
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
-from tailrace.store import introduction, running
-from tailrace.store.end_of_log import Refills
+from tailrace.store import presence
+from tailrace.store.recovery import Refills
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dic
     """Return what the spools of the collectors in `store` can give again, by their identities, without that of the
     collector whose directory is `own`. Raise OSError where this process may not look."""
     found: dict[str, Refills] = {}
-    for directory in running.directories(store).values():
-        who = introduction.read(directory)
+    for directory in presence.directories(store).values():
+        who = presence.introduction_of(directory)
         if who is not None and directory != own:
             found[who.identity] = partial(_refills, directory, who, config, clock)
     return found
@@ -35,7 +35,7 @@ def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dic
 
 def _refills(
     directory: Path,
-    who: introduction.Introduction,
+    who: presence.Introduction,
     config: SpoolConfig,
     clock: Clock,
     position: int | None,
@@ -54,7 +54,7 @@ def _refills(
     try:
         has = spool.identity == who.identity and refills(spool, Checkpoints(path), position)
         if has and (position or 0) < spool.end:
-            running.begin(directory)
+            presence.begin(directory)
         return has
     finally:
         spool.close()

@@ -31,12 +31,9 @@ from tailrace.owned import HeldDirectories
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.spool import Spool
 from tailrace.store import layout
-from tailrace.store.entrance import Entrance
-from tailrace.store.introduction import Introduction, introduce
-from tailrace.store.lock import DirectoryLock
 from tailrace.store.log import DeltaLog
+from tailrace.store.presence import DirectoryLock, Entrance, Introduction, RunningMarks, introduce
 from tailrace.store.quarantine import Quarantine
-from tailrace.store.running import RunningMarks
 from tailrace.store.table import Table
 
 logger = logging.getLogger(__name__)

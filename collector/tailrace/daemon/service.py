@@ -44,7 +44,7 @@ from tailrace.service_manager.notify import Notifier
 from tailrace.serving.pages import HealthAnswer, Pages, Probe
 from tailrace.serving.server import BACKLOG, Server
 from tailrace.sources.listening import Listening, Place, bound, named, refusal
-from tailrace.store.local_versions import occupy_thread
+from tailrace.store.durable import occupy_thread
 
 LINGER_SECONDS = 3.0
 

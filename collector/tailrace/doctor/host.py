@@ -12,7 +12,7 @@ from tailrace.clock import STEP_NS, Clock
 from tailrace.config.load import collector_path, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.doctor.finding import Figures, Finding, Severity, good
-from tailrace.store.running import RunningCollector, find
+from tailrace.store.presence import RunningCollector, find
 
 
 class Host(NamedTuple):

@@ -35,7 +35,7 @@ from tailrace.sources.connection import REST_MAX
 from tailrace.sources.udp import SMALL_BUFFER, UdpSource
 from tailrace.sources.listeners import in_use
 from tailrace.spool.entry import Datagrams
-from tailrace.store.running import RunningCollector
+from tailrace.store.presence import RunningCollector
 from tailrace.units import Size
 
 ADDRESSES = "addresses"

@@ -33,7 +33,7 @@ from tailrace.figures import SourceStatus, Status
 from tailrace.importing.choosing import TakenFile
 from tailrace.importing.readings import mode
 from tailrace.sources.tail import Chosen
-from tailrace.store.running import IMPORT
+from tailrace.store.presence import IMPORT
 
 LOOK_SECONDS = 0.1
 

@@ -22,7 +22,7 @@ from tailrace.ingest.payloads import OpenInfo
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
-from tailrace.store.running import directories, find, is_finished, is_import
+from tailrace.store.presence import directories, find, is_finished, is_import
 
 NAME = "import"
 """Name of the collector that an import is beside a running collector."""

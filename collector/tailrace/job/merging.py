@@ -19,9 +19,8 @@ from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 from tailrace.run.ranks import NAME as RANKS
 from tailrace.store.arrow import DayRows
-from tailrace.store.entrance import Entrance
-from tailrace.store.lock import DirectoryLock
 from tailrace.store.merged import MergedTable, by_day, identity
+from tailrace.store.presence import DirectoryLock, Entrance
 
 BATCH_ROWS = 500_000
 """Rows of a data file at most."""

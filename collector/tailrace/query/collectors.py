@@ -15,9 +15,8 @@ import msgspec
 from tailrace.config.schema import MAIN, OWN_SOURCE
 from tailrace.errors import StoreError
 from tailrace.query.engine import Engine
-from tailrace.store import introduction
-from tailrace.store.lock import is_held
-from tailrace.store.running import directories
+from tailrace.store import presence
+from tailrace.store.presence import directories, is_held
 
 BEATS_MISSED = 3
 """A collector is silent once its newest heartbeat is older than so many intervals."""
@@ -131,7 +130,7 @@ def gone(store: Path) -> set[str]:
     """Return the identities of the collectors of a local store whose locks nobody holds. Raise OSError."""
     found = set()
     for directory in directories(store).values():
-        who = introduction.read(directory)
+        who = presence.introduction_of(directory)
         if who is not None and not is_held(directory):
             found.add(who.identity)
     return found

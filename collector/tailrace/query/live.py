@@ -13,8 +13,8 @@ from tailrace.config.load import shared_path, spool_path
 from tailrace.config.schema import MAIN, OWN_SOURCE, Config
 from tailrace.errors import NoAnswerError, TailraceError
 from tailrace.query.filters import Selection
-from tailrace.store import introduction
-from tailrace.store.running import RunningCollector, directories, find, is_finished, is_import
+from tailrace.store import presence
+from tailrace.store.presence import RunningCollector, directories, find, is_finished, is_import
 
 if TYPE_CHECKING:
     from tailrace.query.engine import Engine
@@ -139,7 +139,7 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
             answers[name] = _status(config, daemon, type_)
         except NoAnswerError as error:
             unasked.append(str(error))
-    known = filter(None, map(introduction.read, found.values()))
+    known = filter(None, map(presence.introduction_of, found.values()))
     return Asked(answers, "; ".join(unasked), frozenset(who.identity for who in known))
 
 

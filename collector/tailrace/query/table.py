@@ -13,12 +13,10 @@ from deltalake.exceptions import DeltaError
 
 from tailrace.errors import StoreError
 from tailrace.query.statistics import FileStatistics, Region
-from tailrace.store.layout import TABLE_NAME, is_local, open_table, table_root
-from tailrace.store.lock import is_held
+from tailrace.store.layout import TABLE_NAME, TableSnapshot, is_local, open_table, table_root
+from tailrace.store.presence import directories, is_held
 from tailrace.store.refusal import line
-from tailrace.store.running import directories
 from tailrace.store.schema import SCHEMA, check_readable
-from tailrace.store.snapshot import TableSnapshot
 
 if TYPE_CHECKING:
     import pyarrow.dataset  # type: ignore[import-untyped]  # it has no types

@@ -20,7 +20,7 @@ from tailrace.errors import ConfigError, TailraceError
 from tailrace.run import program
 from tailrace.run.surroundings import RunToken, located, made, variables
 from tailrace.sources.source import Refusal
-from tailrace.store.local_versions import occupy_thread
+from tailrace.store.durable import occupy_thread
 
 SETTLE_SECONDS = 0.5
 SETTLE_MOST = 60.0

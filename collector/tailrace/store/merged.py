@@ -19,7 +19,7 @@ from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.store import data_files, durable, layout, schema
 from tailrace.store.arrow import NAMES, SCHEMA, DayRows
-from tailrace.store.local_versions import LocalVersions
+from tailrace.store.durable import LocalVersions
 from tailrace.store.log import Add
 from tailrace.store.refusal import refusal
 

@@ -34,9 +34,8 @@ from tailrace.rows.batch import Batch
 from tailrace.store import durable, layout, schema
 from tailrace.store.arrow import to_arrow
 from tailrace.store.data_files import PreparedRows
-from tailrace.store.end_of_log import Others, Refills
-from tailrace.store.local_versions import CHECKPOINT_DUE, CHECKPOINT_EVERY, LocalVersions
-from tailrace.store.recovery import TableRecovery, recover
+from tailrace.store.durable import CHECKPOINT_DUE, CHECKPOINT_EVERY, LocalVersions
+from tailrace.store.recovery import Others, Refills, TableRecovery, recover
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
 RENEW_DUE = 200

@@ -29,7 +29,7 @@ from tailrace.clock import Clock
 from tailrace.errors import FullError, LockedError, LostError, StoreError
 from tailrace.store import layout
 from tailrace.store.durable import NO_HOOKS
-from tailrace.store.lock import DirectoryLock, is_held
+from tailrace.store.presence import DirectoryLock, is_held
 from tailrace.store.refusal import is_conflict, refusal
 from tailrace.store.schema import SCHEMA
 
