@@ -44,7 +44,7 @@ GROUPS = {
     ),
     "recovery": (
         [f"tailrace/{name}.py" for name in (
-            "spool/recovery", "spool/segment", "spool/checkpoint", "spool/log", "daemon/replay",
+            "spool/recovery", "spool/segment", "spool/checkpoint", "spool/log", "daemon/loops/decode",
         )],
         [
             f"tests/spool/test_{n}.py"

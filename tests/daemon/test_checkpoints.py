@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 import trio
 
-from tailrace.daemon import gate
-from tailrace.daemon.loops import save
+from tailrace.daemon import intake
+from tailrace.daemon.loops import commit
 from tailrace.errors import FullError, LostError, causes
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
@@ -63,7 +63,7 @@ async def test_a_disk_that_is_slow_is_not_asked_for_more_of_them(
     """A checkpoint lets a full spool release segments. Bytes that wait for the disk would only wait longer."""
     with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
         async with running(life):
-            monkeypatch.setattr(gate, "BUFFER_MAX", -4)
+            monkeypatch.setattr(intake, "BUFFER_MAX", -4)
             await trio.sleep(60)
             during = [*saved]
     assert during == []
@@ -72,7 +72,7 @@ async def test_a_disk_that_is_slow_is_not_asked_for_more_of_them(
 async def test_many_streams_have_one_after_sixteen_times_as_many_bytes_as_they_hold(
     autojump_clock, calls, tmp_path, saved, monkeypatch
 ):
-    monkeypatch.setattr(save, "LITTLE_STATE", 0)
+    monkeypatch.setattr(commit, "LITTLE_STATE", 0)
     held = []
     with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
         async with running(life):
@@ -83,7 +83,7 @@ async def test_many_streams_have_one_after_sixteen_times_as_many_bytes_as_they_h
             await receive(life, 4, look, 4 * NUMBERS)
             during = [*saved]
     assert 1 < len(during) < 5
-    assert all(behind - before >= save.PER_STATE * held[1] for before, behind in pairwise(during))
+    assert all(behind - before >= commit.PER_STATE * held[1] for before, behind in pairwise(during))
 
 
 async def test_a_spool_that_is_removed_right_behind_a_checkpoint_ends_the_collector_in_order(

@@ -11,8 +11,8 @@ FAILING = """
 import sys, threading
 import trio
 from tailrace.cli import main
-from tailrace.daemon import ending
-from tailrace.daemon.conditions import pending
+from tailrace.daemon import daemon
+from tailrace.daemon import conditions
 
 waits = threading.Event()
 
@@ -27,7 +27,7 @@ async def is_refused_memory(*_):
     await trio.to_thread.run_sync(waits.wait)
     raise MemoryError
 
-pending.watch_state, pending.run, ending.SECONDS = waits_for_a_thread, is_refused_memory, 1
+conditions.watch_state, conditions.watch_pending, daemon.SECONDS = waits_for_a_thread, is_refused_memory, 1
 sys.argv[0] = "tailrace"
 main()
 """

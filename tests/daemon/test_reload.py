@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from tailrace.daemon.reload import Reloading
+from tailrace.daemon.service import Reloading
 from tailrace.service_manager.notify import Notifier
 from tests.daemon.virtual import CONFIG, configuration, opened, running
 from tests.ingest.log import heph_event

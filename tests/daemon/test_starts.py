@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tailrace.daemon.context import Health
-from tailrace.daemon.memory_limit import Limit, ProcessMemory, memory
+from tailrace.daemon.memory import Limit, ProcessMemory, memory
 from tailrace.daemon.starts import KILLED_MAX, REST_SECONDS, Starts
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from tailrace.daemon.supervision import EXTEND_SECONDS, LOOK_SECONDS, STATUS_SECONDS, Supervision
+from tailrace.daemon.service import EXTEND_SECONDS, LOOK_SECONDS, STATUS_SECONDS, Supervision
 from tailrace.errors import StoreError
 from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
 from tests.ingest.log import heph_event

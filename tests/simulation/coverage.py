@@ -36,8 +36,8 @@ FILES = [
         "asking", "contact", "farewell", "forgotten", "lane", "lanes", "link", "losses", "queue", "recorder", "session",
     )),
     *(f"collector/tailrace/spool/{name}.py" for name in ("checkpoint", "recovery", "segment", "spool")),
-    "collector/tailrace/daemon/replay.py",
-    "collector/tailrace/daemon/conditions/pending.py",
+    "collector/tailrace/daemon/loops/decode.py",
+    "collector/tailrace/daemon/conditions.py",
     *(f"collector/tailrace/daemon/loops/{name}.py" for name in ("acknowledge", "commit")),
 ]  # fmt: skip
 RARE = 50

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from tailrace.config.load import Loaded
 from tailrace.config.schema import Config, LedgerConfig, TailConfig, TcpConfig, UdpConfig
 from tailrace.daemon.context import Chance, Context, Current, Health
-from tailrace.daemon.file_sessions import FileSessions
+from tailrace.daemon.intake import FileSessions
 from tailrace.daemon.loops.commit import Opened
+from tailrace.daemon.loops.decode import restored
 from tailrace.daemon.loops.loops import Loops
 from tailrace.daemon.loops.steps import Steps, Wait
-from tailrace.daemon.replay import restored
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Rejected

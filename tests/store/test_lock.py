@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from tailrace.daemon.opening import _check
+from tailrace.daemon.disk import _check
 from tailrace.errors import LockedError, StoreError
 from tailrace.store.presence import WRITERS, DirectoryLock, Entrance, is_held
 

@@ -20,7 +20,7 @@ from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.daemon.daemon import collecting
-from tailrace.daemon.loops.driving import drive
+from tailrace.daemon.loops.steps import drive
 from tailrace.errors import TailraceError
 from tailrace.query.completeness import Scope, completeness
 from tailrace.query.engine import Engine

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.daemon import upgrade as of_daemon
+from tailrace.daemon import disk as of_daemon
 from tailrace.ingest import upgrade
 from tailrace.ingest.state import VERSION
 from tailrace.store import layout, schema

@@ -4,16 +4,21 @@ Start: the sources receive while what the log holds is decoded from the newest c
 Stop: clients are told once more what is durable, sources drain and close, the spool is synced,
 everything is decoded and committed, the state is saved. The order guarantees that nothing is decoded
 before it is durable, and nothing is released before it is committed.
+
+`bounded` limits the time that a daemon takes to end after a failure. A task waits for its thread even when the task is cancelled. A thread that was refused memory as it handed over
+its answer never gives the answer; nor does a thread that waits for a disk (1 of 100 starts under
+`ulimit -v` stood still, 2026-11-23). Where no service manager watches, nobody would end such a process.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import trio
 
@@ -21,18 +26,15 @@ from tailrace import threads
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, spool_path
 from tailrace.config.schema import Config
-from tailrace.daemon import ending
-from tailrace.daemon.conditions import pending
-from tailrace.daemon.configured import Configured
+from tailrace.daemon import conditions
 from tailrace.daemon.context import Context, Current, Health
-from tailrace.daemon.ending import Failed
+from tailrace.daemon.disk import OpenedDisk, opened, refuse_foreign
 from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.commit import Opened
-from tailrace.daemon.loops.driving import drive, flagged
 from tailrace.daemon.loops.loops import Loops
-from tailrace.daemon.memory_limit import ProcessMemory
-from tailrace.daemon.opening import OpenedDisk, opened, refuse_foreign
-from tailrace.daemon.receiving import Receiving, receive
+from tailrace.daemon.loops.steps import drive, flagged
+from tailrace.daemon.memory import ProcessMemory
+from tailrace.daemon.receiving import Configured, Receiving, receive
 from tailrace.daemon.starts import Starts
 from tailrace.errors import FullError, LostError, StoreError, SyncError, causes
 from tailrace.figures import Figures
@@ -41,7 +43,55 @@ from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening, Place
 from tailrace.sources.tail import Chosen
+from tailrace.standard import last_words
 from tailrace.store.presence import IMPORT
+
+SECONDS = 30
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Failed = Callable[[BaseException], None]
+
+
+@contextmanager
+def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
+    """Yield a function that takes a failure. `SECONDS` after its first call the process ends with 1, if the work
+    within still runs, and writes the failure's `message` to standard error."""
+    failures: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        signal.alarm(SECONDS)  # takes no memory
+        failures.append(error)
+
+    def end(*_: object) -> None:
+        try:
+            said = message(failures[0]) if failures else "memory was refused"
+            last_words(f"tailrace: {said}; a task did not end after this failure\n")
+        finally:
+            os._exit(1)
+
+    before = signal.signal(signal.SIGALRM, end)
+    try:
+        yield failed
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def telling(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Return the work of a task such that `failed` takes its failure before other tasks are waited for.
+
+    To be cancelled is no failure."""
+
+    async def telling_work(*arguments: P.args, **more: P.kwargs) -> T:
+        try:
+            return await work(*arguments, **more)
+        except BaseException as error:
+            if any(not isinstance(cause, trio.Cancelled) for cause in causes(error)):
+                failed(error)
+            raise
+
+    return telling_work
 
 
 class DaemonProgress(NamedTuple):
@@ -131,36 +181,36 @@ class Daemon:
         Raise SyncError, LostError or FencedError when going on would break a promise."""
         loops = self.loops
         ahead = await drive(loops.begin())
-        telling = partial(ending.telling, failed)
+        watched = partial(telling, failed)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(telling(drive), loops.syncing.run())
-            nursery.start_soon(telling(self._decode))
-            nursery.start_soon(telling(self._watch_start))
-            nursery.start_soon(telling(drive), loops.commit())
-            nursery.start_soon(telling(drive), loops.committing.land())
-            nursery.start_soon(telling(drive), loops.tick())
-            nursery.start_soon(telling(drive), loops.names.watch())
-            nursery.start_soon(telling(self._keep_up))
-            nursery.start_soon(telling(pending.watch_state), self.ingest.budget, self.health)
+            nursery.start_soon(watched(drive), loops.syncing.run())
+            nursery.start_soon(watched(self._decode))
+            nursery.start_soon(watched(self._watch_start))
+            nursery.start_soon(watched(drive), loops.commit())
+            nursery.start_soon(watched(drive), loops.committing.land())
+            nursery.start_soon(watched(drive), loops.tick())
+            nursery.start_soon(watched(drive), loops.names.watch())
+            nursery.start_soon(watched(self._keep_up))
+            nursery.start_soon(watched(conditions.watch_state), self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
                 begin = partial(
                     receive, self._configured, self.context, loops.gate, ahead,
                     once=self._mode.once, ended=stop.set,
                 )  # fmt: skip
-                sources = await receiving.start(telling(begin))
-                receiving.start_soon(telling(drive), loops.answer())
+                sources = await receiving.start(watched(begin))
+                receiving.start_soon(watched(drive), loops.answer())
                 loops.syncing.admit()
                 self.health.started()
                 if loops.heartbeats:
-                    receiving.start_soon(telling(drive), loops.heartbeats.run())
+                    receiving.start_soon(watched(drive), loops.heartbeats.run())
                 started()
-                receiving.start_soon(telling(beside), sources)
+                receiving.start_soon(watched(beside), sources)
                 receiving.start_soon(self._end_with_names, stop)
                 await stop.wait()
                 self.health.stopping()
                 await drive(loops.say_last())
                 receiving.cancel_scope.cancel()
-            await telling(self._finish)()
+            await watched(self._finish)()
             nursery.cancel_scope.cancel()
         if loops.names.loss is not None:
             raise LostError(self._lost(loops.names.loss))
@@ -254,7 +304,7 @@ class Daemon:
         """Keep up the table, and look at what is pending, from where the table stood on."""
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(pending.watch_pending, self.ingest, self.context)
+            nursery.start_soon(conditions.watch_pending, self.ingest, self.context)
             committing = self.loops.committing
             nursery.start_soon(
                 upkeep.run, self.disk.store, self.context, lambda: committing.commits

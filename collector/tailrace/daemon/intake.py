@@ -1,25 +1,233 @@
-"""The way from the sources into the spool: begins and ends sessions."""
+"""The way from the sources into the spool: who has to wait for room, and how sessions begin and end.
+
+Tasks wait at the `Gate` until there is room for more, in a `RoomQueue`: first come, first served. Whoever loses nothing by it waits first. A file keeps its bytes; the peer of a connection keeps what it cannot send;
+datagrams wait in the kernel, which drops and counts those for which it has no room.
+
+`FileSessions` has the open sessions of files, whichever source follows them. How far a file was read belongs to the store, and outlives the source. A session stays open while its file is there,
+even when its source is removed or its patterns lead elsewhere. The log then says that no source follows the file, and
+the source of the same format that finds the file, or a copy of it, goes on with the session. Where several sources
+lead to one file, one follows it and the others wait.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+import trio
 from msgspec import structs
 
 from tailrace.config.schema import MAIN, TailConfig, UdpConfig
 from tailrace.daemon.context import Context
-from tailrace.daemon.file_sessions import FileSessions
-from tailrace.daemon.gate import Gate
-from tailrace.daemon.room import RoomQueue
+from tailrace.daemon.loops.steps import Flag
+from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.file_state import FileState
+from tailrace.ingest.machine import Ingest
 from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
-from tailrace.sources.source import FileFinder
+from tailrace.sources.source import CHUNK_MAX, FileFinder
 from tailrace.spool.entry import Datagrams, EntryKind, pack_document
+from tailrace.spool.spool import Spool
+
+
+class RoomQueue:
+    """A queue of tasks that wait for room. The first task takes its bytes before the next task looks for room.
+
+    If each task looked whenever there is room, a thousand connections would leave no time for anything else."""
+
+    def __init__(self, closed: Callable[[], bool]) -> None:
+        """Let nobody go on while `closed` says that there is no room."""
+        self._closed = closed
+        self._waiting: deque[_Waiting] = deque()
+
+    def wake(self) -> None:
+        """Let the first one look again."""
+        if self._waiting:
+            self._waiting[0].awake.set()
+
+    async def wait(self) -> None:
+        """Return once there is room, without a pause if there is."""
+        if not self._waiting and not self._closed():
+            return
+        me = _Waiting()
+        self._waiting.append(me)
+        try:
+            while self._closed() or self._waiting[0] is not me:
+                me.awake = trio.Event()
+                await me.awake.wait()
+        finally:
+            self._waiting.remove(me)
+            self.wake()
+
+
+class _Waiting:
+    """One that waits."""
+
+    def __init__(self) -> None:
+        self.awake = trio.Event()
+
+
+BUFFER_MAX = 32 * 2**20
+"""Bytes received and not yet on disk at which datagrams wait: a disk that stalls for a second."""
+
+SYNC_EARLY = 4 * 2**20
+"""Bytes received at which the next sync does not wait for its time."""
+
+BEHIND_MAX = 32 * CHUNK_MAX
+"""Bytes received and not yet decoded at which files wait. All that comes is decoded in its order, so what files bring
+delays the rows of all others: by 0.2 s where a kernel decodes 100 MB a second."""
+
+_RESERVE = 64 * 2**20
+"""Bytes of the spool that are left to datagrams, or an eighth of it."""
+
+
+class Gate:
+    """The way into `spool`, whose entries `ingest` decodes: open while there is room. The sync loop opens and closes it."""
+
+    def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
+        """Let files wait for the ingest, unless the store refuses rows: then only the spool keeps what comes."""
+        self.dirty = Flag()
+        self.urgent = Flag()
+        self.opened = Flag()
+        """Pulsed when there may be room: whoever waits looks again."""
+        self.full = False
+        """Whether the spool is at its limit or its disk has no room."""
+        self.of_datagrams = RoomQueue(lambda: self.shut)
+        self.of_connections = RoomQueue(lambda: self.closed)
+        self.of_files = RoomQueue(lambda: self.behind)
+        for queue in (self.of_datagrams, self.of_connections, self.of_files):
+            self.opened.add(queue.wake)
+        self.spool = spool
+        self.ingest = ingest
+        self._store_refuses = store_refuses
+        self._held_max = spool.held_max - min(_RESERVE, spool.held_max // 8)
+
+    @property
+    def shut(self) -> bool:
+        """Return whether all sources have to wait: datagrams, connections and files."""
+        spool = self.spool
+        return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
+
+    @property
+    def closed(self) -> bool:
+        """Return whether connections have to wait."""
+        return self.wants_release or self.spool.buffered > BUFFER_MAX * 3 // 4
+
+    @property
+    def wants_release(self) -> bool:
+        """Return whether connections wait for segments of the spool to be released, which takes a checkpoint.
+
+        It is False where they wait for a slow disk: a checkpoint would give that disk more to write."""
+        return self.full or self.crowded
+
+    @property
+    def crowded(self) -> bool:
+        """Return whether connections and files have to wait because the rest of the spool is kept for datagrams."""
+        return self.spool.held > self._held_max
+
+    @property
+    def behind(self) -> bool:
+        """Return whether files have to wait."""
+        undecoded = self.spool.end - self.ingest.position
+        return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
+
+    def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
+        """Append an entry to the spool and wake the sync loop; return the entry's position.
+
+        Every entry takes this way, whether the gate is open or not: sources wait before they read."""
+        position = self.spool.append(kind, session, payload)
+        self.dirty.set()
+        if self.spool.buffered > SYNC_EARLY:
+            self.urgent.set()
+        return position
+
+    def decoded(self) -> None:
+        """Note that entries were decoded."""
+        self.of_files.wake()
+
+
+UNFOLLOWED_MAX = 8192
+"""Sessions that wait for a source. When there are more, the oldest are ended."""
+
+Former = dict[int, tuple[OpenInfo, FileState]]
+"""Sessions to go on with, by number."""
+
+_Key = tuple[str, int, int] | tuple[str, str]
+
+
+class FileSessions:
+    """The sessions that no source follows, and the running sources of files."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._ingest, self._spool, self._gate = gate.ingest, gate.spool, gate
+        self._sources: dict[str, tuple[str, FileFinder]] = {}
+        """The running sources, each with its format."""
+        self._unfollowed: dict[int, OpenInfo] = {}
+        self._by_key: dict[_Key, set[int]] | None = None
+        """The same sessions by inode, and by the part of a path that copies of the file share; None until it is
+        needed."""
+        self._known_at = 0
+        """Once the ingest has reached this position in the log, it knows how far each of these files was read."""
+
+    def begin(
+        self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
+    ) -> dict[int, FileState]:
+        """Note that a source runs. Return the files of the sessions that it had before."""
+        self._sources[source] = format_, finder
+        return self._ingest.files(earlier)
+
+    def end(self, source: str) -> None:
+        self._sources.pop(source, None)
+
+    def let_go(self, number: int, info: OpenInfo) -> None:
+        """Note that no source follows the file of a session."""
+        self._gate.append(EntryKind.FILE, number, b"")
+        self._unfollowed[number] = info
+        while len(self._unfollowed) > UNFOLLOWED_MAX:
+            oldest = next(iter(self._unfollowed))
+            del self._unfollowed[oldest]
+            self._gate.append(EntryKind.CLOSE, oldest, b"source removed")
+        self._by_key, self._known_at = None, self._spool.end
+
+    def is_awaited(self, source: str, path: str, head: bytes) -> bool:
+        return any(other.awaits(path, head) for other in self._others(source))
+
+    def take_up(
+        self, source: str, path: str, device: int, inode: int, head: bytes
+    ) -> Former | None:
+        """Return the unfollowed sessions that a source continues when it finds this file: sessions of the file, of an
+        earlier file at its path, or of a file that it may be a copy of. Return None while another source claims the
+        file, or while the ingest does not know yet how far the files were read."""
+        format_ = self._sources[source][0]
+        claimed = any(o.claims(path, device, inode, head) for o in self._others(source))
+        if claimed or self._ingest.position < self._known_at:
+            return None
+        by_key = self._keys()
+        found = [by_key.get(key, set()) for key in _keys(format_, path, device, inode)]
+        files = self._ingest.files(sorted(set().union(*found) & self._unfollowed.keys()))
+        return {number: (self._unfollowed.pop(number), file) for number, file in files.items()}
+
+    def _others(self, source: str) -> list[FileFinder]:
+        format_ = self._sources[source][0]
+        return [f for name, (its, f) in self._sources.items() if name != source and its == format_]
+
+    def _keys(self) -> dict[_Key, set[int]]:
+        if self._by_key is None:
+            self._by_key = {}
+            for number, file in self._ingest.files(self._unfollowed).items():
+                facts, format_ = file.facts, self._unfollowed[number].format
+                for key in _keys(format_, facts.path, facts.device, facts.inode):
+                    self._by_key.setdefault(key, set()).add(number)
+        return self._by_key
+
+
+def _keys(format_: str, path: str, device: int, inode: int) -> tuple[_Key, _Key]:
+    return (format_, device, inode), (format_, FORMATS[format_].files.copy(path))
+
 
 _RANK = re.compile(r"/rank-([0-9]{1,9})(?=/)")
 

@@ -4,6 +4,13 @@ The first SIGTERM or SIGINT ends it in order; a second one ends it at once, whic
 that was acknowledged. SIGHUP asks for a reload, before everything listens as well; while it ends, for
 nothing. After a failure it answers /healthz with the reason for `LINGER_SECONDS`,
 so that whoever watches it can learn more than that it is gone, and exits with 1.
+
+`Supervision` gives the service manager watchdog signals, requests for more time, and a status line. The daemon signals for work done, not for being alive: for each commit (heartbeats cause commits while
+nothing else comes), and for each refusal of a disk or store, since a restart would not help then. A hanging
+loop, a disk that does not answer and decoding that stands still give no signal, so the manager restarts the daemon.
+
+`Reloading` goes from a signal to another configuration: all of it, or nothing. The file and the environment are read anew and checked as at the start. Whatever is wrong, the
+configuration before goes on, and the daemon is degraded until the next reload that is good.
 """
 
 from __future__ import annotations
@@ -22,22 +29,22 @@ from functools import partial
 import trio
 from prometheus_client.core import Metric
 
-from tailrace import __version__, kernels, threads
-from tailrace.clock import SystemClock
+from tailrace import __version__, kernels, log, threads
+from tailrace.clock import Clock, SystemClock
 from tailrace.config.environment import service_links
 from tailrace.config.load import Loaded
-from tailrace.daemon import ending
-from tailrace.daemon.conditions import open_files
-from tailrace.daemon.daemon import Daemon, Mode, collecting
-from tailrace.daemon.ending import Failed
-from tailrace.daemon.memory_limit import memory
-from tailrace.daemon.reload import Reloading
+from tailrace.config.reload import Takes, changes
+from tailrace.config.schema import Config
+from tailrace.daemon import conditions
+from tailrace.daemon.daemon import Daemon, DaemonProgress, Failed, Mode, bounded, collecting
+from tailrace.daemon.memory import memory
+from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.status import status
-from tailrace.daemon.supervision import Supervision
 from tailrace.errors import ConfigError, MemoryLimitError, TailraceError
-from tailrace.figures import Status
+from tailrace.figures import Condition, State, Status
 from tailrace.filesystem import refusal_text
 from tailrace.metrics.families import families
+from tailrace.rhythm import pause
 from tailrace.security.guard import OPEN, guard, problems
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier
@@ -46,12 +53,156 @@ from tailrace.serving.server import BACKLOG, Server
 from tailrace.sources.listening import Listening, Place, bound, named, refusal
 from tailrace.store.durable import occupy_thread
 
+LOOK_SECONDS = 1.0
+STATUS_SECONDS = 5.0
+EXTEND_SECONDS = 30.0
+"""Seconds that a start or stop may take for its next step."""
+
+
+class Supervision:
+    """The link between a service manager and the daemon."""
+
+    def __init__(self, notifier: Notifier, clock: Clock) -> None:
+        self._notifier = notifier
+        self._clock = clock
+        self._extended = float("-inf")
+        self._seen: DaemonProgress | None = None
+        self._told = ""
+        self._told_at = float("-inf")
+        self._rows = 0
+
+    def working(self) -> None:
+        """Ask the manager for more time, because a start or stop goes on."""
+        now = self._clock.monotonic()
+        if now - self._extended >= LOOK_SECONDS:
+            self._extended = now
+            self._notifier.extend(EXTEND_SECONDS)
+
+    async def run(self, daemon: Daemon) -> None:
+        """Watch until cancelled."""
+        seconds = min(LOOK_SECONDS, (self._notifier.watchdog_seconds or LOOK_SECONDS) / 4)
+        while self._notifier.present:
+            self._look(daemon)
+            await pause(seconds)
+
+    def _look(self, daemon: Daemon) -> None:
+        state, progress = daemon.health.state, daemon.progress
+        before, self._seen = self._seen, progress
+        if state in {State.STARTING, State.STOPPING}:
+            if before != progress:
+                self.working()
+        elif before and progress.lives_on(before):
+            self._notifier.alive()
+        if (now := self._clock.monotonic()) - self._told_at >= STATUS_SECONDS:
+            line = self._line(daemon, now - self._told_at)
+            self._told_at, self._rows = now, daemon.figures.rows_committed
+            if line != self._told:
+                self._notifier.status(line)
+                self._told = line
+
+    def _line(self, daemon: Daemon, seconds: float) -> str:
+        health = daemon.health
+        if wrong := health.failure or "; ".join(health.conditions.values()):
+            return f"{health.state}: {wrong}"
+        behind = daemon.spool.durable - daemon.ingest.position
+        rate = round((daemon.figures.rows_committed - self._rows) / seconds)
+        line = f"{health.state}: {rate} rows/s into {daemon.disk.store}"
+        return f"{line}, {behind / 2**20:.1f} MiB to decode" if behind else line
+
+
+logger = logging.getLogger(__name__)
+
+
+class Reloading:
+    """`load` reads the configuration or raises ConfigError; `replaced` is called after a good reload."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        load: Callable[[], Loaded],
+        replaced: Callable[[], None],
+        notifier: Notifier,
+    ) -> None:
+        self._daemon = daemon
+        self._load = load
+        self._replaced = replaced
+        self._notifier = notifier
+        self._asked = trio.Event()
+
+    def ask(self) -> None:
+        """Reload soon; once, however often it is asked for until then."""
+        self._asked.set()
+
+    async def run(self, receiving: Receiving) -> None:
+        """Reload when asked to, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked = trio.Event()
+            self._notifier.reloading(self._daemon.clock.monotonic())
+            self._daemon.current.tried(await self._once(receiving))
+            self._notifier.ready()
+
+    async def _once(self, receiving: Receiving) -> list[str]:
+        """Reload. Return what prevented it."""
+        try:
+            loaded = await trio.to_thread.run_sync(self._read)
+            await self._take_over(loaded, receiving)
+        except ConfigError as error:
+            self._failed(error.problems)
+            return [*error.problems]
+        self._daemon.health.clear(Condition.RELOAD)
+        return []
+
+    def _read(self) -> Loaded:
+        """Return the configuration as it is written now, after a look at the files that it names. Raise ConfigError."""
+        loaded = self._load()
+        if unusable := problems(loaded):
+            raise ConfigError([str(problem) for problem in unusable])
+        return loaded
+
+    def _failed(self, problems: list[str]) -> None:
+        message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
+        if Condition.RELOAD in self._daemon.health.conditions:  # which has been said already
+            logger.error("reload: %s", message)
+        self._daemon.health.degrade(Condition.RELOAD, message)
+
+    async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
+        """Raise ConfigError; then nothing has changed."""
+        daemon, old, new = self._daemon, self._daemon.config, loaded.config
+        if old == new:
+            logger.info("reload: %s says what is running already", loaded.path or "the environment")
+            return
+        found = list(changes(old, new))
+        if problems := [
+            f"{change.section}.{change.key}: cannot change while the daemon runs; it needs a restart"
+            for change in found if change.takes is Takes.RESTART
+        ]:  # fmt: skip
+            raise ConfigError(problems)
+        await receiving.replace(new, put=lambda: daemon.current.put(loaded))
+        daemon.disk.quarantine.config = new.quarantine
+        daemon.ingest.paces.limit(new.metrics.series_max)
+        if old.log != new.log:
+            log.configure(new.log)
+        self._replaced()
+        logger.info("reload: done: %s; sha256 %s", _summary(old, new), loaded.sha256)
+
+
+def _summary(old: Config, new: Config) -> str:
+    """Return what a reload changed, in words."""
+    before, after = old.sources, new.sources
+    parts = {
+        "sources added": sorted(after.keys() - before.keys()),
+        "removed": sorted(before.keys() - after.keys()),
+        "changed": sorted(n for n in after.keys() & before.keys() if after[n] != before[n]),
+        "keys changed": [f"{change.section}.{change.key}" for change in changes(old, new)],
+    }
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
+
+
 LINGER_SECONDS = 3.0
 
 PATIENCE_SECONDS = 60.0
 """Less than a unit's TimeoutStartSec."""
-
-logger = logging.getLogger(__name__)
 
 
 def run(
@@ -85,7 +236,7 @@ def run(
         ) as daemon,
     ):  # fmt: skip
         service = _Service(daemon, load, started, notifier, supervision)
-        with ending.bounded(daemon.message) as failed:
+        with bounded(daemon.message) as failed:
             trio.run(service.main, failed)
         if service.failure is not None:
             raise service.failure
@@ -168,10 +319,10 @@ class _Service:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._signals)
             nursery.start_soon(
-                open_files.watch_listeners, daemon.sources, daemon.health, self._guard
+                conditions.watch_listeners, daemon.sources, daemon.health, self._guard
             )
             nursery.start_soon(threads.occupy, partial(occupy_thread, self._daemon.disk.directory))
-            nursery.start_soon(open_files.watch_descriptors, daemon.sources, daemon.context)
+            nursery.start_soon(conditions.watch_descriptors, daemon.sources, daemon.context)
             nursery.start_soon(self._supervision.run, self._daemon)
             nursery.start_soon(self._serve, server, listener)
             try:

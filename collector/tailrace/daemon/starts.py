@@ -25,7 +25,7 @@ from tailrace import owned
 from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.daemon.context import Health
-from tailrace.daemon.memory_limit import ProcessMemory
+from tailrace.daemon.memory import ProcessMemory
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
 from tailrace.filesystem import refusal_text

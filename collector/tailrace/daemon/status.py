@@ -13,7 +13,7 @@ from msgspec.structs import astuple
 from tailrace import __version__, kernels
 from tailrace.config.schema import SourceConfig
 from tailrace.daemon import memory
-from tailrace.daemon.conditions.open_files import failures
+from tailrace.daemon.conditions import failures
 from tailrace.daemon.daemon import Daemon
 from tailrace.figures import (
     AWAITED_MAX,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from tailrace.clock import Clock
-from tailrace.daemon.gate import Gate
+from tailrace.daemon.intake import Gate
 from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.figures import Durations, HeartbeatStatus
 from tailrace.ingest.payloads import Heartbeat

@@ -1,8 +1,8 @@
 """The next step of a loop of the daemon, as data: a wait, or a call that blocks.
 
 A loop is a generator. It decides, yields a step, and goes on once the step is done; it has no thread, no
-scheduler and no clock but the `Clock` that it was given. `driving` takes the steps with trio, the simulator
-takes the steps in virtual time.
+scheduler and no clock but the `Clock` that it was given. `drive` takes the steps with trio: it waits in the
+event loop, and makes blocking calls in threads. The simulator takes the steps in virtual time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import math
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
+import trio
+
 from tailrace.clock import Clock
+from tailrace.rhythm import pause
 
 T = TypeVar("T")
 
@@ -133,3 +136,48 @@ def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
                 error = raised
     finally:
         steps.close()
+
+
+async def drive(steps: Steps[T]) -> T:
+    """Take all steps; return what the loop returns, or raise what it raises."""
+    result: object = None
+    error: Exception | None = None
+    try:
+        while True:
+            try:
+                step = steps.send(result) if error is None else steps.throw(error)
+            except StopIteration as end:
+                returned: T = end.value
+                return returned
+            result = error = None
+            try:
+                result = await _take(step)
+            except Exception as raised:  # noqa: BLE001 - handed on to the loop, which knows them
+                error = raised
+    finally:
+        steps.close()
+
+
+async def flagged(flag: Flag) -> None:
+    """Return once a flag is set."""
+    event = trio.Event()
+    flag.add(event.set)
+    try:
+        await event.wait()
+    finally:
+        flag.remove(event.set)
+
+
+async def _take(step: Step) -> object:
+    if not isinstance(step, Wait):
+        return await trio.to_thread.run_sync(step.call)
+    if step.seconds <= 0:
+        await trio.lowlevel.checkpoint()
+    elif step.together:
+        await pause(step.seconds)
+    elif step.flag is None:
+        await trio.sleep(step.seconds)
+    else:
+        with trio.move_on_after(step.seconds):
+            await flagged(step.flag)
+    return None

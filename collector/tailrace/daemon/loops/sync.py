@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from tailrace.daemon.context import Context
-from tailrace.daemon.gate import Gate
+from tailrace.daemon.intake import Gate
 from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
 from tailrace.errors import FullError, LostError

@@ -1,6 +1,11 @@
-"""Opens what a collector has on disk: locks, recovers the spool, checks the table, restores the ingest.
+"""Opens all that a collector has on disk: locks, recovers the spool, checks the table, restores the ingest.
 
-Files of another version are upgraded here, before any source takes in.
+A repair may take out versions that hold rows of other collectors, if these rows come again from their spools (see
+`store.recovery`). None of these collectors runs meanwhile (`store.presence`), so their spools may be opened here.
+
+Files of another version of Tailrace are upgraded here before any source takes in, or refused. Nothing is changed before all of it is known to be readable, so that a refusal leaves the other version
+its work. Then the table goes first and the decoder state second; whoever is interrupted between any
+two steps, or within one, starts again and finds either what was or what is to be.
 """
 
 from __future__ import annotations
@@ -16,27 +21,118 @@ from typing import NamedTuple
 from tailrace import owned
 from tailrace.clock import Clock
 from tailrace.config.load import collector_path, quarantine_path, spool_path, store_path
-from tailrace.config.schema import Config
-from tailrace.daemon import upgrade
+from tailrace.config.schema import Config, SpoolConfig
 from tailrace.daemon.context import Health
-from tailrace.daemon.loops.decode import readable
-from tailrace.daemon.neighbours import neighbours
-from tailrace.daemon.replay import refills, replay, restored
+from tailrace.daemon.loops.decode import readable, refills, replay, restored
 from tailrace.daemon.starts import Starts
-from tailrace.errors import MemoryLimitError, StoreError, TailraceError, causes
+from tailrace.errors import FullError, MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
 from tailrace.filesystem import refusal_text
+from tailrace.ingest import upgrade
 from tailrace.ingest.machine import Ingest
+from tailrace.ingest.state import VERSION
 from tailrace.owned import HeldDirectories
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.spool.spool import Spool
-from tailrace.store import layout
+from tailrace.store import layout, presence
 from tailrace.store.log import DeltaLog
 from tailrace.store.presence import DirectoryLock, Entrance, Introduction, RunningMarks, introduce
 from tailrace.store.quarantine import Quarantine
+from tailrace.store.recovery import Refills
+from tailrace.store.schema import SCHEMA_VERSION
 from tailrace.store.table import Table
 
 logger = logging.getLogger(__name__)
+
+
+def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
+    """Return what the spools of the collectors in `store` can give again, by their identities, without that of the
+    collector whose directory is `own`. Raise OSError where this process may not look."""
+    found: dict[str, Refills] = {}
+    for directory in presence.directories(store).values():
+        who = presence.introduction_of(directory)
+        if who is not None and directory != own:
+            found[who.identity] = partial(_refills, directory, who, config, clock)
+    return found
+
+
+def _refills(
+    directory: Path,
+    who: presence.Introduction,
+    config: SpoolConfig,
+    clock: Clock,
+    position: int | None,
+) -> bool:
+    """Return whether a collector's spool still has all rows from a position on.
+
+    If it has any, note that the collector has not finished: these rows may be taken out of the table next."""
+    path = Path(who.spool)
+    if not path.is_dir():
+        return False
+    try:
+        spool = Spool.open(path, config, clock)
+    except (TailraceError, OSError) as error:
+        logger.warning("the spool of another collector cannot be read: %s", error)
+        return False
+    try:
+        has = spool.identity == who.identity and refills(spool, Checkpoints(path), position)
+        if has and (position or 0) < spool.end:
+            presence.begin(directory)
+        return has
+    finally:
+        spool.close()
+
+
+_ANY = 2**64 - 1
+
+
+def refuse_unknown(checkpoints: Checkpoints) -> None:
+    """Raise StoreError where the newest decoder state is of a version that cannot be read: to be
+    called before the spool is opened, whose entries may be of that version, too."""
+    newest = checkpoints.newest(_ANY)
+    if newest is None:
+        return
+    version = upgrade.version_of(newest.state)
+    if not upgrade.can_upgrade(version):
+        known = ", ".join(str(known) for known in (*upgrade.STEPS, VERSION))
+        raise StoreError(
+            f"{checkpoints.directory}: the decoder state was left by another Tailrace (version"
+            f" {version}; this one reads {known}): use that one, or a newer one. To go on without the"
+            " state, move the directory away; what of it is not in the table yet is not stored then,"
+            " and files that are still there are stored a second time."
+        )
+
+
+def is_wanted(table: Table, checkpoint: Checkpoint | None) -> bool:
+    """Return whether the table or the decoder state is of another version."""
+    if table.schema_version != SCHEMA_VERSION:
+        return True
+    return checkpoint is not None and upgrade.version_of(checkpoint.state) != VERSION
+
+
+def upgrade_table(table: Table) -> None:
+    """Raise StoreError or FullError where its schema cannot be changed."""
+    for step in table.upgrade():
+        logger.info(
+            "%s: has schema %d now (%s); a Tailrace that knows less will not write to it",
+            table.root, step.version, step.news,
+        )  # fmt: skip
+
+
+def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
+    """Save a checkpoint as of this version, in its place, if it is of another and there is room."""
+    version = upgrade.version_of(checkpoint.state)
+    if version == VERSION:
+        return
+    try:
+        checkpoints.save(checkpoint.position, upgrade.upgraded(checkpoint.state))
+    except FullError as error:
+        logger.warning("decoder state of version %d stays for now: %s", version, error)
+    else:
+        logger.info(
+            "%s: has decoder state of version %d now, was %d",
+            checkpoints.directory, VERSION, version,
+        )  # fmt: skip
 
 
 class OpenedDisk(NamedTuple):
@@ -80,7 +176,7 @@ def opened(
         checkpoints = Checkpoints(spool_directory)
         if starts:
             checkpoints.size_max = starts.readable
-        upgrade.refuse_unknown(checkpoints)
+        refuse_unknown(checkpoints)
         spool = Spool.open(spool_directory, config.spool, clock)
         stack.callback(spool.close)
         if starts:
@@ -95,13 +191,13 @@ def opened(
             _tell_too_large(spool, checkpoints, checkpoint, starts)
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
-        if upgrade.is_wanted(table, checkpoint):
+        if is_wanted(table, checkpoint):
             # Nothing is changed before all that another version left is known to be readable.
             read = partial(readable, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
-            upgrade.upgrade_table(table)
+            upgrade_table(table)
             if checkpoint:
-                upgrade.upgrade_state(checkpoints, checkpoint)
+                upgrade_state(checkpoints, checkpoint)
         if starts:
             starts.decoding()
         quarantine = Quarantine(quarantine_path(config), config.quarantine)
