@@ -29,11 +29,10 @@ from tailrace.doctor import sending
 from tailrace.doctor.finding import Finding, Severity, good, plural, setting, size, sysctl
 from tailrace.doctor.host import Host
 from tailrace.ingest.payloads import FileLoss, OpenInfo
-from tailrace.sources.listening import bound, cause, split
-from tailrace.sources.listening import size_buffer
 from tailrace.sources.connection import REST_MAX
-from tailrace.sources.udp import SMALL_BUFFER, UdpSource
 from tailrace.sources.listeners import in_use
+from tailrace.sources.listening import bound, cause, size_buffer, split
+from tailrace.sources.udp import SMALL_BUFFER, UdpSource
 from tailrace.spool.entry import Datagrams
 from tailrace.store.presence import RunningCollector
 from tailrace.units import Size
