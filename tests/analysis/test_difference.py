@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from tailrace.analysis.difference import FIGURES, changes, exceeding
-from tailrace.analysis.statistics import SpanStatistics
+from tailrace.analysis.statistics import FIGURES, SpanStatistics, changes, exceeding
 
 
 def of(name, value=None, unit="ns"):

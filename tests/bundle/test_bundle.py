@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tailrace.bundle import archive
-from tailrace.bundle.parts import PARTS, BundlePart, Subject
+from tailrace.bundle.archive import PARTS, BundlePart, Subject
 from tailrace.bundle.redaction import Redaction
 from tests import program
 from tests.system.collector import until

@@ -16,8 +16,7 @@ from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.beginnings import TOO_MANY_SESSIONS
 from tailrace.log import FIELDS, LINES_A_MINUTE
-from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, bound, laws_of
-from tailrace.metrics.definition import Restart, Type
+from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, Restart, Type, bound, laws_of
 from tailrace.metrics.observed import COLLECTORS, READ, SUBJECT
 from tailrace.model.gap import Reason
 from tailrace.normalize import FLAWS

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tailrace.job import picture
+from tailrace.job import rank_map
 from tailrace.job.presence import Presence, RankPresence, RankState
 from tailrace.job.rank_map import drawn
 from tailrace.query.engine import Engine
@@ -59,9 +59,9 @@ def test_ranks_whose_events_have_no_time_are_there_with_what_they_lack(tmp_path)
     assert (found.begin, found.end) == (None, None)
     assert (lane.rank, lane.events, lane.untimed) == (3, [0] * 4, 1)
     assert (lane.missing, lane.unplaced) == ([0] * 4, 5)
-    [line] = picture.text(found)
+    [line] = rank_map.text(found)
     assert line.endswith("| 0, 1 without a time, 5 missing")
-    assert len(list(ElementTree.fromstring(picture.svg(found)))) > 1  # noqa: S314 - our own
+    assert len(list(ElementTree.fromstring(rank_map.svg(found)))) > 1  # noqa: S314 - our own
 
 
 def test_what_is_missing_is_behind_the_event_before_it(table):
@@ -89,8 +89,8 @@ def test_ranks_that_never_came_are_empty_lanes(table):
 def test_the_picture_and_the_text_say_the_same(table):
     engine, _ = table
     found = drawn(engine, NOBODY, JobFilter(), 40)
-    *lines, _ = picture.text(found)
-    root = ElementTree.fromstring(picture.svg(found))  # noqa: S314 - our own
+    *lines, _ = rank_map.text(found)
+    root = ElementTree.fromstring(rank_map.svg(found))  # noqa: S314 - our own
     shapes = [each.get("class") for each in root.iter("{http://www.w3.org/2000/svg}rect")]
     assert shapes.count("l") == sum(line.partition("|")[2].count("x") for line in lines) == 2
     assert [line.rpartition("| ")[2] for line in lines] == [

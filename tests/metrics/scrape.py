@@ -8,8 +8,7 @@ from collections import Counter
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.metrics.contract import DAEMON, LAWS, METRICS, SESSION, SOURCE, bound, type_of
-from tailrace.metrics.definition import Type
+from tailrace.metrics.contract import DAEMON, LAWS, METRICS, SESSION, SOURCE, Type, bound, type_of
 
 OPENMETRICS = "application/openmetrics-text"
 RELATIONS = {"=": operator.eq, "<=": operator.le}

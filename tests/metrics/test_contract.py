@@ -10,8 +10,7 @@ import msgspec
 
 from tailrace.config.describe import describe
 from tailrace.figures import Durations, Status
-from tailrace.metrics.contract import DAEMON, LAWS, METRICS, SOURCE, bound
-from tailrace.metrics.definition import UNITS, Restart, Type
+from tailrace.metrics.contract import DAEMON, LAWS, METRICS, SOURCE, UNITS, Restart, Type, bound
 from tailrace.metrics.families import bounded
 from tests.metrics.scrape import evaluate
 

@@ -6,7 +6,7 @@ import re
 
 from prometheus_client.openmetrics import parser as openmetrics
 
-from tailrace.metrics.definition import Type
+from tailrace.metrics.contract import Type
 from tailrace.metrics.observed import COLLECTORS, HEALTHS, OBSERVED, SUBJECT, observed
 from tailrace.query.collectors import CollectorHistory
 from tailrace.serving.http import exposed

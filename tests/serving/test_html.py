@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import msgspec
 
-from tailrace.serving import html
+from tailrace.serving import pages
 
 EVIL = "<img src=x onerror=alert(1)>&\"'"
 
@@ -55,7 +55,7 @@ class Reader(HTMLParser):
 
 
 def test_every_figure_is_there_once_escaped_and_what_alarms_is_marked():
-    reader = Reader(html.status(Status()))
+    reader = Reader(pages.status(Status()))
     assert reader.rows == {
         "state": ("ok", False), "failure": ("none", False), "good": ("yes", False),
         "conditions": (f"store: {EVIL}", True), "missing events": ("12,345", True),
@@ -69,5 +69,5 @@ def test_every_figure_is_there_once_escaped_and_what_alarms_is_marked():
 
 
 def test_the_style_is_the_one_that_is_allowed():
-    style = re.search("<style>(.*)</style>", html.index("1"), re.DOTALL)[1]
-    assert b64encode(sha256(style.encode()).digest()).decode() in html.STYLE_SOURCE
+    style = re.search("<style>(.*)</style>", pages.index("1"), re.DOTALL)[1]
+    assert b64encode(sha256(style.encode()).digest()).decode() in pages.STYLE_SOURCE

@@ -19,8 +19,7 @@ from tailrace.query.completeness import Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.filters import Selection
 from tailrace.query.live import NOBODY, AwaitedEvents, Live, beside
-from tailrace.run.certificate import total
-from tailrace.run.evidence import collect
+from tailrace.run.certificate import stream_evidence, total
 from tests.query import tables
 from tests.simulation.book import Row
 from tests.simulation.limits import forgets_connections
@@ -340,7 +339,7 @@ class Reader:
     def _check_evidence(self, known: Rows) -> None:
         """A certificate says what the views say."""
         sessions = {session for session, *_ in self._engine.rows(_SESSIONS)}
-        totals = total(collect(self._engine, sessions))
+        totals = total(stream_evidence(self._engine, sessions))
         streams = list(self._streams())
         sums = sum(s.events for s in streams), sum(s.missing for s in streams)
         told = totals.stored, sum(totals.missing.values())

@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 
-from tailrace.metrics.contract import METRICS
-from tailrace.metrics.definition import Restart, Type
+from tailrace.metrics.contract import METRICS, Restart, Type
 from tests.metrics.scrape import Scrape, plain
 from tests.system.load import Load
 

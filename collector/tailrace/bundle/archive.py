@@ -1,18 +1,305 @@
-"""Write the archive: every part within its limits of time and size, and a README about its content."""
+"""Write the archive: every part within its limits of time and size, and a README about its content.
+
+The parts of a bundle. Each is a text; a part that cannot be made raises an error, and the bundle names
+it.
+
+No part contains an event, an event's name, an attribute or a quarantined byte.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import os
+import platform
+import shutil
+import subprocess
+import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from importlib.metadata import distributions
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tailrace.bundle.parts import PARTS, BundlePart
-from tailrace.bundle.redaction import Redaction, Subject
+import msgspec
+
+from tailrace import __version__, kernels
+from tailrace.bundle.redaction import Redaction, Subject, effective
+from tailrace.config.load import store_path
+from tailrace.doctor.examination import examine
+from tailrace.errors import TailraceError
+from tailrace.figures import Status
+from tailrace.ingest.state import IngestState, decode
+from tailrace.model.quarantine import frames
+from tailrace.query import admin
+from tailrace.query.engine import Engine
+from tailrace.query.limits import Limits
+from tailrace.query.live import ask
+from tailrace.spool.checkpoint import Checkpoints
+from tailrace.store import layout
+from tailrace.store.quarantine import SUFFIX
 from tailrace.terminal import printable
+
+ANSWER_SECONDS = 5.0
+QUERY_SECONDS = 15.0
+LOG_BYTES = 256 * 1024
+LOG_LINES = 2000
+FILES_MAX = 1000
+"""Files to list one by one."""
+QUARANTINE_BYTES = 64 * 2**20
+"""Bytes of the quarantine to read for its reasons."""
+
+
+class BundlePart(NamedTuple):
+    name: str
+    meaning: str
+    make: Callable[[Subject], str]
+
+
+def versions(_: Subject) -> str:
+    found = {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]}
+    packages = [f"{name}=={found[name]}" for name in sorted(found, key=str.lower)]
+    system = platform.uname()
+    head = [
+        f"tailrace {__version__}, kernels: {kernels.word()}",
+        f"python {sys.version}",
+        f"system {system.system} {system.release} {system.version} {system.machine}",
+        f"processors {os.cpu_count()}",
+    ]
+    return "\n".join([*head, "", *packages, ""])
+
+
+def configuration(subject: Subject) -> str:
+    loaded = subject.loaded
+    head = {"path": str(loaded.path or ""), "sha256": loaded.sha256}
+    if subject.problems:
+        return _json({**head, "problems": subject.problems})
+    return _json({**head, "effective": effective(loaded.config, subject.host.environ)})
+
+
+def environment(subject: Subject) -> str:
+    """Return the names of variables, without their values."""
+    names = sorted(name for name in subject.host.environ if name.startswith("TAILRACE_"))
+    return "".join(f"{name}=...\n" for name in names) or "no variable begins with TAILRACE_\n"
+
+
+def host(subject: Subject) -> str:
+    findings = examine(subject.host, quick=True)
+    return _json([msgspec.to_builtins(finding) for finding in findings])
+
+
+def page(path: str) -> Callable[[Subject], str]:
+    """Return a function that gets a page of the running daemon's admin endpoint."""
+
+    def get(subject: Subject) -> str:
+        found = admin.page(subject.loaded.config.admin, _admin(subject), path)
+        return found.decode(errors="replace")
+
+    return get
+
+
+def collectors(subject: Subject) -> str:
+    """Return the statuses of all collectors of the store, by name."""
+    asked = ask(subject.loaded.config, Status, subject.host.environ)
+    return _json({"unasked": asked.unasked, "answers": msgspec.to_builtins(asked.answers)})
+
+
+def log(subject: Subject) -> str:
+    """Return the end of the running daemon's log, if it can be found."""
+    daemon = subject.host.daemon
+    if daemon is None:
+        raise TailraceError(
+            "no collector runs on this store; look for its log where its output went"
+        )
+    stderr = Path(f"/proc/{daemon.pid}/fd/2")
+    if stderr.is_file():
+        with stderr.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
+            return file.read(LOG_BYTES).decode(errors="replace")
+    if shutil.which("journalctl"):
+        command = ["journalctl", f"_PID={daemon.pid}", "-n", str(LOG_LINES), "--no-pager", "-q"]
+        done = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, timeout=ANSWER_SECONDS, check=False
+        )
+        if done.stdout:
+            return done.stdout[-LOG_BYTES:].decode(errors="replace")
+    raise TailraceError(f"its standard error is {stderr.readlink()}, which cannot be read back")
+
+
+def table(subject: Subject) -> str:
+    config = subject.loaded.config
+    store = store_path(config, subject.host.environ)
+    root = layout.table_root(store)
+    found = layout.open_or_none(root, config.store.options)
+    if found is None:
+        raise TailraceError(f"{store}: has no table")
+    actions = found.get_add_actions(flatten=True)
+    days: dict[str, Counter[str]] = defaultdict(Counter)
+    columns = ("path", "size_bytes", "num_records")
+    for path, size, rows in zip(*(actions[name].to_pylist() for name in columns), strict=True):
+        days[str(path).partition("/")[0]].update(files=1, bytes=size or 0, rows=rows or 0)
+    return _json(
+        {
+            "store": store,
+            "version": found.version(),
+            "protocol": found.protocol()._asdict(),
+            "properties": found.metadata().configuration,
+            "schema": json.loads(found.schema().to_json()),
+            "days": {day: dict(counts) for day, counts in sorted(days.items())},
+            "log": _sizes(Path(root) / "_delta_log") if layout.is_local(store) else None,
+        }
+    )
+
+
+def spool(subject: Subject) -> str:
+    directory = subject.host.spool
+    sizes = dict(_each(directory, "*"))
+    return _json({"directory": str(directory), "sum": _sizes(directory), "sizes": sizes})
+
+
+def ledger(subject: Subject) -> str:
+    """Return the sums of each source from the newest checkpoint."""
+    directory = subject.host.spool
+    if not directory.is_dir():
+        raise TailraceError(f"{directory}: has no spool")
+    checkpoint = Checkpoints(directory).newest(2**63)
+    if checkpoint is None:
+        raise TailraceError(f"{directory}: has no checkpoint")
+    state = decode(checkpoint.state, IngestState)
+    sessions = Counter(session.info.source for session in state.sessions.values())
+    return _json(
+        {
+            "position": state.position,
+            "version": state.version,
+            "sources": {
+                name: {
+                    "tally": _all(tally),
+                    "shared": _all(state.commons[name]) if name in state.commons else None,
+                    "open_sessions": sessions[name],
+                    "announced_sessions": len(state.announced.get(name, {})),
+                }
+                for name, tally in state.tallies.items()
+            },
+        }
+    )
+
+
+def gaps(subject: Subject) -> str:
+    """Return the gaps by source, format and reason, without naming streams."""
+    config = subject.loaded.config
+    engine = Engine(
+        store_path(config, subject.host.environ),
+        config.store.options,
+        Limits(seconds=QUERY_SECONDS, threads=1),
+    )
+    asked = """
+        SELECT source, format, reason, count(*), count(DISTINCT session), sum(count), sum(remaining),
+               count(*) FILTER (count IS NULL)
+        FROM gaps GROUP BY ALL ORDER BY ALL LIMIT 1000
+    """
+    names = (
+        "source",
+        "format",
+        "reason",
+        "gaps",
+        "sessions",
+        "events",
+        "not_healed",
+        "of_unknown_size",
+    )
+    try:
+        return _json(
+            [dict(zip(names, map(_plain, row), strict=True)) for row in engine.rows(asked)]
+        )
+    finally:
+        engine.close()
+
+
+def quarantine(subject: Subject) -> str:
+    """Return the number and size of pieces for each reason, without their bytes."""
+    directory = (subject.host.store or subject.host.spool) / "quarantine"
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    left, unread = QUARANTINE_BYTES, 0
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        size = path.stat().st_size
+        if size > left:
+            unread += 1
+            continue
+        left -= size
+        for frame in frames(path.read_bytes()):
+            reasons[frame.reason].update(pieces=1, bytes=len(frame.data))
+    return _json(
+        {
+            "sum": _sizes(directory, f"*{SUFFIX}"),
+            "files_not_read": unread,
+            "reasons": {reason: dict(counts) for reason, counts in sorted(reasons.items())},
+        }
+    )
+
+
+PARTS = (
+    BundlePart("versions.txt", "Tailrace, Python, the system and every installed package.", versions),
+    BundlePart("configuration.json", "The effective configuration without secrets, or what is wrong with it.", configuration),
+    BundlePart("environment.txt", "Names of the variables that begin with TAILRACE_, without their values.", environment),
+    BundlePart("host.json", "The findings of `tailrace doctor --quick` on this host.", host),
+    BundlePart("status.json", "/status of the running daemon.", page("/status?format=json")),
+    BundlePart("collectors.json", "/status of each collector that runs on the store here, and why others do not answer.", collectors),
+    BundlePart("healthz.json", "/healthz of the running daemon.", page("/healthz")),
+    BundlePart("metrics.txt", "/metrics of the running daemon.", page("/metrics")),
+    BundlePart("log.txt", "The last lines of the running daemon's log.", log),
+    BundlePart("table.json", "The table's version, protocol, properties, schema, files and sizes by day.", table),
+    BundlePart("spool.json", "The spool's files and the checkpoints, with their sizes.", spool),
+    BundlePart("ledger.json", "The sums of each source at the newest checkpoint.", ledger),
+    BundlePart("gaps.json", "The amount of missing events, by source and reason.", gaps),
+    BundlePart("quarantine.json", "Input that could not be decoded, by reason, with sizes but without the bytes.", quarantine),
+)  # fmt: skip
+
+
+def _admin(subject: Subject) -> str:
+    daemon = subject.host.daemon
+    if daemon is None:
+        raise TailraceError("no collector runs on this store")
+    if not daemon.addresses.get("admin"):
+        raise TailraceError(
+            f"process {daemon.pid} does not report the address of its admin endpoint"
+        )
+    return daemon.addresses["admin"]
+
+
+def _each(directory: Path, pattern: str) -> Iterator[tuple[str, int]]:
+    for path in sorted(directory.glob(pattern))[:FILES_MAX]:
+        if path.is_file():
+            yield path.name, path.stat().st_size
+
+
+def _sizes(directory: Path, pattern: str = "*") -> dict[str, int]:
+    if not directory.is_dir():
+        raise TailraceError(f"{directory}: does not exist")
+    sizes = [path.stat().st_size for path in directory.glob(pattern) if path.is_file()]
+    return {"files": len(sizes), "bytes": sum(sizes)}
+
+
+def _all(state: msgspec.Struct) -> dict[str, Any]:
+    """Return every field of the state, including zeros."""
+    found: dict[str, Any] = {}
+    for field in state.__struct_fields__:
+        value = getattr(state, field)
+        found[field] = (
+            _all(value) if isinstance(value, msgspec.Struct) else msgspec.to_builtins(value)
+        )
+    return found
+
+
+def _plain(value: object) -> object:
+    """Convert DuckDB's decimal sums to int."""
+    return value if value is None or isinstance(value, str | int) else int(str(value))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, default=str) + "\n"
+
 
 PART_SECONDS = 20.0
 PART_BYTES = 4 * 2**20

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from tailrace.analysis.difference import FIGURES, UNKNOWN, FigureChange, changes, exceeding
+from tailrace.analysis.statistics import FIGURES, UNKNOWN, FigureChange, changes, exceeding
 from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import (
     GAPS,

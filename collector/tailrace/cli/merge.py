@@ -86,17 +86,16 @@ def command(
     loaded = load_config(config, str(into))
 
     from tailrace.clock import SystemClock
-    from tailrace.job import certificate as certificates, merging, stores
-    from tailrace.job.picture import svg
+    from tailrace.job import certificate as certificates, merging
     from tailrace.job.presence import presence
-    from tailrace.job.rank_map import drawn
+    from tailrace.job.rank_map import drawn, svg
     from tailrace.query.engine import Engine
     from tailrace.query.filters import JobFilter
     from tailrace.run.ranks import read
 
     clock = SystemClock()
-    found = stores.found(directories)
-    recovered = {store for store in found if stores.finish(store, config, clock)}
+    found = merging.found(directories)
+    recovered = {store for store in found if merging.finish(store, config, clock)}
     merged = []
     for each in merging.merge(found, into, loaded.config.store, clock):
         merged.append(each)
@@ -131,9 +130,9 @@ def _say(
     as_json: bool,
 ) -> None:
     if not as_json:
-        from tailrace.job import summary
+        from tailrace.job.certificate import lines
 
-        for line in summary.lines(certificate, path):
+        for line in lines(certificate, path):
             click.echo(line)
         return
     import msgspec

@@ -59,7 +59,7 @@ def command(
     loaded = load_config(config, store)
 
     from tailrace.config.load import store_path
-    from tailrace.job import picture
+    from tailrace.job import rank_map
     from tailrace.job.merging import RANKS_DIRECTORY, rank_logs
     from tailrace.job.presence import presence
     from tailrace.job.rank_map import drawn
@@ -75,7 +75,7 @@ def command(
         raise StoreError(f"{store_path(loaded.config)}: no session of it has such a rank")
     if svg is not None:
         try:
-            svg.write_text(picture.svg(found))
+            svg.write_text(rank_map.svg(found))
         except OSError as error:
             raise StoreError(f"{svg}: {refusal_text(error.errno, svg)}") from error
     if as_json:
@@ -83,5 +83,5 @@ def command(
 
         click.echo(msgspec.json.encode(found).decode())
         return
-    for line in picture.text(found):
+    for line in rank_map.text(found):
         click.echo(line)

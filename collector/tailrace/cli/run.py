@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tailrace.config.load import Loaded
     from tailrace.run.certificate import Certificate
     from tailrace.run.launcher import LaunchedRank
-    from tailrace.run.messages import NodeSpec
+    from tailrace.run.meeting import NodeSpec
     from tailrace.run.program import RunDone
 
 
@@ -188,7 +188,7 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
     """Choose the store of a node, or of a rank that is alone, and make its directory. Raise TailraceError or OSError."""
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
-    from tailrace.run.messages import NodeSpec
+    from tailrace.run.meeting import NodeSpec
 
     now = SystemClock().wall_ns() // 10**9
     name = launcher.node_store_name(now, os.getpid(), rank)

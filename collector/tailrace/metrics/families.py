@@ -8,8 +8,7 @@ from operator import attrgetter
 from prometheus_client.core import Metric as Family
 
 from tailrace.figures import Durations, SourceStatus, Status
-from tailrace.metrics.contract import DAEMON, SESSION, SOURCE, type_of
-from tailrace.metrics.definition import Label, Metric, Type
+from tailrace.metrics.contract import DAEMON, SESSION, SOURCE, Label, Metric, Type, type_of
 
 OTHER = "other"
 """The label value that sums up all values beyond a bound."""

@@ -12,7 +12,7 @@ from operator import attrgetter
 from prometheus_client.core import Metric as Family
 
 from tailrace.figures import State
-from tailrace.metrics.definition import Label, Metric, Restart, Type
+from tailrace.metrics.contract import Label, Metric, Restart, Type
 from tailrace.metrics.families import family_of, fill
 from tailrace.query.collectors import KILLED, SILENT, STOPPED, UNKNOWN, CollectorHistory
 

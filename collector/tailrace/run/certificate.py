@@ -3,6 +3,8 @@
 A certificate is one JSON object. `sha256` covers its canonical form: the object without `sha256` and
 `signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an Ed25519
 signature over those 32 bytes.
+
+`stream_evidence` takes from a table what it has of some sessions, stream by stream: counts, losses, and a digest of every row.
 """
 
 from __future__ import annotations
@@ -18,8 +20,117 @@ import msgspec
 from tailrace.errors import StoreError
 from tailrace.filesystem import refusal_text
 from tailrace.query.engine import Engine
-from tailrace.run.evidence import Key, StreamEvidence, collect
+from tailrace.query.filters import quote
 from tailrace.run.launcher import alternatives
+from tailrace.units import counted
+
+ROWS = """
+SELECT source, session, stream, to_json(row)::VARCHAR AS text
+FROM stored AS row {where}
+ORDER BY source, session, stream, "offset", text
+"""
+
+STREAMS = """
+SELECT source, session, stream, events, missing
+FROM streams {where}
+"""
+
+GAPS = """
+SELECT source, session, stream, reason, remaining, first, last, detail
+FROM gaps {where} ORDER BY source, session, stream, first, "offset", reason, remaining
+"""
+
+GAPS_SHOWN = 10
+
+SESSIONS = "SELECT session, format FROM sessions {where}"
+
+
+Key = tuple[str, str, str]
+"""Source, session and stream."""
+
+
+class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One stream of one session, where expected = stored + missing. `missing` counts by reason.
+
+    `unknown` says that an unknown number of further events is missing. `rows` and `digest` (SHA-256, hex)
+    cover every column of all the stream's rows, including gaps and heals."""
+
+    source: str
+    format: str
+    session: str
+    stream: str
+    expected: int
+    stored: int
+    missing: dict[str, int]
+    gaps: list[str]
+    """The first gaps in words, at most `GAPS_SHOWN`."""
+    unknown: bool
+    rows: int
+    digest: str
+
+
+def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
+    """Return the streams of these sessions, ordered by source, session and stream."""
+    listed = ", ".join(map(quote, sorted(sessions))) or "''"
+    where = f"WHERE session IN ({listed})"
+    formats = dict(engine.rows(SESSIONS.format(where=where)))
+    missing: dict[Key, dict[str, int]] = {}
+    unknown: set[Key] = set()
+    words: dict[Key, list[str]] = {}
+    for source, session, stream, *gap in engine.rows(GAPS.format(where=where)):
+        key = (source, session, stream)
+        reasons = missing.setdefault(key, {})
+        if gap[1] is None:
+            unknown.add(key)
+        reasons[gap[0]] = reasons.get(gap[0], 0) + (gap[1] or 0)
+        if len(said := words.setdefault(key, [])) < GAPS_SHOWN:
+            said.append(_in_words(*gap))
+    counted = {tuple(row[:3]): row[3:] for row in engine.rows(STREAMS.format(where=where))}
+    found: list[StreamEvidence] = []
+    for key, rows, digest in _digests(engine, where):
+        source, session, stream = key
+        stored, lost = counted.get(key, (0, 0))
+        found.append(
+            StreamEvidence(
+                source=source,
+                format=formats[session],
+                session=session,
+                stream=stream,
+                expected=stored + lost,
+                stored=stored,
+                missing=missing.get(key, {}),
+                gaps=words.get(key, []),
+                unknown=key in unknown,
+                rows=rows,
+                digest=digest,
+            )
+        )
+    return found
+
+
+def _in_words(
+    reason: str, count: int | None, first: int | None, last: int | None, detail: str | None
+) -> str:
+    where = "" if first is None else f" {first}" if first == last else f" {first} to {last}"
+    how_many = "an unknown number of events" if count is None else counted(count, "event")
+    return f"{reason}{where}: {how_many}" + (f" ({detail})" if detail else "")
+
+
+def _digests(engine: Engine, where: str) -> Iterator[tuple[Key, int, str]]:
+    """Yield for each stream the number of its rows, and their SHA-256."""
+    current: Key | None = None
+    digest, count = hashlib.sha256(), 0
+    for source, session, stream, text in engine.rows(ROWS.format(where=where)):
+        key = (source, session, stream)
+        if key != current:
+            if current is not None:
+                yield current, count, digest.hexdigest()
+            current, digest, count = key, hashlib.sha256(), 0
+        digest.update(text.encode() + b"\n")
+        count += 1
+    if current is not None:
+        yield current, count, digest.hexdigest()
+
 
 KIND = "tailrace run certificate"
 VERSION = 1
@@ -181,7 +292,7 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
     if total(certificate.streams, certificate.no_room) != certificate.totals:
         found.append("its totals are not the sums of its streams")
     sessions = {stream.session for stream in certificate.streams}
-    return found + list(compare(certificate.streams, collect(engine, sessions)))
+    return found + list(compare(certificate.streams, stream_evidence(engine, sessions)))
 
 
 def compare(said: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:

@@ -23,8 +23,17 @@ from tailrace.interpreter import command
 from tailrace.model.spelling import spelled
 from tailrace.run import program
 from tailrace.run.launcher import LaunchedRank
-from tailrace.run.meeting import Meeting
-from tailrace.run.messages import LINE_MAX, Bye, Hello, NodeSpec, Released, Taken, Welcome, packed
+from tailrace.run.meeting import (
+    LINE_MAX,
+    Bye,
+    Hello,
+    Meeting,
+    NodeSpec,
+    Released,
+    Taken,
+    Welcome,
+    packed,
+)
 from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import followed, made, own_directories, variables
 

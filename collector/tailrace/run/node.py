@@ -32,12 +32,20 @@ from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.service import raise_descriptor_limit, tamed_garbage_collection
 from tailrace.errors import TailraceError
 from tailrace.run import certificate as certificates
-from tailrace.run.around import LOOK_SECONDS, Collecting
 from tailrace.run.certificate import Certificate, Program
-from tailrace.run.meeting import Meeting
-from tailrace.run.messages import LINE_MAX, Bye, Hello, NodeSpec, Released, Taken, Welcome, packed
+from tailrace.run.meeting import (
+    LINE_MAX,
+    Bye,
+    Hello,
+    Meeting,
+    NodeSpec,
+    Released,
+    Taken,
+    Welcome,
+    packed,
+)
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
-from tailrace.run.service import certify, collect, read_rest
+from tailrace.run.service import LOOK_SECONDS, Collecting, certify, collect, read_rest
 from tailrace.run.surroundings import (
     RunToken,
     located,

@@ -13,8 +13,7 @@ import msgspec
 from tailrace.sources.source import Refusal
 
 if TYPE_CHECKING:
-    from tailrace.run.certificate import Certificate
-    from tailrace.run.evidence import StreamEvidence
+    from tailrace.run.certificate import Certificate, StreamEvidence
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
