@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.cli.gaps import COLUMNS, SPARE
 from tailrace.query.engine import Engine
-from tailrace.query.grid import layout
+from tailrace.query.output import layout
 from tailrace.query.views import GAPS
 from tests.cli.command import run
 from tests.query.tables import gap, heal, make, row

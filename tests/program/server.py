@@ -27,7 +27,7 @@ from coverage import Coverage
 import tailrace.cli
 from tailrace.config.keys import SECTIONS, SOURCES, keys
 
-WITHOUT = ("tailrace.reading", "tailrace.query.commits", "tailrace.__main__")
+WITHOUT = ("tailrace.reading", "tailrace.query.follow", "tailrace.__main__")
 """Modules that import pyarrow, which starts threads that do not survive a fork."""
 DESCRIPTORS = 64
 

@@ -10,7 +10,7 @@ import tailrace
 from tailrace.errors import QueryError, UnknownError
 from tailrace.query.engine import Engine
 from tailrace.query.filters import RunLabel, Selection
-from tailrace.query.known import check
+from tailrace.query.unknown_names import check
 from tests.cli.command import run
 from tests.query.tables import gap, make, row, session
 

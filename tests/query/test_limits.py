@@ -20,8 +20,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import IncompleteError, QueryError
-from tailrace.query.apart import make_room
-from tailrace.query.limits import Limits, verdict
+from tailrace.query.limits import Limits, make_room, verdict
 from tailrace.query.remote import Place, RemoteEngine
 from tests.cli.command import COMMAND, ENVIRONMENT, run
 from tests.query.tables import commit, make, row

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tailrace.query import grid
+from tailrace.query import output
 from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.engine import Engine
-from tailrace.query.grid import cells, clip, fit, layout
-from tailrace.query.output import write_arrow, write_csv, write_json
+from tailrace.query.output import cells, clip, fit, layout, write_arrow, write_csv, write_json
 from tailrace.query.views import EVENTS, VIEWS
 from tailrace.terminal import printable
 from tests.query.tables import make, row
@@ -261,7 +260,7 @@ def test_a_clipped_text_never_exceeds_its_width(text, width):
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=20), st.integers(1, 400))
 def test_columns_are_cut_from_the_widest_on_and_no_more_than_needed(widths, room):
     fitting = fit(widths, room)
-    least = [min(width, grid.LEAST) for width in widths]
+    least = [min(width, output.LEAST) for width in widths]
     if fitting is None:
         assert sum(least) > room
         return

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, strategies as st
 from tailrace.analysis.statistics import statistics
 from tailrace.query.completeness import Window, completeness
 from tailrace.query.engine import Engine
-from tailrace.query.regions import regions_of
-from tailrace.query.statistics import Bounds
+from tailrace.query.statement import regions_of
+from tailrace.query.table import Bounds
 from tests.forms import examples
 from tests.query.opened import opened_in
 from tests.query.tables import DAY, SECOND, clocked, gap, make, row, session

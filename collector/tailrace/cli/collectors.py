@@ -104,7 +104,7 @@ def _objects(found: list[CollectorHistory]) -> Iterator[bytes]:
 
 def _lines(found: list[CollectorHistory]) -> Iterator[bytes]:
     from tailrace.query.answer import AnswerColumn, Shape
-    from tailrace.query.grid import layout
+    from tailrace.query.output import layout
 
     types = ["BIGINT" if name in NUMBERS else "VARCHAR" for name in COLUMNS]
     columns = [

@@ -16,8 +16,7 @@ from tailrace.cli.options import (
     store_option,
 )
 from tailrace.cli.store import open_store, say_incomplete
-from tailrace.query.apart import go_apart
-from tailrace.query.limits import Limits, bound_memory, telling
+from tailrace.query.limits import Limits, bound_memory, go_apart, telling
 from tailrace.units import Duration, Size
 
 

@@ -48,8 +48,8 @@ def open_store(
     `limits` and `room` are passed to the Engine. Raise StoreError without a table, UnknownError for a
     selection that matches nothing."""
     from tailrace.query.engine import Engine
-    from tailrace.query.known import check
     from tailrace.query.live import beside, look
+    from tailrace.query.unknown_names import check
 
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options, limits, room=room)

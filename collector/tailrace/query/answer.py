@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from tailrace.errors import BrokenOffError, QueryError
-from tailrace.query.guard import Parameters, Statement
-from tailrace.query.owned import keep
+from tailrace.query.database import keep
+from tailrace.query.statement import Parameters, Statement
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types

@@ -2,7 +2,7 @@
 
 Binding all views takes 130 ms, four times as long as most statements over a small table. So a database
 begins with none of them. Before a statement runs, `Catalog.prepare` fills the tables of rows that the views need
-again and again (`parts.KEPT`), and defines the views that the statement names and what these are made of. It finds
+again and again (`inner_views.KEPT`), and defines the views that the statement names and what these are made of. It finds
 names as words of the statement's text, so it may define too much, but not too little. A statement that
 lists the catalog gets all views.
 """
@@ -16,11 +16,17 @@ from typing import NamedTuple, Protocol
 
 import duckdb
 
-from tailrace.query import moved
-from tailrace.query.names import GIVEN, NAMES
-from tailrace.query.parts import FOUND, HIDE, KEPT, LOST, OPEN, PARTS, SUMS, shown
-from tailrace.query.rows import RowFacts, row_views
-from tailrace.query.statistics import Bounds, Region, started_in
+from tailrace.query.inner_views import FOUND, HIDE, KEPT, LOST, OPEN, PARTS, SUMS, shown
+from tailrace.query.rows import (
+    GIVEN,
+    MOVED_NUMBERS,
+    MOVED_SESSIONS,
+    NAMES,
+    RowFacts,
+    gap_views,
+    row_views,
+)
+from tailrace.query.table import Bounds, Region, started_in
 from tailrace.query.views import TYPES, VIEWS
 from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 
@@ -158,10 +164,10 @@ class Catalog:
         if replacing:
             self._define(connection, {"part.root"})
             connection.execute(HIDE)
-        sessions = connection.execute(moved.SESSIONS).fetchall() if announced else []
+        sessions = connection.execute(MOVED_SESSIONS).fetchall() if announced else []
         if sessions:
             pick([{"session": Bounds(session, session)} for _, session, _ in sessions])
-            connection.execute(moved.NUMBERS)
+            connection.execute(MOVED_NUMBERS)
         self._shown = shown(replacing=replacing, moved=bool(sessions))
         connection.execute(_show(self._shown))
         timed = self._stated is not None and not began and self._stated.untimed == untimed
@@ -249,7 +255,7 @@ def _definitions(facts: RowFacts) -> dict[str, Definition]:
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     parts, producers = NAMES
-    gaps = moved.gap_views(moved=facts.moved)
+    gaps = gap_views(moved=facts.moved)
     text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{public}"
     starts = [match.start() for match in _HEAD.finditer(text)]
     texts = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]

@@ -1,7 +1,7 @@
 """Run DuckDB over one snapshot of the table.
 
 DuckDB is locked before the first statement. It can open only the files in the table's directory, and it
-can use no network, load no extension and change no setting; `guard` restricts statements further. DuckDB
+can use no network, load no extension and change no setting; `statement` restricts statements further. DuckDB
 reads the files of a local table itself, 3 to 20 times as fast as through Arrow (10 M rows, few of them
 wanted). Files behind a URL come through a pyarrow dataset, and DuckDB opens no file at all.
 """
@@ -19,15 +19,12 @@ import duckdb
 
 from tailrace.errors import QueryError, StoreError
 from tailrace.query.answer import Answer, ArrowAnswer, Rows, Shape, count
-from tailrace.query.apart import make_room
 from tailrace.query.catalog import Catalog, nothing, null
+from tailrace.query.database import finalize, first_opened, is_whole, keep
 from tailrace.query.filters import quote
-from tailrace.query.guard import Parameters, Statement, examine
-from tailrace.query.limits import DATABASES_SHARE, SPILL, Limits
-from tailrace.query.owned import finalize, first_opened, is_whole, keep
-from tailrace.query.regions import regions_of
-from tailrace.query.statistics import Region
-from tailrace.query.table import TableReader
+from tailrace.query.limits import DATABASES_SHARE, SPILL, Limits, make_room
+from tailrace.query.statement import Parameters, Statement, examine, regions_of
+from tailrace.query.table import Region, TableReader
 from tailrace.rows.schema import COLUMNS
 from tailrace.store.refusal import line
 

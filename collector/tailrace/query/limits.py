@@ -4,6 +4,9 @@ them.
 DuckDB checks its own limits only between two steps of its work, and a function that sleeps, pads a text
 to a gigabyte or recurses too deeply is one step. So a statement that may come from anybody runs in a
 process that the kernel ends, and the program that started it explains why it ended (`verdict`).
+
+`go_apart` runs the rest of a command in such a process. The process is forked before a database is loaded. The fork costs a
+millisecond, and the child writes to the same terminal, file or pipe, so that a slow reader holds it up and nothing is copied.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ import math
 import os
 import resource
 import select
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +28,7 @@ import msgspec
 
 from tailrace.errors import QueryError
 from tailrace.standard import keep_errors_apart
-from tailrace.terminal import guarded
+from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
@@ -120,3 +125,54 @@ def _taken() -> int:
 
 def _machines_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+_CLEAR = "\r\x1b[K"
+
+
+def go_apart(limits: Limits) -> str:
+    """Fork, and return the path of a private directory in the child, which is held to its limits of time.
+
+    The parent waits here until the child ends, removes the directory, and ends like the child: it raises
+    SystemExit with the same code, or QueryError if the child was killed. On Ctrl-C it kills the child."""
+    room = make_room()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    lifeline, held = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(held)
+        confine(limits, lifeline)
+        return room
+    os.close(lifeline)
+    try:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except BaseException:  # KeyboardInterrupt
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        _clear_notice()
+        raise
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    if status < 0:
+        _clear_notice()
+        raise QueryError(verdict(status, limits))
+    sys.exit(status)
+
+
+def make_room(what: str = "query") -> str:
+    """Make a private, empty directory for temporary files. Raise QueryError."""
+    try:
+        return tempfile.mkdtemp(prefix=f"tailrace-{what}-")
+    except OSError as error:
+        raise QueryError(
+            f"cannot make a temporary directory: {error}; set TMPDIR to a writable directory"
+        ) from error
+
+
+def _clear_notice() -> None:
+    """Clear the line on which the child said that the statement takes time."""
+    if sys.stderr.isatty():
+        notice = unguarded(sys.stderr)
+        notice.write(_CLEAR)
+        notice.flush()

@@ -1,27 +1,36 @@
-"""Write answers as JSON lines, CSV and Arrow: UTF-8 bytes, page by page, so that no answer is held whole.
+"""Write answers: as JSON lines, CSV and Arrow for programs, and as tables for people.
 
-- JSON: one object a row. Integers of any size are exact. NaN and infinities are null, since JSON has no
+**For programs.** UTF-8 bytes, page by page, so that no answer is held whole. - JSON: one object a row. Integers of any size are exact. NaN and infinities are null, since JSON has no
   word for them. Columns of type JSON, lists, structs and maps are nested JSON, and so are objects in the views'
   columns `attributes`, `producer` and `totals`. All other types (times, blobs, intervals, ...) are DuckDB's text
   for them. Control characters are escaped.
 - CSV: RFC 4180, except that lines end with a newline alone. There is a heading. Null is an empty field, and an
   empty text is one in quotes. A row of one null alone is in quotes too, since readers pass over empty lines.
 - Arrow: the IPC stream format, with DuckDB's own types.
+
+**For people.** The first page decides the widths of the columns. For a terminal, columns are fitted to its width. First the columns without a value are left out, then those that the command
+calls `spare`. If the others still do not fit, the widest are cut, with an ellipsis where text is missing: at the beginning of
+a path, otherwise at the end. Ids are never cut. If an answer has too many columns for that, each value gets a line of its own. Elsewhere
+nothing is cut and no column is left out. Control and invisible
+characters are escaped as in Python, and null is a dash.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
 from tailrace.query.answer import AnswerColumn, Page
+from tailrace.terminal import printable
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
+
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet takes for a formula, perhaps after it has trimmed them."""
@@ -124,3 +133,147 @@ def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
 
 def _escape(match: re.Match[bytes]) -> bytes:
     return f"\\u{ord(match[0].decode()):04x}".encode()
+
+
+NULL = "-"
+GAP = "  "
+LEAST = 6
+"""A column is never cut to fewer cells than this."""
+READABLE = 10
+"""A spare column is left out before others are cut to fewer cells than this."""
+IDS = frozenset({"session", "id", "parent"})
+"""Columns whose values a person hands to another command."""
+
+Style = Callable[[str], str]
+
+
+def layout(
+    columns: Sequence[AnswerColumn],
+    pages: Iterable[Page],
+    *,
+    width: int | None = None,
+    heading: Style = str,
+    spare: Sequence[str] = (),
+) -> Iterator[str]:
+    """Yield the lines, without line ends. `width` is the terminal's width; None cuts nothing. `spare` are the columns that may
+    be left out, the first one first."""
+    rest = iter(pages)
+    first = [_texts(row) for row in next(rest, [])]
+    second = next(rest, None)
+    names = [printable(column.name) for column in columns]
+    widths = [max(cells(text) for text in column) for column in zip(names, *first, strict=True)]
+    right = [column.number for column in columns]
+    later = chain([second or []], rest)
+    rows = chain(first, (_texts(row) for page in later for row in page))
+    if width is None:
+        yield heading(_line(names, widths, right, cut=False))
+        yield from (_line(row, widths, right, cut=False) for row in rows)
+        return
+    empty = [] if second or not first else _empty(names, first)
+    shown = _chosen(names, widths, width, empty, spare)
+    fixed = [names[i] in IDS for i in shown]
+    fitting = fit([widths[i] for i in shown], width - len(GAP) * (len(shown) - 1), fixed)
+    if fitting is None:
+        yield from _records(names, rows, heading)
+        return
+    right = [right[i] for i in shown]
+    yield heading(_line([names[i] for i in shown], fitting, right, cut=True))
+    yield from (_line([row[i] for i in shown], fitting, right, cut=True) for row in rows)
+
+
+def _empty(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the names of the columns without a value."""
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    return [name for name, texts in columns if all(text in {NULL, ""} for text in texts)]
+
+
+def _chosen(
+    names: Sequence[str],
+    widths: Sequence[int],
+    width: int,
+    empty: Sequence[str],
+    spare: Sequence[str],
+) -> list[int]:
+    """Return which columns are shown: all, without the `empty` ones unless all fit, and without `spare` ones until each of the
+    others has room to be read."""
+    readable = [
+        w if name in IDS else min(w, READABLE) for name, w in zip(names, widths, strict=True)
+    ]
+    shown = list(range(len(names)))
+    for name, wanted in (
+        *((name, widths) for name in empty),
+        *((name, readable) for name in spare),
+    ):
+        if sum(wanted[i] + len(GAP) for i in shown) - len(GAP) > width:
+            shown = [i for i in shown if names[i] != name]
+    return shown
+
+
+def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
+    """Return the widths, with the largest cut equally until all fit, or None if they cannot fit. Those that are `fixed` are
+    not cut."""
+    if any(fixed):
+        room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
+        free = [width for width, stays in zip(widths, fixed, strict=True) if not stays]
+        if (fitted := fit(free, room)) is None:
+            return None
+        rest = iter(fitted)
+        return [width if stays else next(rest) for width, stays in zip(widths, fixed, strict=True)]
+    fitting = list(widths)
+    while (excess := sum(fitting) - room) > 0:
+        largest = max(fitting, default=0)
+        if largest <= LEAST:
+            return None
+        wide = [i for i, width in enumerate(fitting) if width == largest]
+        next_largest = max((width for width in fitting if width < largest), default=LEAST)
+        step = min(largest - max(next_largest, LEAST), -(-excess // len(wide)))
+        for i in wide:
+            fitting[i] -= step
+    return fitting
+
+
+def cells(text: str) -> int:
+    """Return how many cells of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - 20 ms, mostly not needed
+
+    return cell_len(text)
+
+
+def clip(text: str, width: int) -> str:
+    """Return `text` in at most `width` cells. One cell is an ellipsis if text was cut."""
+    return text if cells(text) <= width else _cut(text, width)
+
+
+def _records(names: list[str], rows: Iterable[list[str]], heading: Style) -> Iterator[str]:
+    """Yield one line for each value."""
+    margin = max(cells(name) for name in names)
+    for number, row in enumerate(rows, start=1):
+        yield heading(f"row {number}")
+        for name, text in zip(names, row, strict=True):
+            yield f"{' ' * (margin - cells(name))}{name}{GAP}{text}"
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, cut: bool) -> str:
+    parts = []
+    for text, width, to_the_right in zip(texts, widths, right, strict=True):
+        shown = clip(text, width) if cut else text
+        padding = " " * (width - cells(shown))
+        parts.append(padding + shown if to_the_right else shown + padding)
+    return GAP.join(parts).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    """Return `text` in exactly `width` cells, of which one is an ellipsis: the first of a path, otherwise the last."""
+    if text.isascii() and text.startswith("/") and width > 1:
+        return f"…{text[1 - width :]}"
+    if text.isascii():
+        return f"{text[: width - 1]}…"
+    from rich.cells import set_cell_size  # noqa: PLC0415 - 20 ms, mostly not needed
+
+    return f"{set_cell_size(text, width - 1)}…"
+
+
+def _texts(row: tuple[Any, ...]) -> list[str]:
+    return [NULL if value is None else printable(str(value)) for value in row]

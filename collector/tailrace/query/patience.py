@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from tailrace.query.owned import check_process
+from tailrace.query.database import check_process
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
@@ -39,10 +39,10 @@ class Patience:
         check_process()
         future = self._pool.submit(call)
         began = time.monotonic()
-        said = False
+        shown = False
         try:
-            while not wait([future], EVERY_SECONDS if said else FIRST_SECONDS).done:
-                said = self._say(time.monotonic() - began)
+            while not wait([future], EVERY_SECONDS if shown else FIRST_SECONDS).done:
+                shown = self._show_waiting(time.monotonic() - began)
             return future.result()
         except KeyboardInterrupt:
             while not future.done():  # it may be between two statements
@@ -50,7 +50,7 @@ class Patience:
                 wait([future], EVERY_SECONDS)
             raise
         finally:
-            if said and self._notice:
+            if shown and self._notice:
                 self._notice.write(_CLEAR)
                 self._notice.flush()
 
@@ -62,7 +62,7 @@ class Patience:
         while (batch := self.make(answer.next_batch)) is not None:
             yield batch
 
-    def _say(self, seconds: float) -> bool:
+    def _show_waiting(self, seconds: float) -> bool:
         if self._notice:
             share = self._engine.progress()
             percent = f", {share:.0%}" if share else ""

@@ -22,11 +22,10 @@ import msgspec
 from tailrace.errors import QueryError, TailraceError
 from tailrace.interpreter import command
 from tailrace.query.answer import AnswerColumn, Page, Shape
-from tailrace.query.apart import make_room
-from tailrace.query.frames import AnswerForm, Failure, FramedQuestion, Head, is_large, read_frame
-from tailrace.query.guard import Parameters
-from tailrace.query.limits import Limits, verdict
-from tailrace.query.owned import PipeEnd, finalize
+from tailrace.query.database import PipeEnd, finalize
+from tailrace.query.limits import Limits, make_room, verdict
+from tailrace.query.statement import Parameters
+from tailrace.query.worker import AnswerForm, Failure, FramedQuestion, Head, is_large, read_frame
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypedDict
 from tailrace.errors import QueryError
 from tailrace.query.completeness import EVERYTHING, Scope, Window
 from tailrace.query.filters import JobFilter, RowCondition, RunLabel, Selection, all_of, one_of
-from tailrace.query.guard import Parameters
+from tailrace.query.statement import Parameters
 from tailrace.query.views import GAPS, View
 
 Time = datetime | str | SupportsIndex

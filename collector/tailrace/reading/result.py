@@ -21,7 +21,6 @@ from tailrace.query import grid
 from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, Shape
 from tailrace.query.completeness import METADATA, Completeness
 from tailrace.query.engine import ATTEMPTS
-from tailrace.query.guard import Parameters
 from tailrace.query.remote import RemoteArrowAnswer
 from tailrace.reading.question import Question, gaps_of
 from tailrace.reading.snapshot import Asker, Begun, SharedSnapshot

@@ -14,13 +14,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tailrace.errors import StoreError
 from tailrace.query.completeness import Completeness, Scope, completeness
+from tailrace.query.database import check_process, is_whole
 from tailrace.query.engine import ATTEMPTS, Engine, too_fast
-from tailrace.query.known import check
 from tailrace.query.limits import Limits
 from tailrace.query.live import Live, Look, beside
-from tailrace.query.owned import check_process, is_whole
 from tailrace.query.patience import Patience
 from tailrace.query.remote import Place, RemoteEngine
+from tailrace.query.unknown_names import check
 
 T = TypeVar("T")
 

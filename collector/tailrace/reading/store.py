@@ -13,9 +13,9 @@ from tailrace.chosen import choose
 from tailrace.config.load import store_path
 from tailrace.query.completeness import EVERYTHING, Completeness
 from tailrace.query.engine import Engine
-from tailrace.query.guard import Parameters
 from tailrace.query.limits import Limits
 from tailrace.query.live import look
+from tailrace.query.statement import Parameters
 from tailrace.query.views import (
     COUNTERS,
     EVENTS,

@@ -13,9 +13,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-from tailrace.query.apart import make_room
 from tailrace.query.catalog import Catalog, nothing
-from tailrace.query.owned import finalize
+from tailrace.query.database import finalize
+from tailrace.query.limits import make_room
 from tailrace.rollups.events import LaneExtent, least, most
 from tailrace.rollups.gaps import GapPlaces
 from tailrace.rollups.pieces import Truths

@@ -10,7 +10,7 @@ A row of a batch of 100,000 takes 0.09 µs of CPU, where the library's writer to
 nothing of the table: meanwhile the commit before them is brought to disk.
 
 Rows of few kinds come first, in a row group of their own (`few_first`), because readers look for them in every file
-(`query/parts.py`). Among events each of these rows costs whole pages of every column.
+(`query/inner_views.py`). Among events each of these rows costs whole pages of every column.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.errors import TailraceError, UnknownError
 from tailrace.query.completeness import Completeness, Scope, completeness
 from tailrace.query.engine import Engine
-from tailrace.query.known import check
 from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
 from tailrace.query.remote import Place, RemoteEngine
+from tailrace.query.unknown_names import check
 from tailrace.rollups.building import tend
 from tailrace.rollups.data_files import Held
 from tailrace.rollups.sidecar import Sidecars

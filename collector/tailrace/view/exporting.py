@@ -21,8 +21,7 @@ from tailrace.errors import UnknownError
 from tailrace.export import WRITERS
 from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Selected, export as write_export
-from tailrace.query.apart import make_room
-from tailrace.query.limits import Limits
+from tailrace.query.limits import Limits, make_room
 from tailrace.query.patience import Patience
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfExport

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import BinaryIO
 
-from tailrace.query import grid, output
+from tailrace.query import output
 from tailrace.query.answer import Answer, AnswerColumn, Page, Shape
 from tailrace.query.engine import Engine
-from tailrace.query.guard import Parameters
 from tailrace.query.patience import Patience
+from tailrace.query.statement import Parameters
 from tailrace.terminal import unguarded
 from tailrace.units import counted
 
@@ -47,7 +47,7 @@ class Console:
         width = shutil.get_terminal_size().columns if self.terminal else None
         bold = self.terminal and not os.environ.get("NO_COLOR")
         heading = _bold if bold else str
-        for line in grid.layout(columns, pages, width=width, heading=heading, spare=spare):
+        for line in output.layout(columns, pages, width=width, heading=heading, spare=spare):
             self.line(line)
         self.out.flush()
 

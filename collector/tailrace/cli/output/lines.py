@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import BinaryIO
 
-from tailrace.query import grid, output
+from tailrace.query import output
 from tailrace.query.answer import AnswerColumn, Shape
-from tailrace.query.commits import Row
+from tailrace.query.follow import Row
 from tailrace.query.views import TYPES
 from tailrace.rows.schema import COLUMNS
 from tailrace.terminal import printable
@@ -41,7 +41,7 @@ class RowPrinter:
         for row in rows:
             text = text_line(row)
             if self._width is not None:
-                text = grid.clip(text, self._width)
+                text = output.clip(text, self._width)
             self._out.write(f"{text}\n".encode())
         self._out.flush()
 

@@ -17,7 +17,7 @@ from tailrace.cli.output.console import spell_bytes, spell_seconds
 from tailrace.config.schema import MAIN
 from tailrace.overview import Overview, SourceOverview
 from tailrace.query.answer import AnswerColumn, Shape
-from tailrace.query.grid import clip, layout
+from tailrace.query.output import clip, layout
 from tailrace.terminal import printable, unguarded
 from tailrace.units import counted
 

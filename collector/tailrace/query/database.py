@@ -28,6 +28,7 @@ from tailrace.errors import QueryError, StoreError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+
 T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
