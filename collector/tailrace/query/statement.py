@@ -1,4 +1,4 @@
-"""What a statement may do, and which regions of the table it reads, whoever wrote it.
+"""The powers of a statement, whoever wrote it, and the regions of the table that it reads.
 
 **Limits.** DuckDB has no switch for that. Its own lock (see `engine`) restricts a statement to the files of the
 table, but a statement can write where it can read: to DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a
