@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from tailrace import __version__
-from tailrace.analysis.difference import FIGURES
-from tailrace.analysis.statistics import COLUMNS
+from tailrace.analysis.statistics import COLUMNS, FIGURES
 from tailrace.clock import Clock
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import UnknownError

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from tailrace.analysis.difference import FigureChange, changes, exceeding
 from tailrace.analysis.flame import flame as flame_graph
 from tailrace.analysis.statistics import (
+    FigureChange,
     Key,
     SpanStatistics,
+    changes,
+    exceeding,
     heat_map,
     parse,
     statistics as of_spans,
