@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pyarrow  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.errors import BrokenOffError, MissingPackageError
-from tailrace.query import grid
+from tailrace.query import output
 from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, Shape
 from tailrace.query.completeness import METADATA, Completeness
 from tailrace.query.engine import ATTEMPTS
 from tailrace.query.remote import RemoteArrowAnswer
+from tailrace.query.statement import Parameters
 from tailrace.reading.question import Question, gaps_of
 from tailrace.reading.snapshot import Asker, Begun, SharedSnapshot
 from tailrace.terminal import printable
@@ -338,7 +339,7 @@ CELLS = 80
 
 
 def text(columns: Sequence[AnswerColumn], page: Page, whole: Completeness) -> Iterator[str]:
-    yield from grid.layout(columns, [page[:ROWS]], width=shutil.get_terminal_size().columns)
+    yield from output.layout(columns, [page[:ROWS]], width=shutil.get_terminal_size().columns)
     yield f"[{_rows(page)}; {whole.text}]"
 
 
@@ -351,7 +352,7 @@ def html(columns: Sequence[AnswerColumn], page: Page, whole: Completeness) -> It
         yield "<tr>"
         for column, value in zip(columns, row, strict=True):
             side = "right" if column.number else "left"
-            shown = grid.NULL if value is None else str(value)
+            shown = output.NULL if value is None else str(value)
             yield f'<td style="text-align: {side}">{_cell(shown)}</td>'
         yield "</tr>"
     yield "</tbody></table>"
@@ -362,7 +363,7 @@ def html(columns: Sequence[AnswerColumn], page: Page, whole: Completeness) -> It
 
 
 def _cell(value: str) -> str:
-    return escape(grid.clip(printable(value[: 2 * CELLS]), CELLS))
+    return escape(output.clip(printable(value[: 2 * CELLS]), CELLS))
 
 
 def _rows(page: Page) -> str:
