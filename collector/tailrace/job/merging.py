@@ -26,8 +26,9 @@ from tailrace.query.filters import quote
 from tailrace.run.ranks import NAME as RANKS, NodeBegan, read
 from tailrace.run.service import read_rest
 from tailrace.run.surroundings import tails_of_node
-from tailrace.store import lock, running
+from tailrace.store import presence
 from tailrace.store.arrow import DayRows
+from tailrace.store.layout import TABLE_NAME
 from tailrace.store.merged import MergedTable, by_day, identity
 from tailrace.store.presence import DirectoryLock, Entrance
 
@@ -50,14 +51,14 @@ def finish(store: Path, config: Path | None, clock: Clock) -> bool:
 
     Raise StoreError while a collector runs on the store."""
     try:
-        directories = running.directories(store)
+        directories = presence.directories(store)
     except OSError as error:
         raise StoreError(f"{store}: {error.strerror}") from error
     for name, directory in directories.items():
-        if lock.is_held(directory):
+        if presence.is_held(directory):
             which = "a collector" if name == MAIN else f"collector {name}"
             raise StoreError(f"{store}: {which} still runs on it")
-    left = [name for name, directory in directories.items() if not running.is_finished(directory)]
+    left = [name for name, directory in directories.items() if not presence.is_finished(directory)]
     for name in left:
         _finish(store, name, config, clock)
     return bool(left)

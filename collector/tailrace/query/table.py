@@ -17,7 +17,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tailrace.errors import StoreError
-from tailrace.query.table import FileStatistics, Region
 from tailrace.store.layout import TABLE_NAME, TableSnapshot, is_local, open_table, table_root
 from tailrace.store.presence import directories, is_held
 from tailrace.store.refusal import line

@@ -47,8 +47,8 @@ from tailrace.run.certificate import (
 )
 from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import RunToken, located, made, sources, unguarded, variables
-from tailrace.sources.refusal import Refusal
-from tailrace.store.local_versions import occupy_thread
+from tailrace.sources.source import Refusal
+from tailrace.store.durable import occupy_thread
 
 SETTLE_SECONDS = 0.5
 SETTLE_MOST = 60.0
