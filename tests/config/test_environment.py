@@ -6,12 +6,12 @@ import pytest
 
 from tailrace.chosen import transports
 from tailrace.config.check import NEEDED
-from tailrace.config.describe import describe
 from tailrace.config.environment import service_links
 from tailrace.config.keys import SECTIONS
 from tailrace.config.load import load
 from tailrace.config.schema import Config, TailConfig, UdpConfig
 from tailrace.errors import ConfigError
+from tests.docs.configuration import describe
 
 SOURCES = {
     "udp": {"FORMAT": "heph", "LISTEN": "127.0.0.1:1"},

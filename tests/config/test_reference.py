@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from tailrace.chosen import transports
-from tailrace.config.describe import describe
 from tailrace.config.load import load
 from tailrace.config.schema import DEFAULT_SOURCES, Config
 from tailrace.errors import ConfigError
+from tests.docs.configuration import describe
 
 CONFIG = Path(__file__).parents[2] / "config"
 REFERENCE = CONFIG / "tailrace.toml"

@@ -11,7 +11,6 @@ import click
 
 import tailrace
 from tailrace.cli.commands import COMMANDS, ExitCode, load, tailrace as command_line
-from tailrace.config.describe import describe
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.beginnings import TOO_MANY_SESSIONS
@@ -22,6 +21,7 @@ from tailrace.model.gap import Reason
 from tailrace.normalize import FLAWS
 from tailrace.query.views import VIEWS
 from tailrace.rows.schema import COLUMNS
+from tests.docs.configuration import describe
 
 REASONS = {
     Reason.NETWORK: "a hole in the producer's counters or totals that nothing else explains",

@@ -8,10 +8,10 @@ from typing import get_args, get_origin, get_type_hints
 
 import msgspec
 
-from tailrace.config.describe import describe
 from tailrace.figures import Durations, Status
 from tailrace.metrics.contract import DAEMON, LAWS, METRICS, SOURCE, UNITS, Restart, Type, bound
 from tailrace.metrics.families import bounded
+from tests.docs.configuration import describe
 from tests.metrics.scrape import evaluate
 
 NO_METRICS = {

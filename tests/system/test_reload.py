@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from tailrace.config.describe import describe
 from tailrace.config.reload import Takes
 from tests import program
+from tests.docs.configuration import describe
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import Collector, until
 from tests.system.producers import TcpProducer, UdpProducer, free_ports

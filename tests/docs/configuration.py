@@ -1,4 +1,4 @@
-"""Describe every configuration key in words, for the reference file and the documentation."""
+"""Describe every configuration key in words, for the reference file and for tests of what it says."""
 
 from __future__ import annotations
 
