@@ -57,7 +57,7 @@ async def test_a_small_buffer_is_not_warned_of_and_its_own_address_is_used(
 async def test_a_sender_that_dies_leaves_what_was_measured(monkeypatch, tmp_path):
     broken = tmp_path / "sending.py"
     broken.write_text("raise SystemExit(1)\n")
-    monkeypatch.setattr(network.sending, "__file__", str(broken))
+    monkeypatch.setattr(network.sender, "__file__", str(broken))
     assert await network.measure(udp(2**20), SystemClock()) == []
 
 

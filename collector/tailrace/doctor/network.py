@@ -25,7 +25,7 @@ from msgspec import structs
 
 from tailrace.clock import Clock
 from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
-from tailrace.doctor import sending
+from tailrace.doctor import sender
 from tailrace.doctor.finding import Finding, Severity, good, plural, setting, size, sysctl
 from tailrace.doctor.host import Host
 from tailrace.ingest.payloads import FileLoss, OpenInfo
@@ -368,7 +368,7 @@ def judge_rate(name: str, steps: list[RateStep]) -> Finding:
     best = max((round(step.per_second) for step in steps if step.received == step.sent), default=0)
     lost = sum(step.sent - step.received for step in steps)
     figures = {"datagrams_per_second": best, "lost": lost}
-    what = f"An estimate: {round(best, -3):,} datagrams of {sending.SIZE} bytes a second arrive"
+    what = f"An estimate: {round(best, -3):,} datagrams of {sender.SIZE} bytes a second arrive"
     what += " without loss"
     what += f"; at {steps[-1].per_second:,.0f}, {lost:,} were lost." if lost else ", or more."
     if best >= LOW or not lost:
@@ -442,7 +442,7 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
 @asynccontextmanager
 async def _sender(port: int) -> AsyncIterator[trio.Process]:
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-I", str(Path(sending.__file__)), str(port)],
+        [sys.executable, "-I", str(Path(sender.__file__)), str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -25,11 +25,11 @@ from starlette.routing import Route
 
 from tailrace import __version__
 from tailrace.errors import TailraceError
-from tailrace.view import exporting, wire
+from tailrace.view import exports, wire
 from tailrace.view.answers import CSV, JSON, Asking, Endpoint, refusal, response, statuses
 from tailrace.view.desk import Shelf
 from tailrace.view.door import Door, Token
-from tailrace.view.exporting import ARCHIVE, BINARY
+from tailrace.view.exports import ARCHIVE, BINARY
 from tailrace.view.inventory import (
     add,
     gaps,
@@ -316,9 +316,9 @@ class Viewer:
             request,
             OfExport,
             lambda asked: self._asking.long(
-                request, lambda turn: exporting.write(turn, asked), exporting.SECONDS
+                request, lambda turn: exports.write(turn, asked), exports.SECONDS
             ),
-            exporting.Download,
+            exports.Download,
         )
 
     async def _openapi(self, _: Request) -> Response:
