@@ -14,11 +14,12 @@ RUN if ! { command -v cc && ls "$(python -c 'import sysconfig; print(sysconfig.g
       fi \
     fi
 WORKDIR /src
-COPY requirements/build.txt requirements/runtime.txt requirements/
+COPY requirements/build.txt requirements/runtime.txt requirements/object-store.txt requirements/
 RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt \
  && python -m venv --without-pip /opt/tailrace \
- && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --require-hashes -r requirements/runtime.txt
+ && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --require-hashes \
+      -r requirements/runtime.txt -r requirements/object-store.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY collector collector
 RUN TAILRACE_KERNELS=require /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \

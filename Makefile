@@ -113,7 +113,7 @@ dist: $(READY)  ## build source distributions and wheels of collector and Python
 	umask 022; $(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --no-cache-dir --wheel-dir dist dist/*.tar.gz
 
 requirements:  ## pin the requirements anew; needs pip-tools in the environment
-	for name in build dev engines fuzz peers producers runtime; do \
+	for name in build dev engines fuzz object-store peers producers runtime; do \
 	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
 	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements/$$name.txt $$source || exit 1; \

@@ -415,7 +415,8 @@ class Freshness:
             READ, "Keys are read as they were written, replaced or deleted just before"
         )
         yield self._finding(
-            LISTING, "Keys are listed as they were written or deleted just before, in any page"
+            LISTING,
+            "Keys are listed as they were written or deleted just before, from a key on, too",
         )
 
     def _round(self, writer: Client, reader: Client, key: str) -> None:
