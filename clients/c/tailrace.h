@@ -524,6 +524,7 @@ int tailrace_on_ = -1;
 static uint64_t tlr_loaded; /* the reading of CLOCK_MONOTONIC that is 0 on the wire, so that spans may begin before connect */
 static size_t tlr_missed; /* events emitted while no session was open, and not reported yet */
 static tlr_lock_word tlr_leaver; /* the part of the thread that ends the program, or NULL */
+static int tlr_dies; /* the process ends: to free memory could wait for ever, if a signal handler calls exit() amid malloc() */
 static int tlr_beside; /* another thread emits beside that one: nobody will know how many events */
 static tlr_core tlr;
 static tlr_stream tlr_table[TLR_THREADS]; /* not freed at close: a late event call may still look at its stream */
@@ -2628,7 +2629,7 @@ static void tlr_end(uint64_t deadline, int counts) {
         tlr.sender.fd = -1;
         tlr.sender.state = TLR_DOWN;
         tlr.started = 0;
-        if (!left) tlr_give_back();
+        if (!left && !tlr_dies) tlr_give_back();
         tlr_unlock(&tlr.sender.lock);
     }
     tlr_unlock(&tlr.table);
@@ -2683,10 +2684,13 @@ static void tlr_state_missed(void) {
  * already: say it again, with all events that came since. */
 __attribute__((destructor(101))) static void tlr_unload(void) {
 #if !defined(__PIC__) || defined(__PIE__) /* in a library, dlclose() would leave the exit a function that is gone */
-    static int again;
-    if (!again++) (void)atexit(tlr_unload); /* behind all destructors, and after an exit() in a signal handler amid this call */
+    if (!tlr_dies) (void)atexit(tlr_unload); /* behind all destructors, and after an exit() in a signal handler amid this call */
+    tlr_dies = 1;
 #endif
-    if (tlr_thread.busy) tlr_recover(&tlr_thread);
+    if (tlr_thread.busy) {
+        tlr_dies = 1;
+        tlr_recover(&tlr_thread);
+    }
     TLR_STORE(tlr_leaver, &tlr_thread);
     tailrace_close();
     (void)tlr_enter(TLR_WAITS, TLR_FRAME);

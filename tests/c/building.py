@@ -18,8 +18,11 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werr
 PACKAGES = {"gcc": "gcc", "g++": "g++", "clang": "clang", "clang++": "clang", "cmake": "cmake"}
 STANDARDS = {"gcc": "c99", "clang": "c99", "g++": "c++17", "clang++": "c++17"}
 
-WRAPPED = "-Wl,--wrap=sched_yield,--wrap=pthread_key_create,--wrap=gethostname,--wrap=free"
-"""Calls of the client that `hostile.c` makes its own."""
+WRAPPED = {
+    "hostile": "-Wl,--wrap=sched_yield,--wrap=pthread_key_create,--wrap=gethostname,--wrap=free",
+    "ending": "-Wl,--wrap=shutdown",
+}
+"""Calls of the client that these programs make their own."""
 
 
 @functools.cache

@@ -54,7 +54,7 @@ def host():
 
 @pytest.fixture(scope="module")
 def hostile():
-    return build(HERE / "hostile.c", WRAPPED)
+    return build(HERE / "hostile.c", WRAPPED["hostile"])
 
 
 @pytest.mark.parametrize("stop", [[], ["stop"]])
@@ -185,7 +185,7 @@ def test_an_exit_in_a_signal_handler_amid_a_call_that_waits_ends_the_program(hos
 
 @pytest.fixture(scope="module")
 def ending():
-    return build(HERE / "ending.c", "-Wl,--wrap=shutdown")
+    return build(HERE / "ending.c", WRAPPED["ending"])
 
 
 def ends(peer):
