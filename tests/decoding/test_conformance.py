@@ -178,6 +178,8 @@ def check_attributes(text: str) -> None:
 def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
     """Promise 2, and that every record is what the contract says it is."""
     at = 0
+    if format_.name == "ovni":  # late events are in the order of their clocks
+        records = sorted(records, key=lambda record: (record.offset, record.size > 0))
     for record in records:
         assert record.offset == at
         assert record.kind in KINDS
@@ -340,7 +342,7 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
     records: list[Record] = []
     for i in range(len(vector.data)):
         records += decoder.feed(vector.data[i : i + 1])
-        decided = records[-1].offset + records[-1].size if records else 0
+        decided = sum(record.size for record in records)
         assert decoder.pending == i + 1 - decided
         assert decoder.pending <= vector.limit
         if i + 1 in compared:
@@ -480,7 +482,10 @@ def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> N
         data = vector.data[:place]
         records = vector.decode([data])
         check_tiling(vector.format, records, data)
-        inside = [record for record in whole if record.offset + record.size <= place]
+        decoder = vector.decoder()
+        decoder.feed(data)  # what waits may be decided otherwise
+        end = place - decoder.pending
+        inside = [record for record in whole if record.offset + record.size <= end]
         # A record without bytes is known by those that follow it.
         while inside and (inside[-1].kind == Kind.MALFORMED or not inside[-1].size):
             inside.pop()

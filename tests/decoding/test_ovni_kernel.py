@@ -59,7 +59,7 @@ def test_what_is_usual_takes_the_kernel():
         event("VTr", 5, u32(1, 0)), event("VTe", 6, u32(1, 0)), event("KCO", 7), event("KCI", 8), mark("OM[", 9, 1, -2**63),
         mark("OM]", 10, 1, -2**63), mark("OM=", 11, 2, 5), event("VTc", 12, u32(3, 4)), event("OCn", 13, u32(4)),
         event("OHC", 14, u32(2**32 - 1) + b"\xff" * 8), event("OF]", 15),
-        event("KCO", 16), event("OU[", 16), event("KCI", 3), event("KCO", 1), event("OU[", 2), event("OU]", 17), event("OU]", 17),
+        event("KCO", 16), event("OU[", 16), event("KCI", 1), event("KCO", 1), event("OU[", 2), event("OU]", 17), event("OU]", 17),
     ]  # fmt: skip
     units = both(stream(event("OF[", 0), *usual))
     assert rows(units) == len(usual)
@@ -78,6 +78,25 @@ def test_what_is_usual_takes_the_kernel():
 def test_what_is_not_is_left_to_python(unusual):
     units = both(stream(event("VS@", 1), unusual, event("VS@", 4)))
     assert 1 <= rows(units) <= 4
+
+
+@pytest.mark.parametrize("cut", range(0, 240, 5))
+def test_late_events_out_of_order_are_left_to_python(cut):
+    """Each pair is made, though its end stands before its begin, wherever the chunk ends."""
+    calm = b"".join(event("VS@", 1) for _ in range(20))
+    late = (
+        event("OU[", 20)
+        + event("KCI", 9)
+        + event("KCO", 8)
+        + event("VU[", 7)
+        + event("VU]", 12)
+        + event("OU]", 21)
+    )
+    whole = stream(calm, late, event("VS@", 30) * 20)
+    units = both(whole[:cut] + whole[cut:300], whole[300 : 300 + cut], whole[300 + cut :])
+    assert {record.flaw for record in records(units)} == {None}
+    assert [record.id for record in records(units) if record.name == "out of the CPU"] == [3, 3]
+    assert rows(units) >= 19
 
 
 def test_a_task_is_named_once_its_type_is_known():

@@ -15,6 +15,7 @@ from tailrace.ingest.payloads import FileFacts, Member, Rest
 from tailrace.spool.entry import PAYLOAD_MAX, EntryKind
 from tests.decoding.dftracer_lines import end, event, start, text
 from tests.decoding.ovni_bytes import HEADER, ends, starts
+from tests.decoding.test_conformance import VECTORS
 from tests.formats.toy import FORMAT as TOY
 from tests.ingest.log import Log, run
 from tests.ingest.test_machine import assert_conserved, attributes, of
@@ -251,6 +252,23 @@ def test_a_stream_that_says_its_end_says_at_rest_what_of_it_has_not_come(log):
     assert [(about["rest"], about["lacks"]) for about in _rests(rows)] == [
         ("process_gone", "unfinished"), ("", "unfinished"), ("process_gone", ""),
     ]  # fmt: skip
+
+
+def test_late_events_are_spans_in_whatever_order_they_were_written(log):
+    """Of some an end stands before its begin, and the file grows by an event at a time."""
+    data = (VECTORS / "ovni/late_unsorted.in").read_bytes()
+    session = log.open_file("ovni", OVNI)
+    for at in range(0, len(data), 12):
+        log.data(session, data[at : at + 12])
+        log.tick(0.1)
+    log.close(session)
+    _, rows = run(log.entries)
+    spans = {row["start"]: row["end"] for row in of(rows, "span")}
+    assert not of(rows, "end")
+    assert len(spans) == 12
+    assert {start: spans[start] for start in (10801, 10815, 10840)} == {
+        10801: 10802, 10815: 10820, 10840: 10841,
+    }  # fmt: skip
 
 
 def test_a_stop_tells_once_of_streams_that_have_ended_and_of_no_others(log):

@@ -5,7 +5,7 @@ Every format keeps three promises, which one suite (`tests/decoding/test_conform
 
 1. How the bytes are cut into `feed` calls never changes the records; where the input rests may (`SettlingDecoder`).
 2. Records *tile* the input: sorted by offset, each begins where the one before it ended; nothing is
-   skipped, nothing is read twice. Bytes that cannot be read are a malformed record with a reason.
+   skipped, nothing is read twice. Events that a producer writes late (ovni) may stand in the order of their clocks. Bytes that cannot be read are a malformed record with a reason.
    Records of size 0 may stand in between, for facts that follow from the bytes so far (missing events,
    a name that is known only now).
 3. No input raises.
@@ -42,7 +42,7 @@ class Decoder(Protocol):
         ...
 
     def feed(self, data: bytes, /) -> list[Record]:
-        """Decode the records that `data` completes, in order of offset."""
+        """Decode the records that `data` completes, in order."""
         ...
 
     def end(self) -> list[Record]:

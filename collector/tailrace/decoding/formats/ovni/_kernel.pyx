@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The kernel of ovni: packs the events that `usual` takes for usual into blocks, if their numbers are little-endian.
 
-The kernel stops before any other event, and before bytes that end inside an event; `decoder` reads what stands there.
+The kernel stops before any other event, before late events that must be put in order, and before bytes that end inside an event; `decoder` reads what stands there.
 The open spans of the thread are copied from the decoder's stack and back.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove, memset
 
@@ -235,6 +235,8 @@ cdef class Scanner:
             if not (self._load(stack.nested, &self.nested) and self._load(stack.alone, &self.alone)):
                 return None, at
             self.begun, self.clock, self.late = stack.begun, order.last, order.late
+            if self.late and not self._rises(begin, have, at):
+                return None, at
             self.known, self.types = thread.names, {}
             self.tasks = bool(thread.names.state.tasks)
             self.asks, self.gives, self.behind = thread.asks, thread.gives, thread.behind
@@ -313,6 +315,7 @@ cdef class Scanner:
                 plan == NULL or plan.size > have - at[0]
                 or (clock < self.clock and (not self.late or plan.late == LATE_END))
                 or TEXT_MAX - to.ends[row] < TEXT_OF_EVENT
+                or (plan.late == LATE_BEGIN and not self.late and not self._rises(data, have, at[0] + HEAD))
             ):
                 break
             span.pair, span.fields = plan.pair, plan.fields
@@ -378,6 +381,23 @@ cdef class Scanner:
                 self.late = True
             at[0] += plan.size
         return HERE
+
+    cdef inline bint _rises(self, const uint8_t *data, Py_ssize_t have, Py_ssize_t at) noexcept nogil:
+        """Return whether the late events from `at` on are usual, end within the data, and need not be put in order."""
+        cdef Plan *plan
+        cdef int64_t clock, before = INT64_MIN
+        while have - at >= HEAD:
+            plan = self._plan(data + at)
+            if plan == NULL or plan.size > have - at:
+                return False
+            if plan.late == LATE_END:
+                return True
+            memcpy(&clock, data + at + 4, 8)
+            if clock < before:
+                return False
+            before = clock
+            at += plan.size
+        return False
 
     cdef inline Py_ssize_t _end_of_few(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t at, int few

@@ -105,7 +105,7 @@ class OvniBlockDecoder(OvniDecoder):
     def _lacking(self) -> int:
         """How many bytes to add to those that wait: no more than the record has, as far as that is known."""
         have = len(self._waiting)
-        if self._state.fault:
+        if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED
         head = HEADER if not self._state.order else HEAD if have < HEAD else JUMBO_HEAD
         return max((self._need or head) - have, 1)

@@ -24,6 +24,9 @@ Further records have size 0:
 The last two are reported only at the end of the input: metadata may say that a thread has finished
 before its last bytes come, and says so of threads that lost everything.
 
+Events between `OU[` and `OU]` become records in the order of their clocks, up to `LATE_MAX` bytes at a time: an end may stand
+before its begin there.
+
 Bytes that cannot begin an event are malformed up to the next event that is found, in pieces of at most
 `limit` bytes; all pieces have the reason of the first. A limit below 64 bytes counts as 64.
 """
@@ -38,9 +41,23 @@ import msgspec
 from tailrace.decoding.formats.ovni.document import OFFSETS, DocumentsState, StreamDocuments
 from tailrace.decoding.formats.ovni.event import EventReader
 from tailrace.decoding.formats.ovni.files import StreamOrigin, read_path
-from tailrace.decoding.formats.ovni.frame import HEADER, NUMBERS, ORDERS, event_size, find_event
+from tailrace.decoding.formats.ovni.frame import (
+    HEAD,
+    HEADER,
+    JUMBO_HEAD,
+    NUMBERS,
+    ORDERS,
+    event_size,
+    find_event,
+)
 from tailrace.decoding.formats.ovni.names import Names, NamesState
-from tailrace.decoding.formats.ovni.order import EventOrder, EventOrderState
+from tailrace.decoding.formats.ovni.order import (
+    CLOCK_MIN,
+    LATE_END,
+    TURNS,
+    EventOrder,
+    EventOrderState,
+)
 from tailrace.decoding.formats.ovni.stack import Stack, StackState
 from tailrace.decoding.formats.ovni.usual import UsualReader
 from tailrace.model.gap import Reason
@@ -52,6 +69,9 @@ _CLOCKS = {
     ">": '{"clock":"monotonic_ns","ticks_per_second":1000000000,"byte_order":"big"}',
 }
 """The attributes of a header, by byte order."""
+
+LATE_MAX = 1 << 16
+"""How many bytes of late events are put in order at once. Real regions have up to 135 events, some 2 KB."""
 
 
 class OvniState(msgspec.Struct):
@@ -82,6 +102,8 @@ class OvniDecoder:
         self._waiting = bytearray(state.waiting)
         self._searched = 0  # how many of the waiting bytes are known to begin no event
         self._need = 0  # how many must wait before anything new can be decoded
+        self._gathered = 0  # how many of the waiting bytes are known to be whole late events
+        self._over = False  # whether late events wait for no others
         self._order = EventOrder(state.course)
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
@@ -142,7 +164,7 @@ class OvniDecoder:
     def end(self) -> list[Record]:
         """Return what waits as cut off, and the gap of a missing end."""
         state, waiting = self._state, self._waiting
-        records: list[Record] = []
+        records = self._decode_late()
         while waiting:
             stop, fault = len(waiting), state.fault
             if not fault:
@@ -151,6 +173,7 @@ class OvniDecoder:
             if not state.order and not any(header.startswith(waiting) for header in ORDERS):
                 fault = "bad_header"
             self._decode(records, self._malformed(0, stop, fault, records))
+            records += self._decode_late()
         records += self._documents.end(state.offset, state.place.stream)
         if not state.told and (lacking := self.lacking):
             state.told = True
@@ -161,8 +184,8 @@ class OvniDecoder:
 
     def give_up(self) -> list[Record]:
         """Return what waits as unreadable, then look for an event behind it; a part of the header stays."""
-        state, records = self._state, list[Record]()
-        if state.order or state.fault:
+        state, records = self._state, self._decode_late()
+        if self._waiting and (state.order or state.fault):
             state.fault = state.fault or "too_long"
             stop = self._malformed(0, len(self._waiting), state.fault, records)
             self._waiting.clear()
@@ -219,6 +242,14 @@ class OvniDecoder:
         numbers, usual = self._numbers, self._usual.read
         noted = at
         while True:
+            if order.sorts:
+                stop = self._late_end(at)
+                if stop is None:
+                    break
+                if stop > at:
+                    noted = self._late(at, stop, noted, records)
+                    at = stop
+                    continue
             floor = order.floor
             if floor is not None:
                 at, clock = usual(waiting, at, state.offset, floor, records)
@@ -239,6 +270,76 @@ class OvniDecoder:
             at += size
         order.remember(waiting, noted, at)
         return at
+
+    def _decode_late(self) -> list[Record]:
+        """Read the whole late events that wait, as if no further ones were to come."""
+        records: list[Record] = []
+        if self._order.sorts and not self._state.fault:
+            self._over = True
+            self._decode(records)
+            self._over = False
+        return records
+
+    def _late_end(self, at: int) -> int | None:
+        """Return where the late events from `at` on end that are put in order at once, None if more bytes must come.
+
+        They end before `OU]`, before what is no event, and before the event with which they would be too long."""
+        waiting, numbers = self._waiting, self._numbers
+        most = at + min(self._limit - JUMBO_HEAD, LATE_MAX)
+        stop = at + self._gathered
+        while True:
+            size = event_size(waiting, stop, numbers)
+            if isinstance(size, str) or (size and waiting[stop + 1 : stop + 4] == LATE_END):
+                break
+            if size > self._limit or (stop + size > most and stop > at):
+                break
+            if not size or stop + size > len(waiting):
+                if self._over and stop > at:
+                    break
+                self._gathered = stop - at
+                head = HEAD if len(waiting) - stop < HEAD else JUMBO_HEAD
+                self._need = self._gathered + (size or head)
+                return None
+            stop += size
+        self._gathered = 0
+        return stop
+
+    def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
+        """Read late events in the order of their clocks. Return up to where events are remembered."""
+        waiting, numbers, order = self._waiting, self._numbers, self._order
+        places: list[tuple[int, int, int]] = []
+        while at < stop:
+            size = event_size(waiting, at, numbers)
+            assert isinstance(size, int)
+            head, clock = numbers.head.unpack_from(waiting, at)
+            if head[1:] in TURNS:
+                order.remember(waiting, noted, at)
+                noted = at
+                order.take(head[1:], clock, bytes(waiting[at : at + size]))
+            places.append((clock, at, size))
+            at += size
+        places.sort()
+        begin = end = places[0][1]
+        for _, at, size in [*places, (0, -1, 0)]:
+            if at != end:
+                self._in_order(begin, end, records)
+                begin = at
+            end = at + size
+        return noted
+
+    def _in_order(self, at: int, stop: int, records: list[Record]) -> None:
+        """Read late events of which none is older than the one before it."""
+        offset = self._state.offset + at
+        part = self._waiting[at:stop]
+        at = 0
+        while True:
+            at, _ = self._usual.read(part, at, offset, CLOCK_MIN, records)
+            if at == len(part):
+                return
+            size = event_size(part, at, self._numbers)
+            assert isinstance(size, int)
+            records.append(self._reader.read(offset + at, bytes(part[at : at + size]), None))
+            at += size
 
     def _event(self, at: int, size: int, records: list[Record]) -> None:
         offset = self._state.offset + at

@@ -68,6 +68,12 @@ class EventOrder:
             return None
         return CLOCK_MIN if state.late else state.last
 
+    @property
+    def sorts(self) -> bool:
+        """Whether the next events are late and belong to the order of their clocks: neither an earlier run's nor a copy."""
+        state = self.state
+        return state.late and not state.stale and not state.copy
+
     def reach(self, clock: int) -> None:
         """Note that events above the floor have been read, up to a clock."""
         if not self.state.late:
