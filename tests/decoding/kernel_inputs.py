@@ -68,7 +68,7 @@ def heph(rng: random.Random) -> bytes:
 
 
 def _event(rng: random.Random) -> bytes:
-    if rng.random() < 0.05:
+    if rng.random() < 0.02:
         return struct.pack(">IIH", 0x75D11D4D, 23, 5) + b"epoch" + rng.randbytes(8)
     body = _string(rng) + b"".join(
         _attribute(rng) for _ in range(rng.choice((0, 0, 1, 1, 2, 3, 7)))
@@ -105,6 +105,8 @@ def ovni(rng: random.Random) -> bytes:
     parts = [rng.choice((b"ovni\1\0\0\0",) * 30 + (b"ovni\0\0\0\1", b""))]
     clock, open_ = 1000, list[tuple[str, bytes]]()
     for _ in range(rng.choice((2, 10, 40))):
+        if rng.random() < 0.02:
+            parts += _late(clock, rng)
         clock += rng.choice((0, 1, 50)) - 30 * (rng.random() < 0.004)
         if open_ and rng.random() < 0.5:
             mcv, payload = open_.pop(-1 if rng.random() < 0.97 else 0)
@@ -120,6 +122,16 @@ def ovni(rng: random.Random) -> bytes:
             head = struct.pack("<B3sq", max(len(payload) - 1, 0), mcv.encode(), clock)
         parts.append(head + payload)
     return b"".join(parts)
+
+
+def _late(clock: int, rng: random.Random) -> Iterator[bytes]:
+    """Late events, in order or not."""
+    clocks = [clock - rng.randrange(9) for _ in range(rng.choice((1, 6, 20)))]
+    if rng.random() < 0.5:
+        clocks.sort()
+    mcvs = [rng.choice(("KCO", "KCI", "VU[", "VU]", "OF[", "OHp", "VS@")) for _ in clocks]
+    for mcv, at in [("OU[", clock), *zip(mcvs, clocks, strict=True), ("OU]", clock)]:
+        yield struct.pack("<B3sq", 0, mcv.encode(), at)
 
 
 def _payload(event: Any, rng: random.Random) -> bytes:

@@ -309,8 +309,7 @@ class OvniDecoder:
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
-            size = event_size(waiting, at, numbers)
-            assert isinstance(size, int)
+            size = int(event_size(waiting, at, numbers))  # they are whole
             head, clock = numbers.head.unpack_from(waiting, at)
             if head[1:] in TURNS:
                 order.remember(waiting, noted, at)
@@ -336,8 +335,7 @@ class OvniDecoder:
             at, _ = self._usual.read(part, at, offset, CLOCK_MIN, records)
             if at == len(part):
                 return
-            size = event_size(part, at, self._numbers)
-            assert isinstance(size, int)
+            size = int(event_size(part, at, self._numbers))
             records.append(self._reader.read(offset + at, bytes(part[at : at + size]), None))
             at += size
 
