@@ -126,11 +126,17 @@ class Succession:
             return [*before, Listed(columns)]
         begin = 0
         pieces: list[Record] = []
+        waiting: dict[int, list[int]] = {}  # rows by process
         for i, kind in enumerate(kinds):
             if kind not in _APART:
                 continue
-            yield from self._events([*before, *_between(columns, begin, i)], now)
+            yield from self._events(before, now)
+            waiting.setdefault(self._state.process, []).extend(range(begin, i))
             before, begin = [], i + 1
+            if kind == Kind.SESSION and (process := _process_of(records[i])) is not None:
+                self._generations.turn(process, now)
+                continue
+            yield from self._waiting(columns, waiting, now)
             if kind == Kind.SESSION or (kind == Kind.MALFORMED and not pieces):
                 yield
             if kind == Kind.SESSION:
@@ -142,7 +148,21 @@ class Succession:
                     pieces = []
             else:
                 self._generations.current.claim(self._placed(records[i]), now)
-        return _between(columns, begin, len(kinds))
+        rows = [*waiting.pop(self._state.process, []), *range(begin, len(kinds))]
+        yield from self._waiting(columns, waiting, now)
+        return _of_rows(columns, rows)
+
+    def _waiting(
+        self, columns: Sequence[Sequence[Any]], waiting: dict[int, list[int]], now: int
+    ) -> Iterator[None]:
+        """Take the rows that wait: those of each process at once, though they may have come in turn."""
+        here = self._state.process
+        for process, rows in waiting.items():
+            if rows:
+                self._generations.turn(process, now)
+                yield from self._events(_of_rows(columns, rows), now)
+        waiting.clear()
+        self._generations.turn(here, now)
 
     def datagram_over(self) -> None:
         """Note that the next records may be of another incarnation than the last ones."""
@@ -244,9 +264,6 @@ class Succession:
     def _note(self, record: Record, place: Place, now: int) -> None:
         """Take the record at a place, which is about the session: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
-        if facts.process is not None:
-            self._generations.turn(facts.process, now)
-            return
         owner = self._owner(facts, place, now)
         self.readable(record.size)
         owner.note(self._placed(record), now)
@@ -414,6 +431,18 @@ class Succession:
 def _between(columns: Sequence[Sequence[Any]], begin: int, stop: int) -> list[Part]:
     """Return some rows of columns as a part, or nothing."""
     return [Listed([column[begin:stop] for column in columns])] if begin < stop else []
+
+
+def _of_rows(columns: Sequence[Sequence[Any]], rows: list[int]) -> list[Part]:
+    """Return the rows with some numbers, which ascend, as a part, or nothing."""
+    if not rows or rows[-1] - rows[0] == len(rows) - 1:
+        return _between(columns, rows[0], rows[-1] + 1) if rows else []
+    return [Listed([[column[row] for row in rows] for column in columns])]
+
+
+def _process_of(record: Record) -> int | None:
+    """Return the process of which all that follows is, if the record says so."""
+    return record.detail.process if isinstance(record.detail, SessionFacts) else None
 
 
 def _begin(chunk: Decoded) -> int:
