@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from tailrace import kernels
-from tailrace.decoding.contract import BlockDecoder, Format
-from tailrace.model.record import Record
+from tailrace.decoding.contract import BlockDecoder, Format, SeparatingDecoder
+from tailrace.model.record import Record, SessionFacts
 from tailrace.rows.block import Block
 
 if kernels.active():
@@ -35,6 +35,33 @@ def records(units: Iterable[Block | Record]) -> list[Record]:
     return found
 
 
+def by_line(units: Iterable[Block | Record], process: int | None) -> list[Record]:
+    """Return records in the order of their lines, where blocks have those of each process behind one another. `process` is that
+    of the first one."""
+    found: list[tuple[int | None, Record]] = []
+    now = process
+    for record in records(units):
+        if record.name == "process" and isinstance(record.detail, SessionFacts) and not record.size:
+            now = record.detail.process
+            turn = record
+        else:
+            found.append((now, record))
+    if now == process and len(found) == len(records(units)):
+        return [record for _, record in found]
+    lines: list[Record] = []
+    for of, record in sorted(found, key=lambda each: each[1].offset):
+        if of != process:
+            lines.append(turn._replace(offset=record.offset, detail=SessionFacts(process=of)))
+            process = of
+        lines.append(record)
+    return lines
+
+
+def current(decoder: object) -> int | None:
+    """Return the process of which the next record is, if nothing states another one."""
+    return next(iter(decoder.processes)) if isinstance(decoder, SeparatingDecoder) else None
+
+
 def blockwise(format_: Format) -> Format | None:
     """The same format read with its kernel, if it has one and kernels run."""
     decoder = format_.decoder(4096, None)
@@ -44,6 +71,7 @@ def blockwise(format_: Format) -> Format | None:
 
     class Blockwise(usual):
         def feed(self, data: bytes) -> list[Record]:
-            return records(self.blocks(data))
+            process = current(self)
+            return by_line(self.blocks(data), process)
 
     return msgspec.structs.replace(format_, decoder=Blockwise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
@@ -157,4 +158,6 @@ def dftracer(rng: random.Random) -> bytes:
     """A few lines, most of them usual events."""
     traced = Traced(rng, count(rng.choice((1, 1, 2))), rng.random() < 0.3)
     lines = "".join(f"{traced.line()}\n" for _ in range(rng.randrange(1, 9)))
+    if rng.random() < 0.3:  # merged
+        lines = re.sub('"pid":7,', lambda _: f'"pid":{rng.choice("77789")},', lines)
     return (BEGIN if rng.random() < 0.8 else b"") + lines.encode()

@@ -25,6 +25,7 @@ from tailrace.rows.schema import COLUMNS
 from tests.decoding.test_conformance import ALL, VECTORS
 from tests.ingest.log import Log, run
 
+SESSION = [column.name for column in COLUMNS].index("session")
 ROWS = VECTORS / "rows.json"
 PIECE = 499
 """Bytes that come at a time where the input grows: no multiple of anything in it."""
@@ -90,11 +91,13 @@ def rows_of(vector):
 
 
 def digests_of(vector):
-    """By way, how many rows there are and what they are, in as few characters as tell them apart."""
-    return {
-        name: f"{len(rows)} {hashlib.sha256(msgspec.msgpack.encode(rows)).hexdigest()[:16]}"
-        for name, rows in rows_of(vector).items()
-    }
+    """By way, how many rows there are and what they are, session by session, in as few characters as tell them apart."""
+    return {name: _digest(rows) for name, rows in rows_of(vector).items()}
+
+
+def _digest(rows):
+    by_session = sorted(rows, key=lambda row: row[SESSION])
+    return f"{len(rows)} {hashlib.sha256(msgspec.msgpack.encode(by_session)).hexdigest()[:16]}"
 
 
 def load():

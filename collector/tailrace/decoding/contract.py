@@ -64,8 +64,8 @@ class BlockDecoder(Decoder, Protocol):
     """A decoder with a kernel, which packs events of the usual shape into blocks."""
 
     def blocks(self, data: bytes, /) -> list[Block | Record]:
-        """Decode what `data` completes, in order of offset. The blocks' records and the records between them are
-        those that `feed` would return."""
+        """Decode what `data` completes, in order. The blocks' records and the records between them are
+        those that `feed` would return, but the rows of several processes in turn may be one behind the other."""
         ...
 
 

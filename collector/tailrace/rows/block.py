@@ -2,7 +2,7 @@
 
 Kernels yield blocks where the decoders in Python yield one `Record` for each unit. A block holds the same
 facts: `Block.records` returns the records that the decoder in Python would have yielded. A block has only
-events without a detail, one behind the other in the input. Only events without an id and a parent may have a flaw.
+events without a detail, in their order in the input. Only events without an id and a parent may have a flaw.
 
 All buffers are in the layout of Arrow, in the machine's byte order: 64-bit integers, 32-bit codes and ends,
 and bitmaps of valid rows with the first row in the lowest bit. So a block becomes Arrow arrays without a copy.
@@ -96,7 +96,8 @@ Values = Integers | Words | Texts | None
 
 
 class Block(NamedTuple):
-    """Events of the usual shape, which cover `length` bytes of the input without a gap between them.
+    """Events of the usual shape, which cover `length` bytes of the input, without a gap unless those of other processes
+    stand between them.
 
     The columns are those of `Record`, without `detail`; begins and ends are rows of their own. Attributes
     are JSON without white space around their names, and begin with `$flaw` as in a row of the table if there is a flaw."""

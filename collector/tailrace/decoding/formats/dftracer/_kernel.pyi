@@ -11,10 +11,8 @@ class Scanner:
         size_max: int,
         rows_min: int,
         names: HashNames,
-        numbered: bool,
-        pid: bytes,
-        host: bytes,
+        processes: list[tuple[bytes, bytes, bool]],
         /,
-    ) -> tuple[Block | None, int, bytes, bool]: ...
+    ) -> tuple[list[tuple[int, Block, bytes, bool]], int]: ...
 
 def ranges(numbers: bytes) -> tuple[list[tuple[int, int]], int] | None: ...

@@ -7,9 +7,10 @@ the record, and commas around it. The kernel stops before any other line, and be
 come; `decoder` reads what stands there.
 """
 
+from array import array
 from json import loads
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memchr, memcmp, memcpy, memset
@@ -46,6 +47,7 @@ cdef enum:
     TEXT_MAX = 2 << 20  # a block's attributes
     TEXT_MORE = 128
     SPAN_OF_IDS = 1 << 15
+    PROCESSES_MAX = 64
     # Why the kernel stops
     HERE = -2  # at what is not usual, or when the block is full
     INTERPRETER = -3  # at what needs the interpreter, whose lock is not held
@@ -65,6 +67,8 @@ cdef struct Columns:
     int64_t *start
     int64_t *end
     int64_t *number  # of complete events, one behind the other
+    uint8_t *numbers_of  # the process of each number
+    uint8_t *process
     int32_t *kind
     int32_t *stream
     int32_t *name
@@ -76,12 +80,16 @@ cdef struct Columns:
     uint8_t *flawed
     uint8_t *text
     int rows
-    int empty  # rows without attributes
-    int flaws  # rows with a backslash
-    int spans
     int numbers
     int names
+
+
+cdef struct Process:
+    int64_t pid
+    Text host
+    bint numbered  # its ids are believed
     bint counts  # a record shows a release that counts events by ids
+    int rows, last  # how many it has, and the number of the last one
 
 
 cdef inline uint8_t *_copy(Text text, uint8_t *out) noexcept nogil:
@@ -133,8 +141,9 @@ cdef class Scanner:
     cdef Text members[MEMBERS_MAX]  # in `member_texts`
     cdef object version  # of the names that `members` come from
     cdef Columns columns
-    cdef int64_t pid  # of the process whose records are packed
-    cdef Text host
+    cdef Process process[PROCESSES_MAX]  # whose records are packed
+    cdef int processes, current
+    cdef int32_t rows_of[ROWS_MAX]  # the rows of one process
     cdef bint busy
 
     def __cinit__(self) -> None:
@@ -152,6 +161,8 @@ cdef class Scanner:
         for i in range(5):
             longs[i][0] = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
             ints[i][0] = <int32_t *>allocated((ROWS_MAX + 1) * sizeof(int32_t))
+        into.numbers_of = <uint8_t *>allocated(ROWS_MAX)
+        into.process = <uint8_t *>allocated(ROWS_MAX)
         into.valid_start = <uint8_t *>allocated(ROWS_MAX // 8)
         into.valid_end = <uint8_t *>allocated(ROWS_MAX // 8)
         into.valid_text = <uint8_t *>allocated(ROWS_MAX // 8)
@@ -163,7 +174,7 @@ cdef class Scanner:
         free_table(&self.hashes)
         for pointer in (
             <size_t>of.offset, <size_t>of.size, <size_t>of.start, <size_t>of.end, <size_t>of.number,
-            <size_t>of.kind, <size_t>of.stream, <size_t>of.name, <size_t>of.category, <size_t>of.ends,
+            <size_t>of.numbers_of, <size_t>of.process, <size_t>of.kind, <size_t>of.stream, <size_t>of.name, <size_t>of.category, <size_t>of.ends,
             <size_t>of.valid_start, <size_t>of.valid_end, <size_t>of.valid_text,
             <size_t>of.flawed, <size_t>of.text,
         ):
@@ -171,51 +182,67 @@ cdef class Scanner:
 
     def scan(
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
-        names not None, bint numbered, bytes pid not None, bytes host not None, /
+        names not None, list processes not None, /
     ):
         """Pack the usual records from `data[at]` on, where a line begins, which is the input's byte `offset`.
 
-        Return a block, where in `data` it ends, the ids of its complete events as 64-bit integers, and whether a record
-        shows a release that counts events by ids: a name without an id, or an event with a number as `ph`. The block ends before a line that is not usual or not whole, or where it is full.
-        Return None for the block if it would have no row, or less than `rows_min` and none of them a name, since
+        Return the blocks and where in `data` they end: before a line that is not usual or not whole, or where there is no more
+        room. `processes` are at most `PROCESSES_MAX` whose records may be packed, each with its PID, which no other one has, its
+        host, and whether its ids are believed. There is a block for each that has records, in the order of their last ones: the
+        number of the process, its block, the ids of its complete events as 64-bit integers, and whether a record shows a
+        release that counts events by ids: a name without an id, or an event with a number as `ph`.
+        Return no block if all had less than `rows_min` rows together and none of them a name, since
         `names`, those behind hashes, know a name as soon as it is packed. No line of a block is longer than
-        `size_max`. Where ids are `numbered`, a record that stands for several calls, or whose id stands in quotes, is not usual. Nor is one of another process than that with
-        the PID `pid`, or one that states another host than `host`. While a thread is
-        in here, others get no block."""
+        `size_max`. Where ids are believed, a record that stands for several calls, or whose id stands in quotes, is not usual. Nor is one
+        of another process, or one that states another host. While a thread is in here, others get no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef Columns *to = &self.columns
         if at < 0 or at > have or self.busy:
-            return None, at, b"", False
+            return [], at
         self.busy = True
-        self.host.at, self.host.size = <const uint8_t *>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host)
         try:
-            to.rows = to.empty = to.flaws = to.spans = to.numbers = to.names = to.ends[0] = 0
-            to.counts = False
+            to.rows = to.numbers = to.names = to.ends[0] = 0
             memset(to.valid_start, 0, ROWS_MAX // 8)
             memset(to.valid_end, 0, ROWS_MAX // 8)
             memset(to.valid_text, 0, ROWS_MAX // 8)
             memset(to.flawed, 0, ROWS_MAX // 8)
-            if not self._knows_pid(pid):
-                return None, at, b"", False
+            self._know(processes)
             if self.version is not names.version:
                 self._forget_members()
                 self.version = names.version
             with nogil:
-                why = self._fill(begin, have, &stop, offset - at, size_max, numbered, names, False)
+                why = self._fill(begin, have, &stop, offset - at, size_max, names, False)
             # From the first record on that needs the lock it stays, or each might wait for another thread.
             if why == INTERPRETER:
-                self._fill(begin, have, &stop, offset - at, size_max, numbered, names, True)
+                self._fill(begin, have, &stop, offset - at, size_max, names, True)
             if to.rows < (1 if to.names else max(rows_min, 1)):
-                return None, stop, b"", False
-            numbers = copied(to.number, to.numbers * sizeof(int64_t))
-            return self._block(stop - at), stop, numbers, to.counts
+                return [], stop
+            found = sorted((self.process[i].last, i) for i in range(self.processes) if self.process[i].rows)
+            return [self._part(i, stop - at) for _, i in found], stop
         finally:
             self.busy = False
 
+    cdef object _part(self, int process, Py_ssize_t length):
+        """Return the number of a process, its rows as a block, its ids, and whether it shows a release that counts by them;
+        `length` is that of the rows of all processes."""
+        cdef Columns *of = &self.columns
+        cdef Process *whose = &self.process[process]
+        cdef int rows = 0, count = 0, i
+        if whose.rows == of.rows:
+            return process, self._block(of.rows, length), copied(of.number, of.numbers * sizeof(int64_t)), whose.counts
+        length = 0
+        for i in range(of.rows):
+            if of.process[i] == process:
+                self.rows_of[rows] = i
+                rows += 1
+                length += of.size[i]
+        numbers = array("q", (of.number[i] for i in range(of.numbers) if of.numbers_of[i] == process)).tobytes()
+        return process, self._block(rows, length), numbers, whose.counts
+
     cdef int _fill(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
-        Py_ssize_t size_max, bint numbered, object names, bint locked,
+        Py_ssize_t size_max, object names, bint locked,
     ) except -1 nogil:
         """Add rows of the lines from `at` on, and move `at` behind them; `offset` is that of `data`."""
         cdef Columns *to = &self.columns
@@ -224,6 +251,7 @@ cdef class Scanner:
         cdef const uint8_t *end = data + have
         cdef uint8_t *text
         cdef Line line
+        cdef Process *process
         cdef Py_ssize_t size, room
         cdef int row = to.rows, kind, stream, name, category, member
         cdef bint aggregate
@@ -234,14 +262,15 @@ cdef class Scanner:
             stop = <const uint8_t *>memchr(begin, c'\n', room) if room > 0 else NULL
             if not stop or not read_line(begin, stop, &line):
                 break
-            if line.pid != self.pid or not self._is_host(line.host):
+            process = self._process(&line)
+            if not process:
                 break
             size = stop + 1 - data - at[0]
             if TEXT_MAX - to.ends[row] < 2 * size + NAMED_MAX + TEXT_MORE:
                 break
             kind = A_NAME if line.names else A_SPAN if line.fields & ID else A_COUNTER
             aggregate = kind == A_COUNTER and (line.phase == c'3' or line.counts_calls)
-            if numbered and (aggregate or line.quoted_id):
+            if process.numbered and (aggregate or line.quoted_id):
                 break
             if kind == A_SPAN and add_overflows(line.start, line.duration, &to.end[row]):
                 break
@@ -269,13 +298,13 @@ cdef class Scanner:
                 text = self._write_attributes(&line, aggregate, member, text)
             if line.spelling:
                 to.flawed[row >> 3] |= 1 << (row & 7)
-                to.flaws += 1
             if text > to.text + to.ends[row]:
                 to.valid_text[row >> 3] |= 1 << (row & 7)
-            else:
-                to.empty += 1
             to.ends[row + 1] = <int32_t>(text - to.text)
             self._put_kind(&line, row, kind)
+            to.process[row] = self.current
+            process.rows += 1
+            process.last = row
             to.offset[row], to.size[row] = offset + at[0], size
             to.stream[row], to.name[row], to.category[row] = stream, name, category
             row += 1
@@ -283,19 +312,29 @@ cdef class Scanner:
             at[0] += size
         return HERE
 
-    cdef bint _knows_pid(self, bytes pid):
-        """Set the PID of the process; return whether it is an integer as lines spell it."""
-        return read_integer(<const uint8_t *>PyBytes_AS_STRING(pid), &self.pid) != NULL
+    cdef int _know(self, list processes) except -1:
+        """Take the processes, as far as their PIDs are integers as lines spell them."""
+        cdef Process *to
+        self.processes = self.current = 0
+        for pid, host, numbered in processes:
+            to = &self.process[self.processes]
+            memset(to, 0, sizeof(Process))
+            if self.processes == PROCESSES_MAX or not read_integer(<const uint8_t *>PyBytes_AS_STRING(pid), &to.pid):
+                break
+            to.host.at, to.host.size, to.numbered = <const uint8_t *>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host), numbered
+            self.processes += 1
+        return 0
 
-    cdef inline bint _is_host(self, Text host) noexcept nogil:
-        """Return whether a record's hash of a host, which may lack, is that of the process."""
-        cdef const uint8_t *at = host.at
-        cdef Py_ssize_t size = host.size
-        if not at:
-            return True
-        if at[0] == QUOTE:
-            at, size = at + 1, size - 1
-        return not size or size == self.host.size and memcmp(at, self.host.at, size) == 0
+    cdef inline Process *_process(self, const Line *line) noexcept nogil:
+        """Make the process of a record the current one; return it, NULL if it is none of those known."""
+        cdef int i
+        if self.process[self.current].pid != line.pid:
+            for i in range(self.processes):
+                if self.process[i].pid == line.pid:
+                    self.current = i
+                    break
+        cdef Process *found = &self.process[self.current]
+        return found if self.processes and found.pid == line.pid and _is_host(line.host, found.host) else NULL
 
     cdef inline void _put_kind(self, const Line *line, int row, int kind) noexcept nogil:
         """Write what only some kinds have: the id of a span, which has an end; a name has no times."""
@@ -305,16 +344,15 @@ cdef class Scanner:
         to.start[row] = line.start
         if kind == A_SPAN:
             if not line.quoted_id:
-                to.number[to.numbers] = line.number
+                to.number[to.numbers], to.numbers_of[to.numbers] = line.number, self.current
                 to.numbers += 1
-            to.spans += 1
-            to.counts |= line.phase == c'1'
+            self.process[self.current].counts |= line.phase == c'1'
             to.valid_end[row >> 3] |= bit
         else:
             to.end[row] = 0
         if kind == A_NAME:
             to.names += 1
-            to.counts = True
+            self.process[self.current].counts = True
         else:
             to.valid_start[row >> 3] |= bit
 
@@ -410,33 +448,90 @@ cdef class Scanner:
         self.member_texts = []
         return 0
 
-    cdef object _block(self, Py_ssize_t length):
-        """Return the rows as a block, whose buffers have no more room than that."""
+    cdef object _block(self, int rows, Py_ssize_t length):
+        """Return all rows, or the first `rows` in `rows_of`, as a block, whose buffers have no more room than that."""
         cdef Columns *of = &self.columns
-        cdef int rows = of.rows
-        attributes = None
-        if of.empty < rows:
-            attributes = Texts(
-                copied(of.ends, (rows + 1) * sizeof(int32_t)),
-                copied(of.text, of.ends[rows]),
-                copied(of.valid_text, (rows + 7) // 8) if of.empty else None,
-            )
         end = None
-        if of.spans:
-            end = Integers(
-                copied(of.end, rows * sizeof(int64_t)),
-                copied(of.valid_end, (rows + 7) // 8) if of.spans < rows else None,
-            )
-        start = _longs(of.start, rows)
-        if of.names:
-            start = start._replace(valid=copied(of.valid_start, (rows + 7) // 8))
+        spans = self._bits(of.valid_end, rows)
+        if spans is None or any(spans):
+            end = Integers(self._taken(of.end, rows, sizeof(int64_t)), spans)
+        start = None
+        timed = self._bits(of.valid_start, rows)
+        if timed is None or any(timed):
+            start = Integers(self._taken(of.start, rows, sizeof(int64_t)), timed)
+        flaws = None
+        flawed = self._bits(of.flawed, rows)
+        if flawed is None or any(flawed):
+            flaws = Words(bytes(rows * sizeof(int32_t)), _FLAWS, 1, flawed)
         return Block(
-            rows, length, _longs(of.offset, rows), _longs(of.size, rows),
-            _words(of.kind, rows, _KINDS), _words(of.stream, rows, self.streams.texts), None, None,
-            _words(of.name, rows, self.words.texts), _words(of.category, rows, self.categories.texts), None, None,
-            start if of.names < rows else None, end, attributes,
-            Words(bytes(rows * sizeof(int32_t)), _FLAWS, 1, copied(of.flawed, (rows + 7) // 8)) if of.flaws else None,
+            rows, length, self._longs(of.offset, rows), self._longs(of.size, rows),
+            self._words(of.kind, rows, _KINDS), self._words(of.stream, rows, self.streams.texts), None, None,
+            self._words(of.name, rows, self.words.texts), self._words(of.category, rows, self.categories.texts), None, None,
+            start, end, self._texts(rows), flaws,
         )
+
+    cdef object _texts(self, int rows):
+        """Return the attributes of some rows, None if they have none."""
+        cdef Columns *of = &self.columns
+        cdef int i, row, size = 0
+        cdef bytes ends, text
+        valid = self._bits(of.valid_text, rows)
+        if valid is not None and not any(valid):
+            return None
+        if rows == of.rows:
+            return Texts(copied(of.ends, (rows + 1) * sizeof(int32_t)), copied(of.text, of.ends[rows]), valid)
+        ends = bytes((rows + 1) * sizeof(int32_t))
+        cdef int32_t *to = <int32_t *>PyBytes_AS_STRING(ends)
+        for i in range(rows):
+            row = self.rows_of[i]
+            size += of.ends[row + 1] - of.ends[row]
+            to[i + 1] = size
+        text = PyBytes_FromStringAndSize(NULL, size)
+        for i in range(rows):
+            row = self.rows_of[i]
+            memcpy(PyBytes_AS_STRING(text) + to[i], of.text + of.ends[row], to[i + 1] - to[i])
+        return Texts(ends, text, valid)
+
+    cdef bytes _taken(self, const void *values, int rows, size_t size):
+        """Return the values of some rows."""
+        cdef int i
+        if rows == self.columns.rows:
+            return copied(values, rows * size)
+        cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * size)
+        cdef char *to = PyBytes_AS_STRING(found)
+        for i in range(rows):
+            memcpy(to + i * size, <const char *>values + self.rows_of[i] * size, size)
+        return found
+
+    cdef bytes _bits(self, const uint8_t *bits, int rows):
+        """Return the bitmap of some rows, None if all are set."""
+        cdef int i, row, count = 0
+        cdef bint is_all = rows == self.columns.rows
+        cdef bytes found = bytes((rows + 7) // 8)
+        cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(found)
+        for i in range(rows):
+            row = i if is_all else self.rows_of[i]
+            if bits[row >> 3] >> (row & 7) & 1:
+                to[i >> 3] |= 1 << (i & 7)
+                count += 1
+        return None if count == rows else found
+
+    cdef object _longs(self, const int64_t *values, int rows):
+        return Integers(self._taken(values, rows, sizeof(int64_t)))
+
+    cdef object _words(self, const int32_t *codes, int rows, list texts):
+        return Words(self._taken(codes, rows, sizeof(int32_t)), texts, len(texts))
+
+
+cdef inline bint _is_host(Text stated, Text host) noexcept nogil:
+    """Return whether a record's hash of a host, which may lack, is that of a process."""
+    cdef const uint8_t *at = stated.at
+    cdef Py_ssize_t size = stated.size
+    if not at:
+        return True
+    if at[0] == QUOTE:
+        at, size = at + 1, size - 1
+    return not size or size == host.size and memcmp(at, host.at, size) == 0
 
 
 def ranges(bytes numbers not None):
@@ -537,11 +632,3 @@ cdef inline object _unquoted(Text hash):
     if not hash.at:
         return None
     return _text(hash)[1:] if hash.at[0] == QUOTE else _text(hash)
-
-
-cdef inline object _longs(const int64_t *values, int rows):
-    return Integers(copied(values, rows * sizeof(int64_t)))
-
-
-cdef inline object _words(const int32_t *codes, int rows, list texts):
-    return Words(copied(codes, rows * sizeof(int32_t)), texts, len(texts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tailrace.decoding.formats.dftracer._kernel import Scanner, ranges
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder
+from tailrace.decoding.formats.dftracer.usual import turned
 from tailrace.decoding.lines import BLOCK
 from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
@@ -33,13 +34,12 @@ class DFTracerBlockDecoder(DFTracerDecoder):
             data = self._lines.take_back() + data
         at, have, step = 0, len(data), 0
         while at < have:
-            block, stop = None, at
+            rows, stop = 0, at
             if have - at >= ROWS_MIN * RECORD_MIN and self._usual:
-                block, stop = self._scan(data, at)
-            if block is not None:
-                found.append(block)
+                rows, stop = self._scan(data, at, found)
+            if rows:
                 at = stop
-                if block.rows >= ROWS_MIN:
+                if rows >= ROWS_MIN:
                     step = 0
                 continue
             # The line at `stop`, too: the kernel has left it to us. Where it leaves many, take more and more at once.
@@ -51,26 +51,29 @@ class DFTracerBlockDecoder(DFTracerDecoder):
     @property
     def _usual(self) -> bool:
         """Return whether a record begins with the next byte, and nothing before it changes how it is read."""
-        between = self._lines.between and not self._held
         return (
-            between
+            self._lines.between
+            and not self._held
             and bool(self._processes.current.pid)
-            and self._run.clocked
-            and not self._run.claims
+            and self._processes.current.run.usual
         )
 
-    def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return what the kernel makes of the lines from `at` on, and where it ends."""
-        ids, process = self._run.ids, self._processes.current
-        block, stop, numbers, counts = _scan(
-            data, at, self._offset, self._lines.limit, ROWS_MIN, self._names, ids.believed,
-            process.pid.encode(), process.host.encode(),
+    def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
+        """Add what the kernel makes of the lines from `at` on. Return how many they are, and where they end."""
+        processes = self._processes.usual
+        parts, stop = _scan(
+            data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,
+            [(each.pid.encode(), each.host.encode(), each.run.ids.believed) for _, each in processes],
         )  # fmt: skip
-        if block is not None:
+        for which, block, numbers, counts in parts:
+            number, process = processes[which]
+            if self._processes.go(number):
+                found.append(turned(self._offset, self._processes))
+            found.append(block)
             self._offset += block.length
             self._lines.skip(block.length)
-            come = ranges(numbers)
+            come, ids = ranges(numbers), process.run.ids
             if come is None or not ids.add_ranges(*come):
                 ids.add(memoryview(numbers).cast("q"))
-            self._run.shown(numbered=bool(numbers), counts=counts)
-        return block, stop
+            process.run.shown(numbered=bool(numbers), counts=counts)
+        return sum(block.rows for _, block, _, _ in parts), stop

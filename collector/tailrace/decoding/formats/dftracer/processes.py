@@ -7,6 +7,7 @@ all further ones are taken for one, the rest, whose ids prove nothing.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection
 
@@ -21,6 +22,9 @@ PROCESSES_MAX = 1024
 
 PROCESS_BYTES = 5 * 2**10
 """Upper bound on the memory of a process, its incarnation included, besides what these count themselves."""
+
+USUAL_MAX = 64
+"""How many processes' records the kernel reads in turn."""
 
 _HOST_MAX, _PID_MAX = 64, 20
 """Longer words are no host, and no whole PID."""
@@ -118,6 +122,19 @@ class Processes:
     def numbers(self) -> list[int]:
         """The numbers of all processes, that of the current one first."""
         return self._in_turn(self._all.keys())
+
+    @property
+    def usual(self) -> list[tuple[int, TracedProcess]]:
+        """The current process and some that had the last records before it, with their numbers: those whose records may be
+        read without a look at the others. No two have the same PID."""
+        found = [(self.number, self.current)]
+        if self.number != self._rest:
+            before = itertools.islice(reversed(self._all.items()), 1, USUAL_MAX)
+            found += (each for each in before if self._may_follow(*each))
+        return found
+
+    def _may_follow(self, number: int, process: TracedProcess) -> bool:
+        return self._newest.get(process.pid) == number and process.run.usual
 
     def only(self, pid: str) -> bool:
         """Return whether all processes have this PID."""

@@ -109,6 +109,11 @@ class TracedRun:
         """Whether a record has told the unit of the times."""
         return self._state.told
 
+    @property
+    def usual(self) -> bool:
+        """Whether a usual event changes nothing but the ids: the clock is known, and no reported gap waits for events."""
+        return self.clocked and not self.claims
+
     def clock(self) -> SessionFacts:
         """Return the facts that times are in the run's unit since 1970, and note that they were told."""
         self._state.told = True

@@ -274,7 +274,7 @@ def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
     """Return the run, the PID and the host whose records may be read here: no PID before the run's clock is known, nor
     once gaps are reported, since an event may heal one."""
     process = processes.current
-    plain = process.pid and process.run.clocked and not process.run.claims
+    plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host
 
 
