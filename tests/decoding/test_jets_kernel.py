@@ -61,6 +61,11 @@ USUAL = [
     b'{"type":"event","clk":1,"name":"e","record_id":1,"description":"\\"\\\\\\n","parent_id":4,"_vendor":[[1],{"k":"\\ud83d"}]}\n'
     .replace(b"\\ud83d", b"\\u0041"),
     event(description="é/\x00\"😀", name="é", x="😀"),
+    event(record_id=""),
+    EVENT.replace(b":1,", b':"' + "é".encode() * 64 + b'",'),
+    b'{"type":"record","clk":1,"id":"a","parent_id":"b","record_type":"T","data":1,"name":"n","x":2,"description":"d"}\n',
+    b'{"type":"record_end","clk":1000,"id":"a"}\n',
+    b'{"type":"annotation","name":"n","record_id":"a","data":1}\n',
     EVENT.replace(b'"e"', rb'"\/\u001F"').replace(b'"d"', rb'"\/\u000a\u0022\u005c\u007f\b"'),
 ]  # fmt: skip
 
@@ -73,7 +78,7 @@ def test_what_is_usual_takes_the_kernel(one):
 @pytest.mark.parametrize(
     "unusual",
     [
-        b'{"clk":-9223372036854775808,"type":"record_end","record_id":1}\n', event(record_id="rec_1"), event(clk=2**63),
+        b'{"clk":-9223372036854775808,"type":"record_end","record_id":1}\n', event(record_id="r" * 129), event(record_id='r"'), event(clk=2**63),
         event(clk=1.0), event(record_id=2**64), event(record_id=-1), EVENT.replace(b"event", b"\\u0065vent"), event(name="\ud83d"),
         event(description=None), event(**{"$x": 1}), event(type="note"), event(**{f"k{i}": 1 for i in range(40)}),
         event(x=float("nan")), EVENT[:-2] + b',"clk":5}\n', EVENT[:-2] + b',"x":1,"x":2}\n', EVENT[:-2] + b',"x":1,}\n',
@@ -89,7 +94,7 @@ def test_what_is_not_is_left_to_python_alone(unusual):
     assert len(records(units)) >= 4
 
 
-@pytest.mark.parametrize("spelling", [name for name in SPELLED if name != "ids in quotes"])
+@pytest.mark.parametrize("spelling", SPELLED)
 def test_no_spelling_of_a_usual_line_leaves_the_kernel(spelling):
     lines = [line.decode().strip() for line in USUAL[:3] + [EVENT] * 90]
     assert rows(both(HEADER + SPELLED[spelling](lines))) == len(lines)

@@ -3,7 +3,7 @@
 
 A line is usual if `line` reads it as a record, record_end, event or annotation without a flaw, it has at most
 `MEMBERS_MAX` fields, each key comes once and is spelled without an escape, as is the type, no key begins with "$",
-ids are numbers, and values nest no deeper than `json_scan` reads them.
+ids are numbers or short strings without an escape, and values nest no deeper than `json_scan` reads them.
 
 White space may stand wherever JSON allows it, blank lines before the line.
 
@@ -28,6 +28,7 @@ cdef extern from *:
     """
     void *memrchr(const void *data, int byte, size_t size) nogil
 
+from tailrace.decoding.formats.jets.checksum cimport CHECKED_MAX, checksum
 from tailrace.decoding.json_scan cimport (
     RESPELLED, behind_blank_lines, behind_white, number_end, read_unsigned, string_end, value_end, word_end,
     write_respelled,
@@ -242,9 +243,17 @@ cdef inline bint _read_clk(Line *line, int64_t *clk) noexcept nogil:
     return True
 
 
-cdef inline bint _read_id(Line *line, int key, int64_t *id) noexcept nogil:
-    cdef const Member *member = _member(line, key, INTEGER)
-    return member and read_unsigned(member.begin, member.end, <uint64_t *>id)
+cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept nogil:
+    """Read an id for its column; add its key to `used` if the column says everything: not if the id is a string."""
+    cdef const Member *member = _member(line, key, STRING)
+    if not member:
+        member = _member(line, key, INTEGER)
+        used[0] |= 1 << key
+        return member and read_unsigned(member.begin, member.end, <uint64_t *>id)
+    if member.spelling or member.end - member.begin > CHECKED_MAX:
+        return False
+    id[0] = <int64_t>(checksum(member.begin, member.end - member.begin) >> 1)
+    return True
 
 
 cdef inline uint8_t *_write_attributes(Line *line, int used, uint8_t *out) noexcept nogil:
@@ -455,9 +464,8 @@ cdef class Scanner:
                 return False
         if kind == END:
             key = RECORD_ID if line.at[RECORD_ID] >= 0 else ID
-            if line.at[RECORD_ID] >= 0 and line.at[ID] >= 0 or not _read_id(line, key, &id):
+            if line.at[RECORD_ID] >= 0 and line.at[ID] >= 0 or not _read_id(line, key, &id, &used):
                 return False
-            used |= 1 << key
         else:
             name = self._code(line, NAME, self.names)
             if name < 0:
@@ -466,16 +474,17 @@ cdef class Scanner:
             if kind == BEGIN:
                 category = self._code(line, RECORD_TYPE, self.categories)
                 has_parent = line.at[PARENT_ID] >= 0 and not _member(line, PARENT_ID, NULL_)
-                if category < 0 or not _read_id(line, ID, &id):
+                if category < 0 or not _read_id(line, ID, &id, &used):
                     return False
-                if has_parent and not _read_id(line, PARENT_ID, &parent):
+                if has_parent and not _read_id(line, PARENT_ID, &parent, &used):
                     return False
-                used |= 1 << RECORD_TYPE | 1 << ID | 1 << PARENT_ID
+                used |= 1 << RECORD_TYPE
+                if not has_parent:
+                    used |= 1 << PARENT_ID
             else:
                 has_parent = True
-                if not _read_id(line, RECORD_ID, &parent):
+                if not _read_id(line, RECORD_ID, &parent, &used):
                     return False
-                used |= 1 << RECORD_ID
         stop = _write_attributes(line, used, text)
         to.ends[row + 1] = <int32_t>(stop - to.text)
         if stop > text:

@@ -253,13 +253,16 @@ def _with(attributes: str | None, more: str) -> str | None:
 
 def _number(id_: int | str | UnsetType | None) -> int | None:
     if type(id_) is str:
-        return number_of(id_)
+        return _recall_number(id_) or _numbers.keep(id_, number_of(id_))
     return None if id_ is UNSET else cast(int | None, id_)
 
 
 def _may_be_deep(line: bytes) -> bool:
     return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
+
+_numbers: Memo[str, int] = Memo(4096, 256)
+_recall_number = _numbers.get
 
 _memo: Memo[str, str] = Memo(4096, 256)  # about 4 MiB at most
 _recall = _memo.get
