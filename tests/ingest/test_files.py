@@ -255,7 +255,7 @@ def test_a_stream_that_says_its_end_says_at_rest_what_of_it_has_not_come(log):
 
 
 def test_late_events_are_spans_in_whatever_order_they_were_written(log):
-    """Of some an end stands before its begin, and the file grows by an event at a time."""
+    """An end may stand before its begin, and the file grows by an event at a time."""
     data = (VECTORS / "ovni/late_unsorted.in").read_bytes()
     session = log.open_file("ovni", OVNI)
     for at in range(0, len(data), 12):
