@@ -254,6 +254,26 @@ def test_twice_as_many_files_of_one_size_take_twice_as_many_steps(readings_too, 
     assert [len(choice.left_out) for choice in choices] == [400 * readings_too, 200 * readings_too]
 
 
+@pytest.mark.parametrize("readings_too", [False, True])
+def test_twice_as_many_files_that_begin_alike_take_twice_as_many_steps(readings_too, tmp_path):
+    """Each has the name of a copy of the first, and the same first bytes."""
+    files, readings = [], []
+    for number in range(200):
+        file = tmp_path / ("a.jets" + f".{number}" * (number > 0))
+        file.write_bytes(WHOLE + b"%04d" % number * (number + 1))
+        known = fingerprint(str(file))
+        read = AsRead(f"/elsewhere/{file.name}", 0, known.size, 0, known.crc + 1)
+        files.append(str(file))
+        readings += [Reading("import", "jets", f"s{number}", read, closed=True)] * readings_too
+    taken = []
+
+    def work(count):
+        taken.append(len(choose({"jets": files[:count]}, readings[:count], again=False).taken))
+
+    assert steps(lambda: work(200)) < 2.5 * steps(lambda: work(100))
+    assert taken == [200, 100]
+
+
 def test_lines_of_pieces_are_compared_up_to_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(choosing, "LINES_MAX", 5)
     (tmp_path / "split").mkdir()

@@ -22,7 +22,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from zlib_ng.zlib_ng import crc32
 
@@ -234,6 +234,29 @@ class _Known:
         return list(found.values()), prints
 
 
+T = TypeVar("T")
+
+
+class _Kin(Generic[T]):
+    """Finds, by its name, whatever belongs to files that may be copies of a file, or of which the file may be a copy: a
+    directory may have thousands of files that begin alike."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[T]] = {}
+
+    def add(self, file: str, key: str, what: T) -> None:
+        """Add what belongs to a file; `key` is the same for two files that may be one (`Files.copy`)."""
+        name = without_gz(spelled(file))
+        for mark in {("name", name), ("key", key), *(("copy of", of) for of in originals(name))}:
+            self._found.setdefault(mark, []).append(what)
+
+    def of(self, file: str, key: str) -> list[T]:
+        name = without_gz(spelled(file))
+        marks = {("name", name), ("key", key), ("copy of", name)}
+        marks |= {("name", of) for of in originals(name)}
+        return [what for mark in marks for what in self._found.get(mark, ())]
+
+
 class _Group:
     """Files of which some may be copies of others, and the readings that may be of these files."""
 
@@ -248,6 +271,12 @@ class _Group:
         }
         going_on = set(map(id, self._going_on.values()))
         self._readings = [reading for reading in readings if id(reading) not in going_on]
+        self._read = _Kin[Reading]()
+        self._read_at: dict[tuple[int | None, int], list[Reading]] = {}
+        for reading in self._readings:
+            read = reading.file
+            self._read.add(read.path, self._key(read.path), reading)
+            self._read_at.setdefault((read.device, read.inode), []).append(reading)
         self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
         for reading in self._readings:
             read = reading.file
@@ -255,9 +284,13 @@ class _Group:
         self._prints = prints
 
     def choose(self, choice: Choice) -> None:
-        kept: list[str] = []
+        kept: dict[str, int] = {}
+        kin, by_content = _Kin[str](), dict[tuple[int, int], list[str]]()
         for file in self._in_order():
-            original = next((other for other in kept if self._is_copy(file, other)), None)
+            mine = self._prints.get(file)
+            alike = by_content.setdefault((mine.size, mine.crc), []) if mine else []
+            near = sorted({*kin.of(file, self._key(file)), *alike}, key=kept.__getitem__)
+            original = next((other for other in near if self._is_copy(file, other)), None)
             same = next(self._same(file), None)
             if reading := self._going_on.get(file):
                 choice.taken.append(TakenFile(file, self._format, reading.source))
@@ -268,7 +301,9 @@ class _Group:
                 choice.left_out.append(_imported(file, same, self._format))
             else:
                 choice.taken.append(TakenFile(file, self._format, None, tuple(self._begun(file))))
-            kept.append(file)
+            kept[file] = len(kept)
+            kin.add(file, self._key(file), file)
+            alike.append(file)
 
     def _in_order(self) -> list[str]:
         """Return the files in the order of choice: interrupted readings first, then the longest, since a
@@ -276,10 +311,13 @@ class _Group:
         if len(self._files) == 1 and not self._readings:
             return self._files
         if len(self._files) > 1:
-            sizes = [reading.file.size for reading in self._readings]
-            found = [self._prints.get(file) or _print(file, ()) for file in self._files]
-            sizes += [known.size for known in found if known]
-            self._prints = {file: _print(file, sizes) for file in self._files}
+            sizes = _Kin[int]()
+            for file in self._files:
+                if known := self._prints.get(file) or _print(file, ()):
+                    sizes.add(file, self._key(file), known.size)
+            for file in self._files:
+                near = [reading.file.size for reading in self._near(file)]
+                self._prints[file] = _print(file, [*sizes.of(file, self._key(file)), *near])
         return sorted(
             self._files,
             key=lambda file: (
@@ -321,7 +359,7 @@ class _Group:
     def _begun(self, file: str) -> Iterator[str]:
         """Yield the sessions that have read the beginning of this file, but not all of it."""
         mine = self._prints.get(file)
-        for reading in self._readings:
+        for reading in self._near(file):
             read = reading.file
             if mine is None or read.size > mine.size or reading.format != self._format:
                 continue
@@ -333,6 +371,11 @@ class _Group:
             goes_on = HEAD <= read.size < mine.size and self._key(file) == self._key(read.path)
             if begins and (here or goes_on):
                 yield reading.session
+
+    def _near(self, file: str) -> list[Reading]:
+        """Return the readings of files that may be this one, or a copy of it, by name or inode."""
+        found = [*self._read.of(file, self._key(file)), *self._read_at.get(_node(file), ())]
+        return list({id(reading): reading for reading in found}.values())
 
     def _key(self, file: str) -> str:
         return spelled(FORMATS[self._format].files.copy(file))
