@@ -63,6 +63,7 @@ FIRST_BYTES = (
     (b"HTTP/1.", "http"),
     *((b"\x16\x03" + bytes([minor]), "tls") for minor in range(5)),
 )
+_ANY_FIRST = tuple(first for first, _ in FIRST_BYTES)
 TAR_AT, TAR = 257, b"ustar"
 
 _CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
@@ -78,9 +79,8 @@ def foreign(path: str, head: bytes) -> str:
     that of its file, if it has one."""
     if _is_wide(head):
         return WIDE
-    for first, what in FIRST_BYTES:
-        if head.startswith(first):
-            return what
+    if head.startswith(_ANY_FIRST):  # one call, since each connection is looked at
+        return next(what for first, what in FIRST_BYTES if head.startswith(first))
     if head.startswith(TAR, TAR_AT) and _is_tar(head[: tarfile.BLOCKSIZE]):
         return "tar"
     if _is_old_heph(head):
