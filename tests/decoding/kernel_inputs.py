@@ -241,8 +241,8 @@ def compare_input(format_: str, data: bytes, cuts: list[int], limit: int) -> Cou
 def compare_datagrams(data: bytes, cuts: list[int]) -> None:
     """Raise AssertionError if kernel and Python differ on how many datagrams hold whole events. A datagram
     ends before each event, before each second one or before each third one, and at the cuts."""
+    from tailrace.decoding.formats.heph import _of_events
     from tailrace.decoding.formats.heph._kernel import of_events
-    from tailrace.decoding.formats.heph.format import _of_events
 
     events = [match.start() for match in re.finditer(b"\xc1\xfc\x1f\xb7", data)]
     ends = sorted({*events[:: 1 + len(cuts)], *cuts, len(data)} - {0})

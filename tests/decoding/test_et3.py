@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.decoding.formats.et3 import maps, stack
-from tailrace.decoding.formats.et3.format import FORMAT
+from tailrace.decoding.formats.et3 import FORMAT, maps, stack
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE, Kind, Record
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "et3"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from hypothesis import given, settings, strategies as st
 
-from tailrace.decoding.formats.et3.format import FORMAT
+from tailrace.decoding.formats.et3 import FORMAT
 from tailrace.model.record import Kind, Record
 
 THREADS = (1766822961, 1191747167, 511967813)

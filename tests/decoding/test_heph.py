@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.decoding.contract import Acknowledgement
-from tailrace.decoding.formats.heph import FORMAT, body as heph_body, layout
+from tailrace.decoding.formats.heph import FORMAT, body as heph_body
 from tailrace.decoding.formats.heph.session import stored_name
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
 
@@ -149,7 +149,7 @@ def test_a_layout_says_what_the_full_reader_says(
     bodies.append(bodies[1][:place] + bytes([value]) + bodies[1][place + 1 :])
     for body in bodies:
         heph_body._read(body, 3)
-        known = layout.read(body, 3)
+        known = body.read(body, 3)
         if known:
             assert heph_body._read_any(body) == (*known, None, ())
 

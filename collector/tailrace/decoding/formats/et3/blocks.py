@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tailrace.decoding.formats.et3._kernel import Scanner
-from tailrace.decoding.formats.et3.agent import DOUBT, TIME_MAX, TRUST
 from tailrace.decoding.formats.et3.decoder import Et3Decoder
 from tailrace.decoding.formats.et3.events import ET1, ET3
-from tailrace.decoding.formats.et3.form import AGENT
+from tailrace.decoding.formats.et3.form import AGENT, DOUBT, TIME_MAX, TRUST
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, THREADS_MAX
 from tailrace.decoding.lines import BLOCK
 from tailrace.model.record import Record

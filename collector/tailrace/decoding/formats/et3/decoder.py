@@ -21,14 +21,17 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from tailrace.decoding.formats.et3.agent import AgentForm
-from tailrace.decoding.formats.et3.events import Events
-from tailrace.decoding.formats.et3.files import deaths_were_added
-from tailrace.decoding.formats.et3.form import AGENT, SPECIFICATION, FormName, Votes
+from tailrace.decoding.formats.et3.events import Events, begun, read_other
+from tailrace.decoding.formats.et3.form import (
+    AGENT,
+    SPECIFICATION,
+    AgentForm,
+    FormName,
+    SpecificationForm,
+    Votes,
+)
 from tailrace.decoding.formats.et3.line import Line, read_line
-from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState
-from tailrace.decoding.formats.et3.other import begun, read_other
-from tailrace.decoding.formats.et3.specification import SpecificationForm
+from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState, deaths_were_added
 from tailrace.decoding.formats.et3.stack import EvictableStacks
 from tailrace.decoding.lines import Lines, LinesState, Piece, split_lines
 from tailrace.model.holding import Holding

@@ -4,21 +4,204 @@ The table has all fields of a line and not their spelling: white space, leading 
 stands between fields. Maps have one line for each name, in the order in which names came.
 
 A repair ends the frames that are open, the innermost first.
+
+A line is written from its record: what `events` reads, the other way round.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.decoding.formats.et3.encoding.written import LineForm, OpenCall, line_of
-from tailrace.decoding.formats.et3.files import FILES
 from tailrace.decoding.formats.et3.form import SPECIFICATION
-from tailrace.decoding.formats.et3.maps import DOCUMENTS
+from tailrace.decoding.formats.et3.line import ET1_SHAPES
+from tailrace.decoding.formats.et3.maps import DOCUMENTS, FILES
 from tailrace.decoding.lines import without_content
-from tailrace.model.record import KEY, Kind, Record
+from tailrace.model.record import BEGIN_WORDS, KEY, Kind, Record
+
+Members = dict[str, Any]
+
+LETTERS_OF_ET1 = {(name, keys): letter for (letter, _), (name, keys) in ET1_SHAPES.items()}
+
+_ALLOCATIONS = {"allocation": "N", "array_allocation": "A"}
+
+
+class OpenCall(NamedTuple):
+    """An open call: its number, method and receiver."""
+
+    id: int
+    method: int
+    receiver: int
+
+
+class WrittenLine(NamedTuple):
+    """A line, whether it shows that the trace is one of ET1, and the call that it begins."""
+
+    text: str
+    et1: bool = False
+    frame: OpenCall | None = None
+
+
+class LineForm(NamedTuple):
+    """How a trace ends its lines, with a thread (`agent`) or with a clock, and whether it is hexadecimal."""
+
+    agent: bool
+    hexadecimal: bool = False
+
+    def leave(self, frame: OpenCall, thread: str, time: int) -> str:
+        """Return a line that ends a call."""
+        fields = [frame.method, frame.receiver] if self.hexadecimal else [frame.method]
+        last = int(thread) if self.agent else time
+        return self.line("E", [*fields, last])
+
+    def line(self, letter: str, fields: list[int], *, hexadecimal: bool | None = None) -> str:
+        in_hex = self.hexadecimal if hexadecimal is None else hexadecimal
+        return " ".join([letter, *(f"{each:x}" if in_hex else str(each) for each in fields)])
+
+
+def line_of(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
+    """Return the line of a record."""
+    if record.kind == Kind.BEGIN:
+        return _enter(record, members, numbers)
+    if record.kind == Kind.END:
+        return _leave(record, members, numbers)
+    et1 = False
+    if record.kind == Kind.ANNOTATION:
+        text = ""
+        members = {"comment": members["text"]}
+    elif record.kind == Kind.SESSION:
+        text = " ".join([str(record.name), *members["fields"]])
+    elif record.flaw == "et1_shape":
+        letter = next(
+            letter
+            for (letter, count), (name, _) in ET1_SHAPES.items()
+            if name == record.name and count == len(members["fields"])
+        )
+        text = " ".join([letter, *members["fields"]])
+    elif record.name == "counters":
+        text = " ".join(["C", *map(str, members["counters"])])
+    else:
+        found = _of_object(record, members, numbers)
+        text, et1 = found or _of_et1(record, members), found is None
+    return WrittenLine(_commented(text, members.get("comment")), et1)
+
+
+def _enter(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
+    changed = members.get(BEGIN_WORDS, {})
+    method, receiver = ((members | changed)[key] for key in ("method_id", "receiver"))
+    hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
+    last = _last(record, record.start, numbers)
+    if members.get("$begun") == "decimal":
+        last = int(f"{last:x}")  # the end was read in hexadecimal, the begin was not
+    text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
+    comment = (members | changed).get("comment") if _has_comment(record, members) else None
+    frame = None if record.id is None else OpenCall(record.id, method, receiver)
+    return WrittenLine(_commented(text, comment), frame=frame)
+
+
+def _leave(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
+    fields = [members["method_id"]]
+    letter, et1 = "E", False
+    if "exception" in members:
+        letter, fields = "X", [*fields, members["receiver"], members["exception"]]
+    elif "receiver" in members and numbers.agent:
+        # Only ET1 has a receiver here; that of a span may be its begin's.
+        keys = list(members)
+        behind = "comment" in keys and keys.index("comment") < keys.index("receiver")
+        et1 = record.start is None or members.get("$begun") == "decimal"
+        if et1 or (numbers.hexadecimal and not behind):
+            fields = [*fields, members["receiver"]]
+    hexadecimal = numbers.hexadecimal or et1 or _flawed(record, members, begins=False)
+    text = numbers.line(
+        letter, [*fields, _last(record, record.end, numbers)], hexadecimal=hexadecimal
+    )
+    comment = members.get("comment") if _has_comment(record, members) else None
+    return WrittenLine(_commented(text, comment), et1)
+
+
+def _of_object(record: Record, members: Members, numbers: LineForm) -> str | None:
+    """Return a line about an object; None if only ET1 has such lines."""
+    name, last = str(record.name), _last(record, record.start, numbers)
+    fields: list[Any]
+    if name in _ALLOCATIONS and "class_id" in members:
+        letter = _ALLOCATIONS[name]
+        fields = [
+            members["size"],
+            members["class_id"],
+            members["site_id"],
+            members.get("length", 0),
+        ]
+    elif name == "update" and "old" not in members:
+        letter, fields = "U", [members["value"], members["field_id"]]
+    elif name == "witness":
+        letter, fields = "W", [members["class_id"]]
+    elif name == "death" and not record.stream:
+        letter, fields, last = "D", [members["thread"]], _time(record.start, numbers)
+    else:
+        return None
+    hexadecimal = numbers.hexadecimal or record.flaw == "hex_numbers"
+    return numbers.line(letter, [_object(record), *fields, last], hexadecimal=hexadecimal)
+
+
+def _of_et1(record: Record, members: Members) -> str:
+    """Return a line that exists only in the ET1 form."""
+    name = str(record.name)
+    keys, letter = next((key[1], each) for key, each in LETTERS_OF_ET1.items() if key[0] == name)
+    said = members | {"object": _object(record), "thread": int(record.stream or 0)}
+    fields = [f"{v:x}" if isinstance(v := said[key], int) else v for key in keys]
+    return " ".join([letter, *fields])
+
+
+def _last(record: Record, time: int | None, numbers: LineForm) -> int:
+    """Return the last field: the thread, or the clock."""
+    return int(record.stream or 0) if numbers.agent else _time(time, numbers)
+
+
+def _time(time: int | None, numbers: LineForm) -> int:
+    """Return a clock, as it looks once a clock of 32 bits has wrapped."""
+    at = time or 0
+    return at - 2**32 if not numbers.agent and 2**31 <= at < 2**32 else at
+
+
+def _object(record: Record) -> int:
+    """Return the number of an object, which the table has bit-cast."""
+    return (record.id or 0) % 2**64
+
+
+def _flawed(record: Record, members: Members, *, begins: bool) -> bool:
+    """Return whether numbers are hexadecimal where ET3 has decimal ones; of a span, at one end at least."""
+    if None in {record.start, record.end}:
+        return record.flaw == "hex_numbers"
+    keys = list(members)
+    changed = members.get(BEGIN_WORDS, {}).get("$flaw")
+    if begins and changed is not None:
+        return bool(changed == "hex_numbers")
+    at_front = keys[0] == "$flaw"
+    flaw: object = members.get("$flaw")
+    return flaw == "hex_numbers" and (begins or at_front)
+
+
+def _has_comment(record: Record, members: Members) -> bool:
+    """Return whether the comment is this line's. Where nothing tells whether it is also that of the span's other line, it is not.
+
+    The end's comment stands before what only the begin has, which is a receiver if the end has none."""
+    if None in {record.start, record.end} or "comment" not in members:
+        return True
+    if "comment" in members.get(BEGIN_WORDS, {}):
+        return True
+    keys = list(members)
+    of_end = "exception" in members or keys.index("comment") < keys.index("receiver")
+    return of_end == (record.kind == Kind.END)
+
+
+def _commented(line: str, comment: str | None) -> str:
+    """Return a line with a comment behind it, or a comment alone."""
+    if comment is None:
+        return line
+    return f"{line} # {comment}".strip()
+
 
 _read = msgspec.json.Decoder(dict[str, Any]).decode
 

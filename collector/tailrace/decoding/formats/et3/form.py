@@ -1,4 +1,32 @@
-"""The interface of ET3's two forms, and which of them a trace has.
+"""The two forms of ET3, their interface, and which of them a trace has.
+
+**The agents' form.** Each line ends with the thread, and only deaths have a time. So the clock is counted here, as the tools do that add the deaths: one tick for each entry and exit, those
+known to be missing included. Missing lines show in two ways, and the first one that notices a line
+claims it (docs/formats/et3.md):
+
+- An exit whose method is nowhere on its thread's stack: its entry is missing (`unmatched_exit`),
+  unless an exit of a frame below seems to have passed over a frame of this method.
+- A death ahead of the counted clock, by as much as it is ahead (`death_ahead`). This holds where
+  deaths were added after the run, at their time or all at the end. Agents that wrote deaths during
+  the run used another clock. So deaths are `trusted` only in three cases: their file's name says that
+  they were added; TRUST of them at different places agree on how far they are ahead; or a death is
+  behind, as a running agent's never is. If they disagree too often before that, they prove nothing.
+
+An unreadable line counts as missing by itself, and explains one exit and one tick of the clock. Frames
+that an exit passed over and frames that were never left prove nothing: exceptions have no line.
+A new run of the program cannot be seen.
+
+**The specification's form.** Each line ends with the logical clock, and no line names a thread. The clock counts entries and exits: they have the times 1, 2, 3, ... and any other line has the time of
+the last of them. So missing entries and exits are known exactly, except at a trace's end, and nothing
+is known of other missing lines (docs/formats/et3.md). A jump from t to u means that u-t-1 are missing, at
+the beginning as `late_join`; any other line that is ahead proves the same earlier. A time of 1 after
+other times is a new run of the program. A time below the last one is `late` if it was missing, which
+heals the gap, and else `repeated_time`; such lines stand outside the stack.
+
+An unreadable line counts as missing by itself. So a hole in the clock claims only what the unreadable
+lines since the last good one do not explain.
+
+The agents' clock is an int of 32 bits. A negative time counts on from 2**31.
 
 A line's last field is the logical clock in the specification's form, and the thread in the agents'
 form; otherwise the lines look the same (docs/formats/et3.md).
@@ -8,9 +36,12 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, Protocol
 
+import msgspec
+
 from tailrace.decoding.formats.et3.line import Line
 from tailrace.decoding.formats.et3.stack import Frame, Stacks
 from tailrace.model.gap import Reason
+from tailrace.model.record import Kind
 
 SPECIFICATION: Final = "specification"
 AGENT: Final = "agent"
@@ -110,3 +141,230 @@ class Votes:
     def guess(self) -> FormName:
         """Return the form by the size of the numbers, since comparing them did not tell."""
         return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT
+
+
+TRUST = 3
+"""How many deaths must agree. Two neighbours may agree on a running agent's clock as well, which runs
+about 17 times as fast as the lines that it writes."""
+
+DOUBT = 3
+"""After so many disagreements no agreement counts."""
+
+TIME_MAX = 2**62
+"""The latest time of a death that the clock can be set to."""
+
+
+class AgentForm(msgspec.Struct, tag=AGENT):
+    """The counted clock stands at `time`. `lost` of its ticks are missing lines, the others were read.
+
+    ahead, agreeing, agreed_at: how far the last deaths were ahead of the lines read, how many of
+        them agreed on this, and how many lines had been read at the latest of them.
+    disagreements: how often `ahead` changed before deaths were trusted.
+    unread: unreadable lines since deaths and clock last agreed.
+    excused: exits that need no entry, because a line that may be it is counted as missing.
+    reason: of missing entries; in a trace that begins in the middle, they came before it.
+    """
+
+    stacks: Stacks = msgspec.field(default_factory=Stacks)
+    time: int = 0
+    lost: int = 0
+    trusted: bool = False
+    ahead: int = 0
+    agreeing: int = 0
+    agreed_at: int = -1
+    disagreements: int = 0
+    unread: int = 0
+    excused: int = 0
+    reason: Reason = Reason.NETWORK
+    found: list[MissingLines | None] = []
+
+    @property
+    def name(self) -> FormName:
+        return AGENT
+
+    def tick(self, last: str) -> Place:
+        time = self.time = self.time + 1
+        frames = self.stacks.frames.get(last)
+        return last, self.stacks.of(last) if frames is None else frames, time, None
+
+    def at(self, last: str) -> Place:
+        return last, self.stacks.frames.get(last), self.time, None
+
+    def death(self, time: int) -> int:
+        if time > TIME_MAX:
+            return time  # a damaged number: the clock could not count on from there
+        if 0 <= time < self.time:
+            self._behind()
+        elif self.trusted:
+            self._claim(time - self.time)
+        elif time >= 0:
+            self._weigh(time - (self.time - self.lost))
+        return time
+
+    def unmatched(self, stream: str, method: str) -> None:
+        if not self.stacks.proves(stream, method):
+            return
+        if self.excused:
+            self.excused -= 1
+        else:
+            self.found.append(
+                MissingLines(1, self.reason, detail="unmatched_exit", of=Kind.BEGIN, stream=stream)
+            )
+            self.time += 1
+            self.lost += 1
+
+    def unreadable(self) -> None:
+        self.unread += 1
+        self.excused += 1
+
+    def hole(self) -> None:
+        self.reason = Reason.LATE_JOIN
+
+    def expects(self, letter: str, last: str) -> bool:
+        return int(last) == self.time if letter == "D" else last in self.stacks.frames
+
+    def _behind(self) -> None:
+        """Trust deaths: they were added after the run, and so was a death that was ahead at this place."""
+        if self.disagreements >= DOUBT:
+            return
+        if not self.trusted and self.agreed_at == self.time - self.lost:
+            self._claim(max(0, self.ahead - self.lost))
+        self.trusted = True
+
+    def _weigh(self, ahead: int) -> None:
+        """Compare a death with those before it, by how far it is ahead of the lines, until deaths are trusted."""
+        lines = self.time - self.lost
+        if ahead != self.ahead:
+            self.disagreements += self.agreeing > 0
+            self.ahead, self.agreeing, self.agreed_at = ahead, 1, lines
+        elif lines != self.agreed_at:
+            self.agreeing += 1
+            self.agreed_at = lines
+        if self.agreeing >= TRUST and self.disagreements < DOUBT:
+            self.trusted = True
+            self._claim(ahead - self.lost)
+
+    def _claim(self, ahead: int) -> None:
+        """Claim so many entries and exits as missing as the clock is `ahead` of the count.
+
+        Unreadable lines are some of them; if there were more, the others were lines of other kinds."""
+        count = ahead - self.unread
+        if count > 0:
+            self.found.append(MissingLines(count, detail="death_ahead"))
+        self.excused = max(0, self.excused + count)
+        self.lost += ahead
+        self.time += ahead
+        self.unread = 0
+
+
+HOLES_MAX = 256
+"""How many holes late lines can heal; beyond, the oldest are forgotten."""
+
+
+class ClockHole(msgspec.Struct, array_like=True):
+    """Times of missing entries and exits, both included, and how many of them were claimed."""
+
+    first: int
+    last: int
+    reason: Reason
+    claimed: int
+
+
+class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
+    """The clock stands at `time`. `unread` lines since then could not be read."""
+
+    stacks: Stacks = msgspec.field(default_factory=Stacks)
+    time: int = 0
+    begun: bool = False
+    unread: int = 0
+    holes: list[ClockHole] = []
+    found: list[MissingLines | None] = []
+
+    @property
+    def name(self) -> FormName:
+        return SPECIFICATION
+
+    def tick(self, last: str) -> Place:
+        time = int(last)
+        if time == self.time + 1:
+            self.time = time
+            if self.unread or not self.begun:
+                self.begun, self.unread = True, 0
+            return "", self.stacks.frames.get("") or self.stacks.of(""), time, None
+        time = _unwrapped(time)
+        if time <= self.time:
+            return self._back(time)
+        self._ahead(time - 1)
+        self.time = time
+        return "", self.stacks.of(""), time, None
+
+    def at(self, last: str) -> Place:
+        time = int(last)
+        if time != self.time:
+            time = _unwrapped(time)
+            if time < self.time:
+                return "", None, time, "late"
+            self._ahead(time)
+        if self.unread:
+            self.unread = 0
+        return "", self.stacks.frames.get(""), time, None
+
+    def death(self, time: int) -> int:
+        """Take a death. All deaths may be written at the end, so one that is behind proves nothing."""
+        time = _unwrapped(time)
+        if time > self.time:
+            self._ahead(time)
+        return time
+
+    def unmatched(self, stream: str, method: str) -> None:
+        """Do nothing: the clock shows the missing entry."""
+
+    def unreadable(self) -> None:
+        self.unread += 1
+
+    def hole(self) -> None:
+        self.begun = False
+
+    def expects(self, letter: str, last: str) -> bool:
+        return int(last) == self.time + (letter in "MEX")
+
+    def _ahead(self, time: int) -> None:
+        """Claim the entries and exits up to and including `time`: they happened and were not seen."""
+        reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
+        first, count = self.time + 1, time - self.time - self.unread
+        if count > 0:
+            self.found.append(MissingLines(count, reason, first, "clock"))
+        self.holes.append(ClockHole(first, time, reason, max(0, count)))
+        del self.holes[:-HOLES_MAX]
+        self.time, self.begun, self.unread = time, True, 0
+
+    def _back(self, time: int) -> Place:
+        at = next((i for i, h in enumerate(self.holes) if h.first <= time <= h.last), None)
+        if at is not None:
+            self._fill(at, time)
+            return "", None, time, "late"
+        if time == 1 < self.time:
+            self.stacks.clear()
+            self.time, self.unread, self.holes = 1, 0, []
+            self.found.append(None)
+            return "", self.stacks.of(""), time, None
+        return "", None, time, "repeated_time"
+
+    def _fill(self, at: int, time: int) -> None:
+        """Heal one time of a hole, whose line has come after all.
+
+        If unreadable lines explained a part of the hole, only as many lines as were claimed heal it."""
+        hole = self.holes[at]
+        if hole.claimed:
+            self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))
+        claimed = max(0, hole.claimed - 1)
+        low = min(claimed, time - hole.first)
+        rest = [
+            ClockHole(hole.first, time - 1, hole.reason, low),
+            ClockHole(time + 1, hole.last, hole.reason, claimed - low),
+        ]
+        self.holes[at : at + 1] = [part for part in rest if part.first <= part.last]
+
+
+def _unwrapped(time: int) -> int:
+    return time + 2**32 if -(2**31) <= time < 0 else time

@@ -2,6 +2,70 @@
 
 from __future__ import annotations
 
-from tailrace.decoding.formats.heph.format import FORMAT
+from typing import TYPE_CHECKING
 
-__all__ = ["FORMAT"]
+from tailrace import kernels
+from tailrace.decoding.contract import Files, Format
+from tailrace.decoding.formats.heph.decoder import HephDecoder, HephState
+from tailrace.decoding.formats.heph.encoder import HephEncoder
+from tailrace.decoding.formats.heph.packets import EVENT, EVENT_MIN, MAGICS, prefix
+from tailrace.decoding.formats.heph.session import acknowledge
+
+if TYPE_CHECKING or kernels.active():
+    from tailrace.decoding.formats.heph._kernel import of_events
+    from tailrace.decoding.formats.heph.blocks import HephBlockDecoder
+
+
+def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -> int:
+    """Return how many datagrams are whole events and nothing else, from the one at index `first` on, which is at `begin`."""
+    index, at = first, begin
+    while index < len(sizes) and (end := at + sizes[index]) <= len(payload):
+        if not _are_events(payload, at, end):
+            break
+        index, at = index + 1, end
+    return index - first
+
+
+def _are_events(data: bytes, at: int, end: int) -> bool:
+    """Return whether bytes are whole events. Inside an event there may be no magic: another packet may begin there."""
+    if at == end:
+        return False
+    while at < end:
+        if end - at < EVENT_MIN:
+            return False
+        magic, size = prefix(data, at)
+        stop = at + size
+        whole = EVENT_MIN + (data[at + 40] << 8 | data[at + 41]) <= size <= end - at
+        if (
+            magic != EVENT
+            or not whole
+            or any(data.find(each, at + 4, stop) >= 0 for each in MAGICS)
+        ):
+            return False
+        at = stop
+    return True
+
+
+FORMAT = Format(
+    name="heph",
+    transports=("udp", "tcp", "unix", "tail"),
+    decoder=HephBlockDecoder if kernels.active() else HephDecoder,
+    state_type=HephState,
+    flaws=frozenset({"bad_epoch", "bad_session", "bad_time", "invalid_utf8", "undecodable_body"}),
+    malformed=frozenset(
+        {
+            "bad_length",  # the description or option runs over the packet
+            "bad_magic",  # no packet begins here
+            "bad_size",  # the size is less than any packet has
+            "too_long",  # the size is over the limit
+            "torn",  # another packet begins inside this one
+            "truncated",  # the input ends inside this packet
+        }
+    ),
+    counter_bits=32,
+    whole=of_events if kernels.active() else _of_events,
+    files=Files(recognises=lambda _, head: head[:4] in MAGICS),
+    acknowledge=acknowledge,
+    encoder=HephEncoder,
+    suffix=".heph",
+)

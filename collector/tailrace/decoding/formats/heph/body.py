@@ -22,19 +22,105 @@ and `$undecoded` the part of the attributes that could not be read, in hexadecim
 The known producer writes nested arrays, which look like flat ones, and lengths modulo 2^16. So
 when the attributes do not end where the body ends, only those before the first array are trusted, in a
 body over 64 KiB only those before the first string; `$undecoded` holds everything from there on.
+
+`BodyLayout` reads the bodies that one call site writes: the same bytes except for the values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from math import isfinite
 from struct import Struct, error as struct_error
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tailrace.decoding.formats.heph import layout
 from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind
+
+Value = tuple[int, int, str, str]
+"""Where a value begins, where it ends, its struct format, and its name as a JSON key."""
+
+
+class BodyLayout(NamedTuple):
+    """The layout of a body. `unpack` returns static and dynamic parts in turn, a static one first."""
+
+    kind: str
+    name: str
+    unpack: Callable[[bytes], tuple[Any, ...]]
+    static: tuple[bytes, ...]
+    template: str
+    strings: tuple[int, ...]
+    floats: tuple[int, ...]
+
+
+_layouts: dict[tuple[bytes, int], BodyLayout | None] = {}
+_LAYOUTS_MAX, _BODY_MAX = 4096, 512  # about 8 MiB at most
+_texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
+
+
+def read(body: bytes, begin: int) -> tuple[str, str, str] | None:
+    """Return kind, name and attributes in JSON; None where no layout fits."""
+    layout = _layouts.get((body[:begin], len(body)))
+    if layout is None:
+        return None
+    kind, name, unpack, static, template, strings, floats = layout
+    parts = unpack(body)
+    if parts[::2] != static:
+        return None
+    if not strings and not floats:
+        return kind, name, template % parts[1::2]
+    values = list(parts[1::2])
+    for i in floats:
+        if not isfinite(values[i]):
+            return None
+    for i in strings:
+        text = _texts.get(values[i]) or _quoted(values[i])
+        if text is None:
+            return None
+        values[i] = text
+    return kind, name, template % tuple(values)
+
+
+def unknown(body: bytes, begin: int) -> bool:
+    """Return whether a layout might be learned from this body; never from a long one."""
+    return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
+
+
+def learn(body: bytes, begin: int, kind: str, name: str, values: list[Value] | None) -> None:
+    """Remember a body's layout, or that it has none (`values` is None)."""
+    layout = None
+    if values:
+        form, static, template = [], [], []
+        at = 0
+        for value_at, end, type_, key in values:
+            form.append(f"{value_at - at}s{type_}")
+            static.append(body[at:value_at])
+            template.append(key.replace("%", "%%") + ("%r" if type_ == "d" else "%s"))
+            at = end
+        form.append("0s")
+        static.append(b"")
+        types = [type_[-1] for _, _, type_, _ in values]
+        layout = BodyLayout(
+            kind,
+            name,
+            Struct(">" + "".join(form)).unpack,
+            tuple(static),
+            "{" + ",".join(template) + "}",
+            tuple(i for i, type_ in enumerate(types) if type_ == "s"),
+            tuple(i for i, type_ in enumerate(types) if type_ == "d"),
+        )
+    if len(_layouts) >= _LAYOUTS_MAX:
+        _layouts.clear()
+    _layouts[body[:begin], len(body)] = layout
+
+
+def _quoted(raw: bytes) -> str | None:
+    try:
+        return _texts.keep(raw, quote(raw.decode()))
+    except UnicodeDecodeError:
+        return None
+
 
 U64, I64, F64, STRING, ARRAY = 1, 2, 3, 4, 0x80
 TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
@@ -65,7 +151,7 @@ recall = _memo.get
 def read_body(body: bytes) -> Body:
     """Read a body, which begins with the description, whose length must have been checked."""
     begin = 2 + (body[0] << 8 | body[1])
-    known = layout.read(body, begin)
+    known = read(body, begin)
     if known:
         found: Body = (*known, None, ())
         return _memo.keep(body, found) if _memo.is_eighth() else found
@@ -81,8 +167,8 @@ def _read(body: bytes, begin: int) -> Body:
         return Kind.SPAN, name, None, None, ()
     attributes, values = _usual(body, begin)
     kind = _kind(body, begin)
-    if layout.unknown(body, begin):
-        layout.learn(body, begin, kind, name, values)
+    if unknown(body, begin):
+        learn(body, begin, kind, name, values)
     return (kind, name, attributes, None, ()) if attributes else _read_any(body)
 
 
@@ -90,12 +176,12 @@ def _kind(body: bytes, begin: int) -> str:
     return Kind.COUNTER if body.startswith(_COUNTER, begin) else Kind.SPAN
 
 
-def _usual(body: bytes, at: int) -> tuple[str | None, list[layout.Value] | None]:
+def _usual(body: bytes, at: int) -> tuple[str | None, list[Value] | None]:
     """Return attributes in JSON if they are scalars with different, ordinary names, and where their values
     stand if a layout can be made of them. None for the attributes: `_read_any` must read them."""
     keys: set[str] = set()
     fields: list[str] = []
-    values: list[layout.Value] = []
+    values: list[Value] = []
     types: list[str] = []
     end = len(body)
     try:

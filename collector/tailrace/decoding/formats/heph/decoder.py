@@ -34,7 +34,6 @@ from typing import cast
 import msgspec
 
 from tailrace.decoding.formats.heph.body import BODY_AT, read_body, recall
-from tailrace.decoding.formats.heph.metadata import read_metadata
 from tailrace.decoding.formats.heph.packets import (
     EVENT,
     EVENT_MIN,
@@ -45,6 +44,7 @@ from tailrace.decoding.formats.heph.packets import (
     find_magic,
     packet_within,
     prefix,
+    read_metadata,
 )
 from tailrace.decoding.lines import PIECE
 from tailrace.model.record import Record, malformed

@@ -1,1 +1,0 @@
-"""The parts of the encoder: a line and its spelling."""
