@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tailrace.cli.gaps import COLUMNS, SPARE
+from tailrace.cli.losses import GAP_COLUMNS, SPARE_OF_GAPS
 from tailrace.query.engine import Engine
 from tailrace.query.output import layout
 from tailrace.query.views import GAPS
@@ -74,9 +74,11 @@ def test_a_terminal_of_80_columns_has_a_line_for_each_gap(tmp_path):
     }
     make(tmp_path, [told(number, "stale_tail", seq=number, id=number, **wide)])
     engine = Engine(str(tmp_path))
-    asked = f"SELECT {', '.join(COLUMNS[:-1])}, '/scratch/runs/node.x/run.trace' AS peer FROM gaps"  # noqa: S608 - our own words
+    asked = (
+        f"SELECT {', '.join(GAP_COLUMNS[:-1])}, '/scratch/runs/node.x/run.trace' AS peer FROM gaps"  # noqa: S608 - our own words
+    )
     answer = engine.ask(asked)
-    heading, line = layout(answer.columns, [answer.next_page()], width=80, spare=SPARE)
+    heading, line = layout(answer.columns, [answer.next_page()], width=80, spare=SPARE_OF_GAPS)
     engine.close()
     assert heading.split() == [
         "source",

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
-from tailrace.cli import doctor as doctor_command
+from tailrace.cli import support
 from tests import program
 from tests.cli.command import COMMAND, ENVIRONMENT
 from tests.doctor.hosts import UNPRIVILEGED, without_privileges
@@ -148,9 +148,9 @@ def test_a_url_as_store_has_its_endpoint_tested(doctor, tmp_path):
 
 
 def test_without_obstore_it_names_what_to_install(monkeypatch, config):
-    monkeypatch.setattr(doctor_command, "find_spec", lambda name: None)
+    monkeypatch.setattr(support, "find_spec", lambda name: None)
     arguments = ["--config", str(config), "--store", "s3://bucket/a", "--json", "--quick"]
-    done = CliRunner().invoke(doctor_command.command, arguments)
+    done = CliRunner().invoke(support.doctor_command, arguments)
     (endpoint,) = found(done.stdout, "endpoint")
     assert done.exit_code == 1
     assert endpoint["what"] == "Testing an object store needs the package obstore."

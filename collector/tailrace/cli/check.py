@@ -29,7 +29,7 @@ from tailrace.sources.tail.search import parse
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
-def command(file: Path, *, as_json: bool) -> None:
+def check_command(file: Path, *, as_json: bool) -> None:
     """Find every mistake in the configuration FILE, in the environment's variables, and in the files of
     certificates and tokens that it names.
 

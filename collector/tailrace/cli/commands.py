@@ -1,7 +1,7 @@
-"""The group of all subcommands, with one module for each, imported only when it is used.
+"""The group of all subcommands, whose modules are imported only when they are used.
 
-A subcommand is `tailrace/cli/NAME.py` (NAME_ if NAME is a keyword of Python) with a click command called
-`command`, and a line in `COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a
+A subcommand is a click command in a module of `tailrace/cli` (see `MODULES`), with `_command` behind its name, and a line in
+`COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a
 TailraceError, and an error that names the file that the system refused, becomes its text on standard error and an
 exit code, without a traceback. Any other exception is a bug of ours, so its traceback is shown.
 """
@@ -16,7 +16,6 @@ import threading
 from difflib import get_close_matches
 from enum import IntEnum
 from importlib import import_module
-from keyword import iskeyword
 from typing import Any
 
 import click
@@ -60,6 +59,16 @@ COMMANDS = {
 }
 """Every subcommand and its line in `tailrace --help`."""
 
+MODULES = {
+    "stats": "spans", "diff": "spans",
+    "gaps": "losses", "streams": "losses",
+    "query": "rows", "follow": "rows",
+    "merge": "jobs", "ranks": "jobs", "verify": "jobs",
+    "doctor": "support", "bundle": "support", "demo": "support",
+    "top": "collectors", "import": "import_",
+}  # fmt: skip
+"""The module of each command whose module has another name than the command."""
+
 
 class ExitCode(IntEnum):
     GOOD = 0
@@ -89,8 +98,8 @@ CODES = {UnknownError: ExitCode.USAGE, IncompleteError: ExitCode.INCOMPLETE}
 
 def load(name: str) -> click.Command:
     """Import the module of a command, and return the command."""
-    module = f"{name}_" if iskeyword(name) else name
-    command: click.Command = import_module(f"tailrace.cli.{module}").command
+    module = import_module(f"tailrace.cli.{MODULES.get(name, name)}")
+    command: click.Command = getattr(module, f"{name}_command")
     return command
 
 

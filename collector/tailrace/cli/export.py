@@ -17,10 +17,10 @@ from tailrace.cli.options import (
     config_option,
     json_option,
     load_config,
+    open_store,
     store_option,
     window_options,
 )
-from tailrace.cli.store import open_store
 from tailrace.config.load import shared_path
 from tailrace.export import DIRECTORIES, ORIGINAL, WRITERS
 from tailrace.export.output import STANDARD_OUTPUT, Directory, Output, RowCount
@@ -70,7 +70,7 @@ MEMORY = Size.parse("1 GiB")
 @window_options
 @json_option("Print what was written, and what it lacks, as one JSON object.")
 @complete_option
-def command(
+def export_command(
     config: Path | None,
     store: str | None,
     format_: str,

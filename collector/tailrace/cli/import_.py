@@ -52,7 +52,7 @@ SHOWN = 10
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
-def command(
+def import_command(
     config: Path | None,
     store: str | None,
     format_: str | None,

@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""The options that several commands share, and the store that all commands open that read one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
 from tailrace.chosen import choose
 from tailrace.cli.commands import report
-from tailrace.config.load import Loaded
+from tailrace.config.load import Loaded, store_path
 from tailrace.errors import ConfigError, QueryError
 from tailrace.query.filters import JobFilter, RunLabel
 from tailrace.units import Duration, Size
+
+if TYPE_CHECKING:
+    from tailrace.query.completeness import Completeness
+    from tailrace.query.engine import Engine
+    from tailrace.query.filters import Selection
+    from tailrace.query.limits import Limits
+    from tailrace.query.live import Live
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -235,3 +243,49 @@ def signatures() -> ModuleType:
     except ModuleNotFoundError as error:
         needs = "signatures need the package cryptography: pip install cryptography"
         raise ConfigError([needs]) from error
+
+
+class NamedRun(NamedTuple):
+    """A store, None for that of the configuration, and the sessions of a run in it, none for all."""
+
+    store: str | None
+    sessions: tuple[str, ...]
+
+
+def named_run(path: str) -> NamedRun:
+    """Return what a path names: a store (directory or URL), or the run of a certificate. Raise StoreError."""
+    if "://" in path or not Path(path).is_file():
+        return NamedRun(path, ())
+    from tailrace.job import certificate as jobs
+    from tailrace.run import certificate as certificates
+
+    certificate = (
+        jobs.read(Path(path)) if jobs.is_job(Path(path)) else certificates.read(Path(path))
+    )
+    return NamedRun(
+        certificate.store, tuple(sorted({each.session for each in certificate.streams}))
+    )
+
+
+def open_store(
+    loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
+) -> tuple[Engine, Live]:
+    """Take a snapshot, and ask a running collector which events of it are still awaited.
+
+    `limits` and `room` are passed to the Engine. Raise StoreError without a table, UnknownError for a
+    selection that matches nothing."""
+    from tailrace.query.engine import Engine
+    from tailrace.query.live import beside, look
+    from tailrace.query.unknown_names import check
+
+    store = store_path(loaded.config)
+    engine = Engine(store, loaded.config.store.options, limits, room=room)
+    live = beside(engine, lambda: look(loaded.config))
+    check(engine, selection, live)
+    return engine, live
+
+
+def say_incomplete(whole: Completeness) -> None:
+    """Print on standard error what an answer lacks, if anything."""
+    if not whole.complete:
+        click.echo(f"tailrace: {whole.text}; {GAPS} says which", err=True)

@@ -85,7 +85,7 @@ class Prepared(NamedTuple):
     "arguments", metavar="-- PROGRAM [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED
 )
 @click.pass_context
-def command(
+def run_command(
     context: click.Context,
     config: Path | None,
     store: str | None,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     help="Do not listen: read followed files to their end, close all sessions, and end. For a job that is over.",
 )
 @json_option("Print a line of JSON once it listens and another at the end, in place of the text.")
-def command(config: Path | None, store: str | None, *, rest: bool, as_json: bool) -> None:
+def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json: bool) -> None:
     """Collect traces until told to stop (SIGTERM or Ctrl-C; a second one stops at once).
 
     SIGHUP reloads the configuration. A wrong configuration changes nothing, and /status says what is

@@ -39,7 +39,7 @@ from tailrace.units import counted
 )
 @click.option("--turn", "number", type=int, hidden=True)
 @json_option("Print one JSON object with the same facts.")
-def command(
+def upkeep_command(
     config: Path | None,
     store: str | None,
     *,

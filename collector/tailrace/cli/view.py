@@ -12,8 +12,7 @@ from pathlib import Path
 
 import click
 
-from tailrace.cli.options import config_option, load_config, store_option
-from tailrace.cli.store import NamedRun, named_run
+from tailrace.cli.options import NamedRun, config_option, load_config, named_run, store_option
 from tailrace.config.listen import is_loopback
 from tailrace.standard import STDERR, STDOUT, never_wait
 
@@ -45,7 +44,7 @@ from tailrace.standard import STDERR, STDOUT, never_wait
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.argument("stores", metavar="[STORE]...", nargs=-1)
-def command(
+def view_command(
     config: Path | None,
     store: str | None,
     address: str,

@@ -59,7 +59,7 @@ _LAYOUTS_MAX, _BODY_MAX = 4096, 512  # about 8 MiB at most
 _texts: Memo[bytes, str] = Memo(8192, 64)  # about 2 MiB at most
 
 
-def read(body: bytes, begin: int) -> tuple[str, str, str] | None:
+def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
     """Return kind, name and attributes in JSON; None where no layout fits."""
     layout = _layouts.get((body[:begin], len(body)))
     if layout is None:
@@ -82,12 +82,12 @@ def read(body: bytes, begin: int) -> tuple[str, str, str] | None:
     return kind, name, template % tuple(values)
 
 
-def unknown(body: bytes, begin: int) -> bool:
+def may_learn(body: bytes, begin: int) -> bool:
     """Return whether a layout might be learned from this body; never from a long one."""
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
-def learn(body: bytes, begin: int, kind: str, name: str, values: list[Value] | None) -> None:
+def learn_layout(body: bytes, begin: int, kind: str, name: str, values: list[Value] | None) -> None:
     """Remember a body's layout, or that it has none (`values` is None)."""
     layout = None
     if values:
@@ -151,7 +151,7 @@ recall = _memo.get
 def read_body(body: bytes) -> Body:
     """Read a body, which begins with the description, whose length must have been checked."""
     begin = 2 + (body[0] << 8 | body[1])
-    known = read(body, begin)
+    known = read_layout(body, begin)
     if known:
         found: Body = (*known, None, ())
         return _memo.keep(body, found) if _memo.is_eighth() else found
@@ -167,8 +167,8 @@ def _read(body: bytes, begin: int) -> Body:
         return Kind.SPAN, name, None, None, ()
     attributes, values = _usual(body, begin)
     kind = _kind(body, begin)
-    if unknown(body, begin):
-        learn(body, begin, kind, name, values)
+    if may_learn(body, begin):
+        learn_layout(body, begin, kind, name, values)
     return (kind, name, attributes, None, ()) if attributes else _read_any(body)
 
 

@@ -1,0 +1,371 @@
+"""Commands about jobs. `tailrace merge` makes one store and one certificate of the stores of a job's nodes; `tailrace ranks` shows a map
+of rank and time; `tailrace verify` compares a certificate with the table, or a store with its checksums.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailrace.cli.commands import ExitCode
+from tailrace.cli.options import (
+    config_option,
+    job_options,
+    json_option,
+    load_config,
+    open_store,
+    signatures,
+    store_option,
+)
+from tailrace.errors import StoreError
+from tailrace.filesystem import refusal_text
+from tailrace.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailrace.config.load import Loaded
+    from tailrace.job.certificate import JobCertificate
+    from tailrace.job.merging import MergedStore
+    from tailrace.query.filters import JobFilter
+    from tailrace.run.certificate import Certificate
+
+
+PICTURE_COLUMNS = 480
+
+
+class StoreDirectory(click.ParamType[Path]):
+    """A directory, for what a URL would do elsewhere: a path of that name must not be made."""
+
+    name = "directory"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        text = str(value)
+        if not isinstance(value, Path) and "://" in text:
+            self.fail(
+                f"{text} is a URL, and a merge takes directories only: merge into one on this host, and copy its events"
+                " to an empty place in the object store; or let collectors write there (store.path)",
+                param,
+                ctx,
+            )
+        return Path(text)
+
+
+@click.command()
+@config_option
+@click.option(
+    "--into",
+    metavar="STORE",
+    required=True,
+    type=StoreDirectory(),
+    help="The directory of the store to merge into; it is made if it is not there.",
+)
+@click.option(
+    "--sign",
+    "key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Sign the certificate with this Ed25519 private key (PEM); needs the package cryptography.",
+)
+@json_option("Print one JSON object with the same facts.")
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=StoreDirectory())
+@click.pass_context
+def merge_command(
+    context: click.Context,
+    config: Path | None,
+    into: Path,
+    key: Path | None,
+    directories: tuple[Path, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Merge the stores of a job's nodes into one, and certify the job.
+
+    DIR is a store, or a directory with stores right below it, such as `tailrace run` makes under a
+    launcher. The command first brings into a store's table what its killed collector had received. Rows are
+    copied as they are. The same command again adds nothing twice, and goes on where it was killed.
+
+    The certificate, job.json in STORE, names each rank, its node, how it ended, and what of it is missing:
+    ranks that were killed with what they left, and ranks that never came, if the launcher says how many
+    there are. `tailrace verify` checks it against the store, and job.svg draws the ranks over time, as
+    `tailrace ranks` does. An earlier certificate that differs is kept.
+
+    Exits with 3 if a rank was killed or never came, or anything is missing.
+
+    With --json: the merged `stores`, each with the `rows` that were added and whether something was
+    `recovered`; the path of the `certificate` and its `sha256`, `sizes`, `nodes`, `ranks` and `totals`."""
+    private = signatures().load(key) if key else None
+    loaded = load_config(config, str(into))
+
+    from tailrace.clock import SystemClock
+    from tailrace.job import certificate as certificates, merging
+    from tailrace.job.presence import presence
+    from tailrace.job.rank_map import drawn, svg
+    from tailrace.query.engine import Engine
+    from tailrace.query.filters import JobFilter
+    from tailrace.run.ranks import read
+
+    clock = SystemClock()
+    found = merging.found(directories)
+    recovered = {store for store in found if merging.finish(store, config, clock)}
+    merged = []
+    for each in merging.merge(found, into, loaded.config.store, clock):
+        merged.append(each)
+        if not as_json:
+            more = ", after its collector was killed" if each.store in recovered else ""
+            click.echo(f"{each.store}: {counted(each.rows, 'row')} added{more}")
+    engine = Engine(str(into))
+    try:
+        logs = [read(directory) for directory in merging.rank_logs(into)]
+        certificate = certificates.certify(str(into.absolute()), logs, engine)
+        if private:
+            signatures().sign(certificate, private)
+        path = certificates.write(certificate, into / "job.json")
+        picture = svg(drawn(engine, presence(logs), JobFilter(), PICTURE_COLUMNS))
+    finally:
+        engine.close()
+    try:
+        (into / "job.svg").write_text(picture)
+    except OSError as error:
+        raise StoreError(f"{into / 'job.svg'}: {refusal_text(error.errno, into)}") from error
+    _report(certificate, path, merged, recovered, as_json=as_json)
+    if not certificate.complete:
+        context.exit(ExitCode.INCOMPLETE)
+
+
+def _report(
+    certificate: JobCertificate,
+    path: Path,
+    merged: list[MergedStore],
+    recovered: set[Path],
+    *,
+    as_json: bool,
+) -> None:
+    if not as_json:
+        from tailrace.job.certificate import lines
+
+        for line in lines(certificate, path):
+            click.echo(line)
+        return
+    import msgspec
+
+    document = {
+        "stores": [
+            {"store": str(each.store), "rows": each.rows, "recovered": each.store in recovered}
+            for each in merged
+        ],
+        "certificate": str(path),
+        "sha256": certificate.sha256,
+        "sizes": certificate.sizes,
+        "nodes": certificate.nodes,
+        "ranks": certificate.ranks,
+        "totals": certificate.totals,
+    }
+    click.echo(msgspec.json.encode(document).decode())
+
+
+COLUMNS_MAX = 10_000
+
+
+@click.command()
+@config_option
+@store_option
+@json_option("Print one JSON object.")
+@click.option(
+    "--columns",
+    metavar="N",
+    type=click.IntRange(1, COLUMNS_MAX),
+    default=60,
+    show_default=True,
+    help="Divide the time into so many parts.",
+)
+@click.option(
+    "--svg",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Also draw the map as a picture into FILE.",
+)
+@job_options
+def ranks_command(
+    config: Path | None,
+    store: str | None,
+    job: JobFilter,
+    columns: int,
+    svg: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Show for each rank of a job when it has events, and where some are missing.
+
+    A line is a rank: a shade for how many of its events begin in each part of the time, and an x where
+    some are missing: behind the event before them or, where nobody knows how many, behind the rank's last
+    event. The figures are its events with a time, and those missing, with a + where more may be. Ranks that
+    were killed say so, and in a merged store also those that never came.
+
+    With --json: `begin` and `end` of the map (Unix ns), its `columns`, and the `ranks`: `job`, `rank`, `node`
+    and `state`, and for each column how many `events` begin there, how many are `missing`, and whether an
+    `unknown` number is. In no column are `untimed` events, and missing ones that are `unplaced`."""
+    loaded = load_config(config, store)
+
+    from tailrace.config.load import store_path
+    from tailrace.job import rank_map
+    from tailrace.job.merging import RANKS_DIRECTORY, rank_logs
+    from tailrace.job.presence import presence
+    from tailrace.job.rank_map import drawn
+    from tailrace.query.filters import Selection
+    from tailrace.run.ranks import read
+
+    directory = Path(store_path(loaded.config))
+    engine, _ = open_store(loaded, Selection())
+    merged = (directory / RANKS_DIRECTORY).is_dir()
+    there = presence((read(path) for path in rank_logs(directory)), whole=merged)
+    found = drawn(engine, there, job, columns)
+    if not found.ranks:
+        raise StoreError(f"{store_path(loaded.config)}: no session of it has such a rank")
+    if svg is not None:
+        try:
+            svg.write_text(rank_map.svg(found))
+        except OSError as error:
+            raise StoreError(f"{svg}: {refusal_text(error.errno, svg)}") from error
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(found).decode())
+        return
+    for line in rank_map.text(found):
+        click.echo(line)
+
+
+@click.command()
+@config_option
+@click.option(
+    "--store", metavar="DIR", help="Directory or URL of the table; by default the certificate's."
+)
+@click.option(
+    "--key",
+    metavar="HEX",
+    help="The Ed25519 public key that must have signed the certificate; needs the package cryptography.",
+)
+@json_option("Print one JSON object with the same facts.")
+@click.argument("path", metavar="CERTIFICATE|STORE")
+@click.pass_context
+def verify_command(
+    context: click.Context,
+    config: Path | None,
+    store: str | None,
+    key: str | None,
+    path: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Verify the certificate of a run or a job, or all files of a store.
+
+    CERTIFICATE is a file. The command computes everything in it anew from the table, and exits with 1 if
+    anything differs: a row, a gap or a digit that was changed.
+
+    STORE is a directory or URL. The command compares each file of the table with its checksum and with
+    the log, prints a line for each damaged file, with what is lost, and exits with 1 if there is any.
+    Files without a known checksum are read and reported as unverifiable; a store at a URL has only such
+    files. The command changes nothing: a start, and upkeep, set damaged files aside.
+
+    With --json, for a certificate: the path of the `certificate`, whether it `holds`, the `differences`,
+    its `totals`, how many `streams` it has, and the public key that it was `signed_by`, null without a
+    signature. For a store: the `store`, how many data `files` the table has, how many of these are
+    `verified` and how many `unverifiable`, and the `damage`: `path`, `reason` and what is `lost`."""
+    if "://" in path or Path(path).is_dir():
+        if store is not None or key is not None:
+            raise click.UsageError(
+                "--store and --key apply to certificates only; give STORE as the argument"
+            )
+        found = _verify_store(load_config(config, path), as_json=as_json)
+    else:
+        found = _verify_certificate(config, store, key, Path(path), as_json=as_json)
+    if found:
+        context.exit(ExitCode.FAILED)
+
+
+def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
+    """Verify a store and print the result. Return whether anything is damaged."""
+    import msgspec
+
+    from tailrace.config.load import store_path
+    from tailrace.store.verify import verify
+
+    store = store_path(loaded.config)
+    found = verify(store, loaded.config.store.options)
+    if as_json:
+        document = {"store": store, **msgspec.structs.asdict(found)}
+        click.echo(msgspec.json.encode(document).decode())
+        return bool(found.damage)
+    for each in found.damage:
+        click.echo(f"{each.path}: {each.reason}; lost: {each.lost}")
+    click.echo(
+        f"{store}: {counted(found.files, 'data file')}: {found.verified} verified,"
+        f" {found.unverifiable} unverifiable (no checksum is known);"
+        f" {counted(len(found.damage), 'damaged file')}"
+    )
+    return bool(found.damage)
+
+
+def _verify_certificate(
+    config: Path | None, store: str | None, key: str | None, path: Path, *, as_json: bool
+) -> bool:
+    """Verify a certificate and print the result. Return whether anything differs."""
+    from tailrace.config.load import store_path
+    from tailrace.job import certificate as jobs
+    from tailrace.job.merging import rank_logs
+    from tailrace.query.engine import Engine
+    from tailrace.run import certificate as certificates
+    from tailrace.run.ranks import read
+
+    certificate = jobs.read(path) if jobs.is_job(path) else certificates.read(path)
+    loaded = load_config(config, store or certificate.store)
+    engine = Engine(store_path(loaded.config), loaded.config.store.options)
+    try:
+        if isinstance(certificate, jobs.JobCertificate):
+            logs = [read(directory) for directory in rank_logs(Path(store_path(loaded.config)))]
+            found = jobs.differences(certificate, logs, engine)
+        else:
+            found = certificates.differences(certificate, engine)
+        if key is not None or certificate.signature:
+            found += signatures().differences(certificate, key)
+    finally:
+        engine.close()
+    click.echo("\n".join((_json if as_json else _text)(path, certificate, found)))
+    return bool(found)
+
+
+def _text(path: Path, certificate: Certificate | JobCertificate, found: list[str]) -> Iterator[str]:
+    if found:
+        yield from found
+        yield f"{path}: does not hold: {counted(len(found), 'difference')}"
+        return
+    totals, signature = certificate.totals, certificate.signature
+    signed = (
+        f", signed by {signature.public_key}"
+        if signature
+        else ", not signed, so it does not prove who made it"
+    )
+    yield (
+        f"{path}: holds: {totals.stored} of {counted(totals.expected, 'event')} stored in"
+        f" {counted(len(certificate.streams), 'stream')}{signed}"
+    )
+
+
+def _json(path: Path, certificate: Certificate | JobCertificate, found: list[str]) -> Iterator[str]:
+    import msgspec
+
+    signature = certificate.signature
+    document = {
+        "certificate": str(path),
+        "holds": not found,
+        "differences": found,
+        "totals": certificate.totals,
+        "streams": len(certificate.streams),
+        "signed_by": signature.public_key if signature else None,
+    }
+    yield msgspec.json.encode(document).decode()

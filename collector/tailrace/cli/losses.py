@@ -1,0 +1,235 @@
+"""Commands about what is missing. `tailrace gaps` lists it, why, and what may still arrive; `tailrace streams` lists the streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailrace.cli.options import (
+    GAPS,
+    complete_option,
+    config_option,
+    job_options,
+    json_option,
+    label_option,
+    load_config,
+    open_store,
+    say_incomplete,
+    session_option,
+    source_option,
+    store_option,
+)
+from tailrace.units import counted
+
+if TYPE_CHECKING:
+    from tailrace.query.answer import Page
+    from tailrace.query.completeness import Completeness
+    from tailrace.query.filters import JobFilter, RunLabel, Selection
+    from tailrace.query.live import Live
+
+
+GAP_COLUMNS = (
+    "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining", "id", "peer",
+)  # fmt: skip
+SPARE_OF_GAPS = ("count", "detail", "last")
+REASON, REMAINING = GAP_COLUMNS.index("reason"), GAP_COLUMNS.index("remaining")
+
+
+AWAITED = "awaited"
+"""The reason that is shown for events which the running collector still waits for."""
+
+
+@click.command()
+@config_option
+@store_option
+@json_option("Print one JSON object for each gap, with all columns.")
+@source_option
+@session_option
+@label_option
+@job_options
+@click.option("--all", "everything", is_flag=True, help="Also show gaps that were healed.")
+def gaps_command(
+    config: Path | None,
+    store: str | None,
+    *,
+    as_json: bool,
+    source: str | None,
+    session: str | None,
+    labels: tuple[RunLabel, ...],
+    job: JobFilter,
+    everything: bool,
+) -> None:
+    """List what is missing: one line for each gap, without the events that arrived later.
+
+    `peer` is the file or the address that the session came from. `detail` is how the collector knows. `first` and `last` are the producer's own numbers, if it has any.
+    A dash as `count` means that nobody knows how much is missing.
+
+    A connection that a collector refused is no gap, because most clients come back. The metric
+    tailrace_source_refused and /status count refused connections, and so does the certificate of `tailrace run`
+    where the collector had no room.
+
+    If a collector runs on the store, the command asks it which events it still waits for, before they
+    count as missing. They get one line for each stream, with the reason `awaited`. A dash as their
+    `count` means that the collector could not be asked; `detail` says why."""
+    loaded = load_config(config, store)
+
+    from tailrace.cli.output.console import Console
+    from tailrace.query.completeness import Completeness, Scope, completeness
+    from tailrace.query.filters import Selection
+    from tailrace.query.views import GAPS
+
+    selection = Selection.of_options(source, session, labels, job)
+    engine, live = open_store(loaded, selection)
+    view = "all_gaps" if everything else "gaps"
+    condition = selection.condition
+    asked = f"FROM {view} LEFT JOIN part.origins USING (source, session) WHERE {condition.sql} ORDER BY {GAPS.order}"
+    whole = completeness(engine, Scope.of(selection), live)
+    console = Console(engine)
+    if as_json:
+        more = gap_rows([*(column.name for column in GAPS.columns), "peer"], live, selection)
+        console.json(f"SELECT {view}.*, peer {asked}", condition.values, more)
+        if not whole.selected:
+            say_incomplete(whole)
+        return
+    columns = (*GAP_COLUMNS[:-1], "healed", "peer") if everything else GAP_COLUMNS
+    answer, pages = console.ask(f"SELECT {', '.join(columns)} {asked}", condition.values)
+    totals = GapTotals()
+    lines = chain(totals.adding(pages), filter(None, [gap_rows(columns, live, selection)]))
+    if (first := next(lines, None)) is not None:
+        console.table(answer.columns, chain([first], lines), spare=SPARE_OF_GAPS)
+    summed = Completeness(totals.missing, totals.unknown, *whole[2:])
+    gaps = counted(totals.gaps, "gap") if totals.gaps else "no gaps"
+    console.line(f"{gaps}: {summed.text}")
+
+
+def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
+    """Return awaited events, or why they are not known, as rows like those of the gaps."""
+    nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
+    found = [
+        nothing | each._asdict() | {"count": each.events, "remaining": each.events}
+        for each in live.of(selection)
+    ]
+    if live.unasked:
+        found.append(nothing | {"healed": None, "detail": live.unasked})
+    return [tuple(row[column] for column in columns) for row in found]
+
+
+class GapTotals:
+    """Sums over the lines of the table, added while they are printed."""
+
+    def __init__(self) -> None:
+        self.gaps = self.unknown = 0
+        self.missing: Counter[str] = Counter()
+
+    def adding(self, pages: Iterable[Page]) -> Iterator[Page]:
+        for page in pages:
+            for row in page:
+                self.gaps += 1
+                self.unknown += row[REMAINING] is None
+                self.missing[row[REASON]] += row[REMAINING] or 0
+            yield page
+
+
+# Shares are rounded down, so that only a complete stream shows 100 %.
+STREAM_COLUMNS = """
+SELECT source, format, session, stream, events, missing,
+  format('{:.4f} %', floor(completeness * 1e6) / 1e4) AS complete,
+  state, open_spans AS open,
+  strftime(part.readable(first_time), '%Y-%m-%d %H:%M:%S') AS first,
+  strftime(part.readable(last_time), '%Y-%m-%d %H:%M:%S') AS last,
+  strftime(part.readable(silent_since), '%Y-%m-%d %H:%M:%S') AS "silent since", peer
+FROM streams LEFT JOIN part.origins USING (source, session)
+"""
+SPARE_OF_STREAMS = ("first", "last", "silent since", "format", "open")
+
+
+@click.command()
+@config_option
+@store_option
+@json_option("Print one JSON object for each stream, with all columns.")
+@source_option
+@session_option
+@label_option
+@job_options
+@complete_option
+def streams_command(
+    config: Path | None,
+    store: str | None,
+    *,
+    as_json: bool,
+    source: str | None,
+    session: str | None,
+    labels: tuple[RunLabel, ...],
+    job: JobFilter,
+    complete_only: bool,
+) -> None:
+    """List the streams, and how complete each is.
+
+    `peer` is the file or the address that the stream came from.
+    `complete` is the share of the events known to exist that are in the table, or a dash if an unknown
+    number is or may be missing. `state` is `open` while a collector receives events, `silent` when the
+    file rests, `unwatched` when its collector does not run, `unfollowed` when no source follows its file any
+    more, `ended`, or `unfinished?` when the stream has not said its end and its process is gone, its file rests or
+    its collector does not run. Times are UTC. The last line also says how many events the running collector still waits for; with --json, standard error
+    says it."""
+    loaded = load_config(config, store)
+
+    from tailrace.cli.output.console import Console
+    from tailrace.query.completeness import Scope, completeness
+    from tailrace.query.filters import Selection
+    from tailrace.query.views import STREAMS
+
+    selection = Selection.of_options(source, session, labels, job)
+    engine, live = open_store(loaded, selection)
+    whole = completeness(engine, Scope.of(selection), live)
+    if complete_only:
+        whole.demand(GAPS)
+    console = Console(engine)
+    condition = selection.condition
+    chosen = f"WHERE {condition.sql} ORDER BY {STREAMS.order}"
+    if as_json:
+        every = "SELECT streams.*, peer FROM streams LEFT JOIN part.origins USING (source, session)"
+        console.json(f"{every} {chosen}", condition.values)
+        if whole.awaited or whole.unasked or not whole.selected:
+            say_incomplete(whole)
+        return
+    answer, pages = console.ask(f"{STREAM_COLUMNS} {chosen}", condition.values)
+    totals = StreamTotals(whole)
+    console.table(answer.columns, totals.adding(pages), spare=SPARE_OF_STREAMS)
+    console.line(totals.text())
+
+
+class StreamTotals:
+    """Sums over the lines of the table, added while they are printed."""
+
+    def __init__(self, whole: Completeness) -> None:
+        self.streams = self.events = self.missing = self.open = 0
+        self.unknown = False
+        self._whole = whole
+
+    def adding(self, pages: Iterable[Page]) -> Iterator[Page]:
+        for page in pages:
+            for _, _, _, _, events, missing, complete, _, open_spans, *_ in page:
+                self.streams += 1
+                self.events += events
+                self.missing += missing
+                self.open += open_spans
+                self.unknown |= complete is None
+            yield page
+
+    def text(self) -> str:
+        awaited, unasked = self._whole.awaited, self._whole.unasked
+        text = f"{counted(self.streams, 'stream')}: {counted(self.events, 'event')}, {self.missing} missing"
+        if awaited:
+            text += f", {awaited} still awaited"
+        if self.unknown:
+            text += " and an unknown number more"
+        elif (known := self.events + self.missing + awaited) and not unasked:
+            text += f", {self.events * 10**6 // known / 10**4:.4f} % complete"
+        text += f", {counted(self.open, 'open span')}"
+        return f"{text}; nobody knows what is still awaited: {unasked}" if unasked else text

@@ -1,0 +1,184 @@
+"""Commands that help. `tailrace doctor` finds what to change on this host and in a configuration before anything is lost;
+`tailrace bundle` makes one file with what a helper needs to know; `tailrace demo` shows everything at once, on generated traffic.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailrace.cli.commands import ExitCode
+from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.errors import ConfigError
+from tailrace.filesystem import refusal_text
+
+if TYPE_CHECKING:
+    from tailrace.doctor.finding import Severity
+
+
+WIDTH = 80
+"""The default number of columns, and the most that are used, since long lines read badly."""
+
+COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
+
+
+@click.command()
+@config_option
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
+@click.option("--quick", is_flag=True, help="Skip measuring the disk and the UDP rate.")
+def doctor_command(config: Path | None, store: str | None, *, as_json: bool, quick: bool) -> None:
+    """Examine this host and a configuration, and say what to change, as commands.
+
+    Needs no root, changes nothing, and does not disturb a running collector. Takes some five seconds.
+    Exits with 1 when there is a problem; advice alone does not count.
+
+    With --store s3://BUCKET/PREFIX the endpoint is tested, too: whether its clock, its rights, conditional
+    puts, reads and listings are such that several collectors can write one table. This writes some eighty
+    small keys below the prefix, beside the table, and deletes them.
+
+    With --json: `problems` and `advice` say how many there are; each of `findings` has a `check`, a
+    `severity` (problem, advice or good), `what` is the case, `why` it matters, `commands` that change it
+    and `figures`, whose names end in their units."""
+    loaded = load_config(config, store)
+
+    from tailrace.clock import SystemClock
+    from tailrace.config.load import spool_path, store_path
+    from tailrace.doctor import examination, finding
+    from tailrace.doctor.finding import Severity
+    from tailrace.doctor.host import Host
+
+    clock = SystemClock()
+    host = Host(loaded.config, os.environ, clock)
+    findings = examination.examine(host, quick=quick)
+    if host.store is None and store is None:
+        findings.append(examination.endpoint_not_asked_for())
+    elif host.store is None and find_spec("obstore") is None:
+        findings.append(examination.endpoint_without_obstore())
+    elif store is not None and host.store is None:
+        from tailrace.doctor.object_store import examine as examine_endpoint
+
+        findings += examine_endpoint(store, loaded.config.store.options, os.environ, clock)
+    if as_json:
+        spool = spool_path(loaded.config)
+        origin = str(loaded.path or "")
+        document = finding.as_json(
+            findings, config=origin, store=store_path(loaded.config), spool=spool
+        )
+        click.echo(document)
+    else:
+        in_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
+        style = _coloured if in_colour else finding.plain
+        for line in finding.text(findings, width=width, style=style):
+            click.echo(line)
+    if finding.count(findings, Severity.PROBLEM):
+        raise SystemExit(ExitCode.FAILED)
+
+
+def _coloured(text: str, severity: Severity) -> str:
+    return click.style(text, fg=COLOURS[severity], bold=True)
+
+
+@click.command()
+@config_option
+@store_option
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the archive to FILE; by default to tailrace-bundle-TIME.tar.gz in this directory.",
+)
+@json_option("Print one JSON object with the same facts.")
+def bundle_command(
+    config: Path | None, store: str | None, output: Path | None, *, as_json: bool
+) -> None:
+    """Gather facts about a collector for support: versions, configuration, state, sizes, what is missing.
+
+    The archive contains no events, names or attributes, and no secrets: see the README in it. The command
+    works beside a running collector, without a collector, and when the configuration or the store is
+    broken; it names each fact that it could not get. It takes a minute or two at most.
+
+    With --json: the path of the `archive`, its `bytes`, and its `parts`: `name`, `meaning`, `bytes` and
+    `failure`, of which one is null."""
+    from tailrace.bundle import archive
+    from tailrace.bundle.redaction import Redaction, document_or_none, find, secrets
+    from tailrace.clock import SystemClock
+
+    clock = SystemClock()
+    now = clock.wall_ns() // 10**9
+    name = f"tailrace-bundle-{now}"
+    path = output or Path(f"{name}.tar.gz")
+    subject = find(config, store, os.environ, clock)
+    document = document_or_none(subject.loaded.path)
+    redaction = Redaction(secrets(subject.loaded.config, document, os.environ))
+    made = []
+    for each in archive.collect(subject, redaction):
+        made.append(each)
+        if not as_json:
+            click.echo(archive.contents(each))
+    try:
+        archive.write(path, name, made, now)
+    except OSError as error:
+        raise ConfigError([f"--output {path}: {refusal_text(error.errno, path)}"]) from error
+    size = path.stat().st_size
+    if as_json:
+        parts = list(map(archive.facts, made))
+        click.echo(json.dumps({"archive": str(path), "bytes": size, "parts": parts}))
+    else:
+        click.echo(f"{path}: {size:,} B; review it before you pass it on")
+
+
+@click.command()
+@click.option(
+    "--store",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="New directory for the table; by default a temporary one.",
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Keep running afterwards, with a little traffic and the page of `tailrace view`, until Ctrl-C.",
+)
+@json_option("Print one JSON object at the end, and everything else on standard error.")
+@click.pass_context
+def demo_command(ctx: click.Context, store: Path | None, *, keep: bool, as_json: bool) -> None:
+    """Start a collector, send it traces with known gaps, and check that it names exactly those.
+
+    Takes less than a minute. The table stays where it is, for you to look at.
+
+    With --json: `good` (whether it named exactly those gaps) and the `store`."""
+    if store is not None and store.exists() and any(store.iterdir()):
+        raise click.BadParameter(f"{store} is not empty; give a new or empty directory")
+
+    import trio
+
+    from tailrace.clock import SystemClock
+    from tailrace.demo.tour import Tour
+
+    def tour(directory: Path, store: Path) -> bool:
+        say = partial(click.echo, err=as_json)
+        return trio.run(lambda: Tour(directory, store, say, SystemClock()).run(keep=keep))
+
+    if store is None:
+        directory = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
+        store = directory / "store"
+        good = tour(directory, store)
+    else:
+        with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as temporary:
+            good = tour(Path(temporary), store.absolute())
+    if as_json:
+        click.echo(json.dumps({"good": good, "store": str(store.absolute())}))
+    if not good:
+        ctx.exit(ExitCode.FAILED)
