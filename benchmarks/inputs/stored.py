@@ -19,12 +19,12 @@ from benchmarks.inputs import heph
 from tailrace.clock import SystemClock
 from tailrace.config.schema import LedgerConfig, StoreConfig
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import encode
 from tailrace.rows.batch import Batch, BlockRows, ListRows
 from tailrace.rows.block import Integers, Values
 from tailrace.rows.schema import Row
 from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
+from tailrace.spool.payloads import OpenInfo
 from tailrace.store.table import Table
 
 SOURCE = "heph"

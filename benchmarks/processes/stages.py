@@ -10,10 +10,10 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.contract import BlockDecoder
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import FileFacts, OpenInfo
 from tailrace.ingest.state import encode
 from tailrace.rows.block import Block
 from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
+from tailrace.spool.payloads import FileFacts, OpenInfo
 from tailrace.store.arrow import to_arrow
 from tailrace.store.data_files import write_rows
 

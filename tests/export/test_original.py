@@ -19,9 +19,9 @@ from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
 from tailrace.export.original import BAD, MAY_BE_WHOLE, Loss, Origin, PackedFile, beside, placed
 from tailrace.importing.discover import find
-from tailrace.ingest.payloads import Member
 from tailrace.model.record import Kind
 from tailrace.sources.tail.inflate import Bad, Content, Inflater, StatedLoss, Torn, statement
+from tailrace.spool.payloads import Member
 from tailrace.store.quarantine import file_name
 from tests.cli.command import run
 from tests.decoding import kernel_inputs

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.payloads import FileFacts, Rest
+from tailrace.spool.payloads import FileFacts, Rest
 from tests.cli.command import run
 from tests.decoding.dftracer_lines import event
 from tests.decoding.test_conformance import ALL, VECTORS

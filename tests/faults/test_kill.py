@@ -18,9 +18,9 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import decode
 from tailrace.spool.entry import Datagrams, EntryKind
+from tailrace.spool.payloads import OpenInfo
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
 from tests.ingest.log import EVENT_MAGIC

@@ -24,8 +24,8 @@ from msgspec.structs import replace
 
 from benchmarks.spellings import COMMAS, SPELLINGS
 from tailrace.cli.commands import tailrace
-from tailrace.ingest.payloads import FileFacts, Rest
 from tailrace.rows.schema import COLUMNS
+from tailrace.spool.payloads import FileFacts, Rest
 from tests.decoding.test_conformance import ALL, LONG, VECTORS, Vector
 from tests.ingest.log import Log, run
 from tests.program import COMMAND, run as run_program

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
 from tailrace.rows.schema import COLUMNS
 from tailrace.spool.entry import HEAD_SIZE, Datagrams, Entry, EntryKind, pack_document
+from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 
 SECOND, MS = 10**9, 10**6
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D

@@ -6,9 +6,9 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import DropCount
 from tailrace.ingest.state import encode
 from tailrace.spool.entry import LAST, EntryKind
+from tailrace.spool.payloads import DropCount
 from tests.ingest.log import Log, heph_event, run
 
 SOCKETS = (11, 12)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tailrace.ingest.machine import DAY_NS, Ingest
-from tailrace.ingest.payloads import Heartbeat
 from tailrace.ingest.state import encode
 from tailrace.spool.entry import EntryKind
+from tailrace.spool.payloads import Heartbeat
 from tests.ingest.log import SECOND, Log, heph_event, heph_session, run
 from tests.ingest.test_machine import attributes, of
 

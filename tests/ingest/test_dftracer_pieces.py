@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import FileFacts, OpenInfo, Rest
 from tailrace.ingest.state import decode, encode
 from tailrace.ledger import split_runs
+from tailrace.spool.payloads import FileFacts, OpenInfo, Rest
 from tests.decoding import dftracer_lines
 from tests.ingest.log import Log, run
 from tests.ingest.test_dftracer_files import events, trace

@@ -9,10 +9,9 @@ import pytest
 from msgspec import structs
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.file_state import HEAD, LAST
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import FileFacts, Member, Rest
 from tailrace.spool.entry import PAYLOAD_MAX, EntryKind
+from tailrace.spool.payloads import HEAD, LAST, FileFacts, Member, Rest
 from tests.decoding.dftracer_lines import end, event, start, text
 from tests.decoding.ovni_bytes import HEADER, ends, starts
 from tests.decoding.test_conformance import VECTORS

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from tailrace.config.schema import OWN_SOURCE
-from tailrace.ingest.payloads import Heartbeat
 from tailrace.ingest.state import encode
 from tailrace.spool.entry import EntryKind
+from tailrace.spool.payloads import Heartbeat
 from tests.ingest.log import Log, heph_event, run
 from tests.ingest.test_machine import assert_conserved, assert_replays
 

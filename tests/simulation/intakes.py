@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tailrace.daemon.intake import SourceIntake
-from tailrace.ingest.payloads import OpenInfo
+from tailrace.spool.payloads import OpenInfo
 
 
 class Intake(SourceIntake):

@@ -20,7 +20,6 @@ from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.figures import Figures
 from tailrace.ingest.ahead import Ahead
 from tailrace.ingest.machine import Rejected
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.sources.connection import Connection as Served
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listeners import TcpListener
@@ -28,6 +27,7 @@ from tailrace.sources.udp import LOOK_EVERY, UdpSource
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.disk import Disk as SpoolDisk
 from tailrace.spool.entry import Entry, EntryKind
+from tailrace.spool.payloads import OpenInfo
 from tailrace.spool.segment import HEADER_SIZE, segment_first
 from tailrace.spool.spool import Spool
 from tests.simulation import budgets, counting, waiting

@@ -10,11 +10,10 @@ from msgspec import structs
 
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
-from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import FileFacts, OpenInfo
 from tailrace.sources.source import FileFinder
 from tailrace.sources.tail.watch import Wait, Watch
 from tailrace.spool.entry import EntryKind
+from tailrace.spool.payloads import FileFacts, FileState, OpenInfo
 from tailrace.units import Duration
 from tests.simulation import facts, intakes
 from tests.simulation.traces import TRACES

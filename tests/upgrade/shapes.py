@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from msgspec import inspect
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest import payloads, state
+from tailrace.ingest import state
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 from tailrace.rows.schema import COLUMNS
+from tailrace.spool import payloads
 from tailrace.spool.entry import EntryKind
 from tailrace.store.schema import SCHEMA_VERSION
 from tests.upgrade.stored import VECTORS

@@ -25,12 +25,11 @@ from tailrace.daemon.context import Context
 from tailrace.daemon.loops.steps import Flag
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.file_state import FileState
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.ingest.state import encode
 from tailrace.sources.source import CHUNK_MAX, FileFinder
 from tailrace.spool.entry import Datagrams, EntryKind, pack_document
+from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, OpenInfo
 from tailrace.spool.spool import Spool
 
 

@@ -32,7 +32,6 @@ from tailrace.daemon.intake import FileSessions, Gate, SourceIntake
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.rhythm import pause
 from tailrace.security.guard import guard
 from tailrace.service_manager.descriptors import Descriptors, Slot
@@ -43,6 +42,7 @@ from tailrace.sources.source import Source
 from tailrace.sources.tail import Chosen, TailSource
 from tailrace.sources.udp import UdpSource
 from tailrace.spool.entry import EntryKind
+from tailrace.spool.payloads import OpenInfo
 
 
 class Configured:

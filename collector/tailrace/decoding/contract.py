@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 import msgspec
 
 from tailrace.model.holding import Holding
-from tailrace.model.record import Record, RunPiece
+from tailrace.model.record import Kind, Record, RunPiece
 from tailrace.rows.block import Block
 
 
@@ -397,3 +397,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     encoder: Callable[[bool], Encoder] | None = None
     suffix: str = ""
     compresses: bool = False
+
+    def recognises_datagram(self, datagram: bytes, limit: int) -> bool:
+        """Return whether a datagram has a readable record of at most `limit` bytes."""
+        decoder = self.decoder(limit, None)
+        records = decoder.feed(datagram) + decoder.end()
+        return any(record.kind != Kind.MALFORMED for record in records)

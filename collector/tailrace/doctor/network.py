@@ -28,12 +28,12 @@ from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor import sender
 from tailrace.doctor.finding import Finding, Severity, good, plural, setting, size, sysctl
 from tailrace.doctor.host import Host
-from tailrace.ingest.payloads import FileLoss, OpenInfo
 from tailrace.sources.connection import REST_MAX
 from tailrace.sources.listeners import in_use
 from tailrace.sources.listening import bound, cause, size_buffer, split
 from tailrace.sources.udp import SMALL_BUFFER, UdpSource
 from tailrace.spool.entry import Datagrams
+from tailrace.spool.payloads import FileLoss, OpenInfo
 from tailrace.store.presence import RunningCollector
 from tailrace.units import Size
 

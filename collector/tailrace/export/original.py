@@ -40,13 +40,13 @@ from tailrace.export.records import (
     with_following,
 )
 from tailrace.export.selected import Left, Selected, note_columns, note_rows
-from tailrace.ingest.payloads import LossDetail
 from tailrace.model.quarantine import QuarantineFrame, frames
 from tailrace.model.record import Kind, Record
 from tailrace.query.answer import Shape
 from tailrace.query.output import write_json
 from tailrace.query.views import GAPS, SESSIONS, STREAMS
 from tailrace.sources.tail.inflate import statement
+from tailrace.spool.payloads import LossDetail
 from tailrace.store.quarantine import SUFFIX, file_name
 
 PACKED = ".gz"

@@ -30,11 +30,11 @@ from tailrace.decoding.contract import originals, without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.importing.discover import LeftOut, Why
 from tailrace.importing.readings import AsRead, Reading
-from tailrace.ingest.file_state import HEAD
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail.content import Fingerprint, beginning, fingerprint, lines
 from tailrace.sources.tail.inflate import MAGIC
 from tailrace.sources.tail.location import OPEN
+from tailrace.spool.payloads import HEAD
 
 Node = tuple[int, int]
 

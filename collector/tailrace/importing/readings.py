@@ -17,11 +17,10 @@ from tailrace.daemon.daemon import Mode, collecting
 from tailrace.daemon.service import first_failure, tamed_garbage_collection
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import StoreError, TailraceError
-from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
+from tailrace.spool.payloads import FileState, OpenInfo
 from tailrace.store.presence import directories, find, is_finished, is_import
 
 NAME = "import"

@@ -9,9 +9,9 @@ be decoded for them. How far a file is read depends on all entries, so sources o
 from __future__ import annotations
 
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.payloads import DropCount, OpenInfo
 from tailrace.ingest.state import decode
 from tailrace.spool.entry import LAST, Entry, EntryKind
+from tailrace.spool.payloads import DropCount, OpenInfo
 
 
 class Ahead:

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from tailrace.ingest.announced import Announced
 from tailrace.ingest.budget import Budget
 from tailrace.ingest.incarnation import Attach, Incarnation
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import AnnouncedState
 from tailrace.ledger.findings import Account
+from tailrace.spool.payloads import OpenInfo
 
 
 class Announcements:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from operator import itemgetter
 
-from tailrace.decoding.contract import Decoder, Format
+from tailrace.decoding.contract import Decoder
 from tailrace.decoding.foreign import of_datagram
 from tailrace.ingest.parts import Decoded
 from tailrace.model.record import Kind, Record
@@ -67,13 +67,6 @@ def of_one_event_each(chunk: Decoded, datagrams: Datagrams) -> bool:
             events += kinds.count(Kind.SPAN) + kinds.count(Kind.COUNTER)
             total += len(kinds)
     return events == total == len(datagrams)
-
-
-def readable(format_: Format, record_max: int, datagram: bytes) -> bool:
-    """Return whether a datagram has a readable record."""
-    decoder = format_.decoder(record_max, None)
-    records = decoder.feed(datagram) + decoder.end()
-    return any(record.kind != Kind.MALFORMED for record in records)
 
 
 def apart(chunk: Decoded, datagrams: Datagrams, place: int) -> Iterator[Decoded]:

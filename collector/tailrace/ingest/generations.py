@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Iterator
 from tailrace.ingest.announced import Announced
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.incarnation import Attach, Incarnation
-from tailrace.ingest.payloads import EOF
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
+from tailrace.spool.payloads import EOF
 
 _EPOCHS_KEPT = 8
 """Epochs of a peer's incarnations that are recognized when they are repeated."""

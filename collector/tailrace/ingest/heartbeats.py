@@ -12,10 +12,10 @@ from collections.abc import Callable
 from tailrace.config.schema import MAIN, OWN_SOURCE, LedgerConfig
 from tailrace.ingest.incarnation import Attach, Incarnation
 from tailrace.ingest.parts import Listed
-from tailrace.ingest.payloads import Heartbeat, OpenInfo
 from tailrace.ingest.state import IncarnationState, IngestState, Tally
 from tailrace.ledger.findings import Account
 from tailrace.model.record import Kind, Record
+from tailrace.spool.payloads import Heartbeat, OpenInfo
 
 STREAM = "heartbeat"
 COUNTER_BITS = 63

@@ -14,10 +14,8 @@ from typing import Literal, NamedTuple
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.answers import ClientAnswer, answers
 from tailrace.ingest.damage import Damage
-from tailrace.ingest.file_state import FileState
 from tailrace.ingest.heartbeats import COUNTER_BITS, INFO, HeartbeatSession
 from tailrace.ingest.pace import Paces
-from tailrace.ingest.payloads import DropCount, FileFacts, FileLoss, Heartbeat, OpenInfo
 from tailrace.ingest.session import Session
 from tailrace.ingest.shared import Shared
 from tailrace.ingest.state import IncarnationState, IngestState, SessionState, Tally, decode, encode
@@ -27,6 +25,7 @@ from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.findings import Account
 from tailrace.spool.entry import LAST, Datagrams, Entry, EntryKind, unpack_document
+from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, Heartbeat, OpenInfo
 
 DAY_NS = 86_400 * 10**9
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.ingest.payloads import FileLoss
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.findings import Account, Finding
 from tailrace.ledger.split_runs import Found
@@ -15,6 +14,7 @@ from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
 from tailrace.rows.batch import Emitted
 from tailrace.rows.schema import Row
+from tailrace.spool.payloads import FileLoss
 
 Emit = Callable[[str, Emitted, int], None]
 """Takes an incarnation's name, rows (see `Batch.extend`) and about how many bytes they are."""

@@ -30,7 +30,6 @@ from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Attach
 from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.parts import Decoded, decoding, packed
-from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import SessionState, Tally, decode, encode
 from tailrace.ingest.succession import InputBytes, Succession, size_of
@@ -43,6 +42,7 @@ from tailrace.model.record import Kind, Record
 from tailrace.normalize import EVENTS, KIND
 from tailrace.rows.block import Block
 from tailrace.spool.entry import Datagrams
+from tailrace.spool.payloads import FileFacts, FileLoss
 
 _kind = itemgetter(KIND)
 

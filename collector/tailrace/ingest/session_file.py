@@ -8,11 +8,10 @@ from msgspec.structs import replace
 from zlib_ng.zlib_ng import crc32
 
 from tailrace.decoding.contract import Decoder, asks, reads_files, states_end
-from tailrace.ingest.file_state import FileState
 from tailrace.ingest.own_rows import OwnRows
-from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
 from tailrace.ingest.state import SessionState
 from tailrace.model.record import Record
+from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
 ASKS_MAX = 2**16
 """The size of the keys that a row may have, in bytes."""

@@ -11,11 +11,11 @@ from tailrace.ingest.budget import Budget
 from tailrace.ingest.departures import Departures, host_of
 from tailrace.ingest.incarnation import Attach, Incarnation
 from tailrace.ingest.pace import Paces
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import IngestState, Tally
 from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.bounds import Commons, CommonsState
 from tailrace.ledger.split_runs import SplitRuns, SplitRunsState
+from tailrace.spool.payloads import OpenInfo
 
 
 class Shared:

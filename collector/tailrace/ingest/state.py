@@ -8,14 +8,13 @@ from typing import TypeVar
 import msgspec
 
 from tailrace.ingest.departures import Departure
-from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.spans import ForgottenSpans, OpenSpan
 from tailrace.ledger.bounds import CommonsState
 from tailrace.ledger.findings import Account, StreamRows
 from tailrace.ledger.references import ReferencesState
 from tailrace.ledger.split_runs import SplitRunsState
 from tailrace.ledger.stream import CountersState, Marks
+from tailrace.spool.payloads import FileState, OpenInfo
 
 T = TypeVar("T")
 

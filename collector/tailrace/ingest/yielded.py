@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tailrace.ingest.payloads import OpenInfo
 from tailrace.ingest.state import Tally
 from tailrace.rows.batch import Batch, Emitted
+from tailrace.spool.payloads import OpenInfo
 
 
 class QuarantinedBytes(NamedTuple):

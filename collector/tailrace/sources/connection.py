@@ -24,11 +24,11 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from tailrace.ingest.payloads import EOF
 from tailrace.security.certificates import Certificates, explain
 from tailrace.security.guard import Guard
 from tailrace.security.tokens import Tokens
 from tailrace.sources.source import CHUNK_MAX, Outcome, Refusal
+from tailrace.spool.payloads import EOF
 
 CUT = "eof without close_notify"
 """The stream ended without TLS's goodbye: somebody other than the peer may have cut it."""

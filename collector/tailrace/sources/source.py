@@ -16,10 +16,9 @@ from typing import Any, Protocol
 import msgspec
 import trio
 
-from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import FileFacts, FileLoss, OpenInfo
 from tailrace.kernels import active
 from tailrace.spool.entry import Datagrams
+from tailrace.spool.payloads import FileFacts, FileLoss, FileState, OpenInfo
 
 CHUNK_MAX = (512 if active() else 128) * 1024
 """Bytes in one chunk. While a chunk is decoded, the event loop stands: for a few milliseconds where a kernel reads it,

@@ -32,8 +32,6 @@ import trio
 from tailrace.clock import Clock
 from tailrace.config.schema import UdpConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.datagram_records import readable
-from tailrace.ingest.payloads import FileLoss
 from tailrace.rhythm import pause
 from tailrace.security.guard import Networks
 from tailrace.sources.datagrams import (
@@ -56,6 +54,7 @@ from tailrace.sources.listening import (
 )
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, Refusal, SourceFigures
 from tailrace.spool.entry import Datagrams
+from tailrace.spool.payloads import FileLoss
 
 SMALL_BUFFER = 4 * 2**20
 """Bytes of receive buffer below which usual bursts are lost."""
@@ -278,7 +277,7 @@ class UdpSource:
         datagrams are then kept as noise or shed."""
         format_, limit = FORMATS[self._config.format], self._config.record_max
         datagrams = list(chain.from_iterable(payloads))
-        if not any(readable(format_, limit, datagram) for datagram in datagrams):
+        if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
             self._noise += filter(None, datagrams)
             return None
         if not self._newcomers.admit(now):

@@ -9,11 +9,10 @@ from msgspec import structs
 
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import without_gz
-from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import FileFacts, FileLoss, Rest
 from tailrace.sources.source import CHUNK_MAX, FileFinder
 from tailrace.sources.tail import TailSource
 from tailrace.sources.tail.location import System
+from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
 NEVER = 1e18
 

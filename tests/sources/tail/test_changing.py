@@ -12,11 +12,11 @@ import pytest
 import trio
 from msgspec import structs
 
-from tailrace.ingest.payloads import FileFacts, FileLoss
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import identity, search
 from tailrace.sources.tail.location import System
 from tailrace.sources.tail.watch import LINGER, MISSING_LINGER
+from tailrace.spool.payloads import FileFacts, FileLoss
 
 TEXT = bytes(range(33, 127)) * 10
 HEADER = b'{"type":"header","version":2}' * 10

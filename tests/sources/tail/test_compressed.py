@@ -9,10 +9,10 @@ import os
 import pytest
 import trio
 
-from tailrace.ingest.payloads import FileLoss, Member
 from tailrace.sources.tail import watch
 from tailrace.sources.tail.content import RAW_MAX
 from tailrace.sources.tail.location import System
+from tailrace.spool.payloads import FileLoss, Member
 
 LINES = b"".join(b'{"id":%d}\n' % (n * 7919) for n in range(40_000))
 PIECES = [LINES[at : at + 30_000] for at in range(0, len(LINES), 30_000)]

@@ -8,10 +8,10 @@ import pytest
 
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files
-from tailrace.ingest.payloads import FileFacts
 from tailrace.sources.source import SourceFigures
 from tailrace.sources.tail.location import Roots
 from tailrace.sources.tail.session import Desk, DocumentWatch, Handoff
+from tailrace.spool.payloads import FileFacts
 from tests.sources.tail.recorder import Recorder
 
 CONFIG = TailConfig(format="jets", paths=[])

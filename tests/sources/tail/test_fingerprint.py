@@ -9,9 +9,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import FileFacts
 from tailrace.sources.tail.content import RAW_MAX, beginning, fingerprint
+from tailrace.spool.payloads import FileFacts, FileState
 
 FACTS = FileFacts(path="/a", device=1, inode=1, birth=0)
 FILES = settings(

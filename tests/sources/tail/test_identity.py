@@ -6,10 +6,9 @@ import os
 
 from hypothesis import given, strategies as st
 
-from tailrace.ingest.file_state import HEAD, LAST, FileState
-from tailrace.ingest.payloads import FileFacts
 from tailrace.sources.tail import identity
 from tailrace.sources.tail.identity import Trail, follows_on, judge, relation
+from tailrace.spool.payloads import HEAD, LAST, FileFacts, FileState
 
 TEXT = bytes(range(256)) * 4
 

@@ -12,10 +12,10 @@ import zlib
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tailrace.ingest.payloads import Member
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import inflate
 from tailrace.sources.tail.inflate import Bad, Content, Inflater, InflationBegun, Torn
+from tailrace.spool.payloads import Member
 
 BEGIN = Member(0, 0)
 

@@ -11,9 +11,9 @@ from msgspec import structs
 
 from tailrace.decoding.contract import Files
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.payloads import Member
 from tailrace.sources.tail.inflate import statement
 from tailrace.sources.tail.watch import LINGER
+from tailrace.spool.payloads import Member
 
 TEXT = bytes(range(33, 127)) * 10
 

@@ -15,9 +15,9 @@ from tailrace.clock import Clock
 from tailrace.daemon.intake import Gate
 from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.figures import Durations, HeartbeatStatus
-from tailrace.ingest.payloads import Heartbeat
 from tailrace.ingest.state import encode
 from tailrace.spool.entry import EntryKind
+from tailrace.spool.payloads import Heartbeat
 from tailrace.spool.spool import Spool
 
 _UNDER_WAY_MAX = 1024

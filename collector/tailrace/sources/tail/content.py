@@ -12,8 +12,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol
 
-from tailrace.ingest.file_state import HEAD, checksum
-from tailrace.ingest.payloads import Member
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail.identity import ContentCheck, Judgement, Trail, follows_on, judge
 from tailrace.sources.tail.inflate import (
@@ -29,6 +27,7 @@ from tailrace.sources.tail.inflate import (
     Torn,
 )
 from tailrace.sources.tail.location import OPEN
+from tailrace.spool.payloads import HEAD, Member, checksum
 
 
 class ContentView(NamedTuple):

@@ -15,8 +15,6 @@ import os
 from contextlib import suppress
 from typing import Literal
 
-from tailrace.ingest.file_state import HEAD, FileState
-from tailrace.ingest.payloads import FileFacts, Member
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, ReadPart, SparseRange
@@ -24,6 +22,7 @@ from tailrace.sources.tail.identity import ContentCheck, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, Location, Signature, signature
 from tailrace.sources.tail.session import Desk, Handoff, Resting
+from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
 """Seconds without a change after which a file is closed. Until then bytes that are written and deleted between two looks are

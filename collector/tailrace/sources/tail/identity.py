@@ -24,7 +24,7 @@ import struct
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from tailrace.ingest.file_state import HEAD, LAST, UNSAYING, FileState, checksum
+from tailrace.spool.payloads import HEAD, LAST, UNSAYING, FileState, checksum
 
 _UNFINISHED, _FINISHED = b"  ", b"[\n"
 """The first two bytes of a trace of DFTracer 1.0, before and after it is finished."""

@@ -21,8 +21,8 @@ from typing import Literal, NamedTuple, Protocol, cast, get_args
 
 from zlib_ng import zlib_ng
 
-from tailrace.ingest.payloads import LossDetail, Member
 from tailrace.sources.source import CHUNK_MAX
+from tailrace.spool.payloads import LossDetail, Member
 
 STATED_MAX = 128
 """Bytes within which such a member ends."""

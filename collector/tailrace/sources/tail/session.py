@@ -30,12 +30,11 @@ from zlib_ng.zlib_ng import crc32
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files, Writer
-from tailrace.ingest.file_state import FileState
-from tailrace.ingest.payloads import FileFacts, FileLoss, LossDetail, Rest
 from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.identity import Trail
 from tailrace.sources.tail.location import Roots, TailDescriptors
+from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
 """Seconds for which what was seen of a process counts, because one process may write many files."""

@@ -23,7 +23,6 @@ import trio
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.file_state import FileState
 from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
 from tailrace.sources.tail import catalog
 from tailrace.sources.tail.catalog import Catalog
@@ -32,6 +31,7 @@ from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptor
 from tailrace.sources.tail.search import PATHS_SHOWN, Complaints, Discovery, name_of
 from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
 from tailrace.sources.tail.turns import Inflaters, Schedule, Turns
+from tailrace.spool.payloads import FileState
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
