@@ -7,7 +7,7 @@ import pytest
 from tests.house import figures
 
 BOUNDS = {
-    "files under 60 lines": 32,
+    "files under 60 lines": 31,
     "files over 600 lines": 0,
     "files with one importer, at home": 85,
     "type names with two definitions": 45,
