@@ -26,7 +26,7 @@ TESTS = {
     "ledger/_observe": ["ledger/test_block_count.py", "ingest/test_vector_rows.py"],
     "rows/_columns": ["rows/test_columns_kernel.py", "rows/test_block.py"],
     "sources/_pump": ["sources/test_pump.py"],
-    "store/_joined": ["store/test_joining.py", "store/test_data_files.py"],
+    "rows/_joined": ["rows/test_joining.py", "store/test_data_files.py"],
 }
 """The files of tests for each kernel, which give it what it may be given, and what it must refuse."""
 

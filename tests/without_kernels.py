@@ -38,7 +38,6 @@ TWICE = {
     "tests/sources": "sockets and the thread that reads them",
     "tests/store/test_arrow.py": "columns that become Arrow's",
     "tests/store/test_data_files.py": "columns that become files",
-    "tests/store/test_joining.py": "texts that are joined",
     "tests/store/test_table.py": "rows that are committed",
     "tests/system": "real daemons",
     "tests/test_overview.py": "a daemon's figures",

@@ -26,8 +26,8 @@ KERNELS = (
     "ingest/_match",
     "ledger/_observe",
     "rows/_columns",
+    "rows/_joined",
     "sources/_pump",
-    "store/_joined",
 )
 """Every kernel, as a path in this package."""
 

@@ -23,6 +23,13 @@ def test_shifted(values, by, factor):
     assert found == (array("q", sums).tobytes() if fits else None)
 
 
+@given(st.lists(INT64, max_size=40))
+def test_divided(values):
+    cut = [value // 1000 if value >= 0 else -(-value // 1000) for value in values]
+    found = columns.divided(array("q", values).tobytes(), len(values), 1000)
+    assert found == array("q", cut).tobytes()
+
+
 @given(st.lists(INT64, min_size=1, max_size=40))
 def test_greatest(values):
     packed = array("q", values).tobytes()

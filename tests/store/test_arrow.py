@@ -10,11 +10,11 @@ from hypothesis import given, strategies as st
 
 from tailrace.kernels import active
 from tailrace.model.record import Kind, Record
+from tailrace.rows import joining
 from tailrace.rows.batch import Batch, BlockRows, Part
 from tailrace.rows.block import Integers
-from tailrace.rows.schema import COLUMNS, ROW, RUN
-from tailrace.store import joining
-from tailrace.store.arrow import CODED, to_arrow, with_day
+from tailrace.rows.schema import CODED, COLUMNS, ROW, RUN
+from tailrace.store.arrow import to_arrow, with_day
 from tests.forms import examples
 from tests.rows.packing import packed
 
@@ -159,7 +159,6 @@ def test_blocks_and_lists_become_the_same_rows(parts, large, enough):
     assert len(mixed) == len(lists)
     assert [mixed.column(c.name) for c in COLUMNS] == [lists.column(c.name) for c in COLUMNS]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joining, "LONG", large)
         patch.setattr(joining, "LARGE", large)
         patch.setattr(joining, "ENOUGH", enough)
         found, expected = to_arrow(mixed), to_arrow(lists)

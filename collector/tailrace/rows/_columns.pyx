@@ -33,6 +33,19 @@ def shifted(const unsigned char[::1] values, Py_ssize_t rows, long long by, long
     return None if over else found
 
 
+def divided(const unsigned char[::1] values, Py_ssize_t rows, long long by):
+    """Return the first `rows` integers divided by a positive one, cut towards zero."""
+    if rows * 8 > values.shape[0] or by < 1:
+        raise ValueError(f"{values.shape[0]} bytes do not hold {rows} integers, or {by} is not positive")
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 8)
+    cdef long long *result = <long long *>PyBytes_AS_STRING(found)
+    cdef const long long *value = <const long long *>&values[0] if rows else NULL
+    cdef Py_ssize_t i
+    for i in range(rows):
+        result[i] = value[i] // by
+    return found
+
+
 def greatest(const unsigned char[::1] values, Py_ssize_t rows, Py_ssize_t begin=0):
     """Return the greatest of the first `rows` integers, from the one at `begin` on, of which there must be one."""
     if not 0 <= begin < rows or rows * 8 > values.shape[0]:

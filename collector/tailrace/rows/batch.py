@@ -6,13 +6,15 @@ rows. One commit writes one `Batch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, repeat
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tailrace.rows.block import Block, Values
+from tailrace.rows.joining import PackedRows, pack
 from tailrace.rows.schema import ROW, Row
 
 
@@ -98,6 +100,13 @@ class Batch:
     def parts(self) -> list[Part]:
         self._join()
         return self._parts
+
+    def packed(self) -> Iterator[tuple[int, list[RowRun], list[PackedRows]]]:
+        """Yield each day with its runs and its packed rows, in order (see `joining.pack`)."""
+        runs = groupby(self.runs, key=attrgetter("day"))
+        parts = groupby(self.parts, key=attrgetter("day"))
+        for (day, of_day), (_, same_day) in zip(runs, parts, strict=True):
+            yield day, list(of_day), pack([part.rows for part in same_day])
 
     def extend(
         self,

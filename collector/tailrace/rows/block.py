@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tailrace.kernels import active
 from tailrace.model.record import FLAW_OF_ROW, Record
+
+if TYPE_CHECKING or active():
+    from tailrace.rows._columns import present, recoded
 
 Buffer = bytes | bytearray | memoryview
 
@@ -37,6 +41,11 @@ class Integers(NamedTuple):
             return cls(packed)
         bits = sum(1 << i for i, value in enumerate(values) if value is not None)
         return cls(packed, bits.to_bytes(-(-len(values) // 8), "little"))
+
+    @property
+    def buffers(self) -> list[Buffer | None]:
+        """Return the buffers in Arrow's order."""
+        return [self.valid, self.values]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
         """Return the values of some rows as Python integers, None for rows without a value."""
@@ -78,6 +87,18 @@ class Texts(NamedTuple):
     data: Buffer
     valid: Buffer | None = None
 
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Texts:
+        """Return a few values as a column."""
+        data = [value.encode() for value in values]
+        ends = array("i", accumulate(map(len, data), initial=0))
+        return cls(ends.tobytes(), b"".join(data))
+
+    @property
+    def buffers(self) -> list[Buffer | None]:
+        """Return the buffers in Arrow's order."""
+        return [self.valid, self.ends, self.data]
+
     def list(self, stop: int, begin: int = 0) -> list[Any]:
         """Return the texts of some rows, None for rows without a value."""
         ends = memoryview(self.ends).cast("B").cast("i")[begin : stop + 1].tolist()
@@ -89,6 +110,38 @@ class Texts(NamedTuple):
         """Return the values of these rows."""
         ends, data = memoryview(self.ends).cast("B").cast("i"), memoryview(self.data)
         return _of_rows(rows, self.valid, lambda row: str(data[ends[row] : ends[row + 1]], "utf-8"))
+
+
+class Coding:
+    """The codes of one dictionary for the words of many blocks. Each text of the dictionary occurs in some row."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._tables: dict[int, array[int]] = {}
+        """For each list of texts that blocks share, the codes that are known so far; -1 for the other texts."""
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._codes)
+
+    def codes(self, words: Words, rows: int) -> Buffer:
+        """Return the codes of the words of so many rows, 0 for a row without a word."""
+        codes, texts = self._codes, words.texts
+        if not active():
+            known = [
+                codes.setdefault(text, len(codes)) for text in texts
+            ]  # all occur (see `joining`)
+            if known == list(range(len(texts))):
+                return words.codes
+            return array(
+                "i", map(known.__getitem__, memoryview(words.codes).cast("B").cast("i"))
+            ).tobytes()
+        table = self._tables.setdefault(id(texts), array("i"))
+        table.frombytes(b"\xff" * (4 * max(0, words.known - len(table))))
+        for code in present(words.codes, rows, words.known, words.valid):
+            if table[code] < 0:
+                table[code] = codes.setdefault(texts[code], len(codes))
+        return recoded(words.codes, rows, table)
 
 
 Values = Integers | Words | Texts | None

@@ -41,6 +41,8 @@ COLUMNS = (
 
 RUN = ("day", "source", "format", "session")
 DERIVED = ("wall",)
+CODED = frozenset({"source", "format", "session", "stream", "kind", "name", "category"})
+"""The columns whose few values are a dictionary."""
 FEW_KINDS = ("begin", "end", "gap", "heal", "name", "session")
 """The kinds of rows of which a table has few beside its events."""
 

@@ -35,9 +35,9 @@ from pyarrow import parquet
 from tailrace.clock import Clock
 from tailrace.errors import SyncError
 from tailrace.filesystem import refusal_text
-from tailrace.rows.schema import FEW_KINDS
+from tailrace.rows.schema import CODED, FEW_KINDS
 from tailrace.store import durable, layout, schema
-from tailrace.store.arrow import CODED, NAMES, DayRows, with_day
+from tailrace.store.arrow import NAMES, DayRows, with_day
 from tailrace.store.log import Add, DeltaLog
 from tailrace.store.refusal import refusal
 

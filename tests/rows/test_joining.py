@@ -11,13 +11,13 @@ from tailrace.kernels import active
 from tailrace.model.record import Kind, Record
 from tailrace.rows.batch import Batch, BlockRows
 from tailrace.rows.block import Integers, Texts, Words
+from tailrace.rows.joining import ENOUGH, LARGE
 from tailrace.rows.schema import ROW
 from tailrace.store.arrow import to_arrow
-from tailrace.store.joining import ENOUGH, LARGE, LONG
 from tests.rows.packing import packed
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
-joined = pytest.importorskip("tailrace.store._joined")
+joined = pytest.importorskip("tailrace.rows._joined")
 
 
 def block(session, rows):
@@ -81,15 +81,6 @@ def test_large_blocks_are_not_copied():
     [(_, rows)] = to_arrow(batch)
     taken = [chunk.buffers()[1].address for chunk in rows.column("start").chunks]
     assert [pa.py_buffer(each).address in taken for each in buffers] == [True, True]
-
-
-def test_a_long_list_is_not_joined():
-    batch = batch_of(2, 40)
-    own = [column * LONG for column in batch.parts[0].rows]
-    batch.extend(1, "s", "heph", "2", own, 1)
-    batch.extend(1, "s", "heph", "3", batch_of(1, 40).parts[1].rows, 1)
-    [(_, found)] = to_arrow(batch)
-    assert [len(chunk) for chunk in found.column("start").chunks] == [82, LONG, 40]
 
 
 @pytest.mark.parametrize(

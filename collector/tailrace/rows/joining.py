@@ -1,0 +1,155 @@
+"""Pack the rows of a batch: columns of buffers in Arrow's layout, whatever the form in which the rows came.
+
+A source of many connections yields a block of some rows for each, with lists of session rows between them. Small parts are
+joined, so that what Arrow spends on each array is spent once for many: an array costs some 10 µs, however short it is, and
+a part has as many as the table has columns; to copy a row costs 15 ns (docs/decisions/speed.md, D107).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+from tailrace.kernels import active
+from tailrace.rows.block import Buffer, Integers, Texts, Values, Words
+from tailrace.rows.schema import CODED, COLUMNS, ROW
+
+if TYPE_CHECKING:
+    from tailrace.rows.batch import Rows
+if TYPE_CHECKING or active():
+    from tailrace.rows import _joined
+    from tailrace.rows._columns import divided
+if TYPE_CHECKING or not active():
+    from arro3.core import Array, DataType
+
+LARGE = 4096
+"""Rows of a block that is worth arrays of its own: a copy would cost about as much, and its memory besides."""
+
+ENOUGH = 65536
+"""Rows at which no more parts are joined."""
+
+_LONG = frozenset(column.name for column in COLUMNS if column.type == "long")
+_MUST = frozenset(column.name for column in COLUMNS if not column.nullable)
+
+
+class PackedRows(NamedTuple):
+    """Rows of one part of a batch, or of several."""
+
+    rows: int
+    columns: dict[str, Values]
+    """The columns of `ROW`. Those of `CODED` are words; None where no row has a value."""
+
+    def words(self, name: str) -> Words | None:
+        """Return one of the columns `CODED`."""
+        return cast("Words | None", self.columns[name])
+
+    def values(self, name: str) -> Integers | Texts | None:
+        """Return one of the other columns."""
+        return cast("Integers | Texts | None", self.columns[name])
+
+    @property
+    def walls(self) -> Integers | None:
+        """Return the times in microseconds, cut towards zero."""
+        times = cast("Integers | None", self.columns["time"])
+        if times is None:
+            return None
+        if active():
+            return Integers(divided(times.values, self.rows, 1000), times.valid)
+        nanoseconds = pa.Array.from_buffers(
+            pa.int64(), self.rows, list(map(arrow_buffer, times.buffers))
+        )
+        micros = Array(nanoseconds).cast(DataType.timestamp("ns")).cast(DataType.timestamp("us"))
+        return Integers(pa.array(micros).buffers()[1], times.valid)
+
+
+def pack(parts: Sequence[Rows]) -> list[PackedRows]:
+    """Return the rows of the parts in order, small parts joined.
+
+    Raise TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that its column cannot hold."""
+    return list(map(_packed, _groups(parts)))
+
+
+def arrow_buffer(buffer: Buffer | None) -> pa.Buffer | None:
+    return None if buffer is None else pa.py_buffer(buffer)
+
+
+def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
+    """Yield parts to be joined; without kernels each one alone, since one list has all rows of a day there."""
+    group: list[Rows] = []
+    rows = 0
+    for part in parts:
+        count = _count(part)
+        alone = not isinstance(part, list) and count >= LARGE
+        if group and (alone or rows >= ENOUGH or not active()):
+            yield group
+            group, rows = [], 0
+        if alone:
+            yield [part]
+        else:
+            group.append(part)
+            rows += count
+    if group:
+        yield group
+
+
+def _packed(parts: list[Rows]) -> PackedRows:
+    first, *others = parts
+    if not others and not isinstance(first, list):
+        return PackedRows(first.rows, dict(zip(ROW, first.columns(), strict=True)))
+    counts = [_count(part) for part in parts]
+    columns = zip(
+        *[part if isinstance(part, list) else part.columns() for part in parts], strict=True
+    )
+    found = {name: _column(name, [*each], counts) for name, each in zip(ROW, columns, strict=True)}
+    return PackedRows(sum(counts), found)
+
+
+def _column(name: str, values: list[Any], counts: list[int]) -> Values:
+    """Return a column of the values that parts have for it."""
+    try:
+        found = None if all(map(_has_none, values)) else _some(name, values, counts)
+        if name in _MUST and (found is None or found.valid is not None):
+            raise TypeError("a row has no value")  # noqa: TRY301 - the note below is for all errors
+    except (TypeError, OverflowError, UnicodeError) as error:
+        error.add_note(f"in column {name!r}")
+        raise
+    return found
+
+
+def _some(name: str, values: list[Any], counts: list[int]) -> Values:
+    if not active():
+        return _of_list(name, values[0])
+    if name in _LONG:
+        return Integers(*_joined.integers(values, counts))
+    if name not in CODED:
+        return Texts(*_joined.texts(values, counts))
+    codes, texts, valid = _joined.words(values, counts)
+    return Words(codes, texts, len(texts), valid)
+
+
+def _of_list(name: str, values: list[Any]) -> Values:
+    """Return a column of a list. arro3 reads it: pyarrow would cut fractions off without a word, and import pandas if it
+    is installed, which takes 30 MB and a quarter of a second."""
+    column = Array(values, DataType.int64() if name in _LONG else DataType.string())
+    if name in CODED:
+        coded = pa.array(column.cast(DataType.dictionary(DataType.int32(), DataType.string())))
+        texts = coded.dictionary.to_pylist()
+        valid, codes = coded.indices.buffers()
+        return Words(codes, texts, len(texts), valid)
+    valid, *buffers = pa.array(column).buffers()
+    if name in _LONG:
+        return Integers(buffers[0], valid)
+    return Texts(buffers[0], buffers[1], valid)
+
+
+def _has_none(values: Any) -> bool:  # noqa: ANN401 - a column of a block, or a list
+    """Return whether no row of a part has a value."""
+    if isinstance(values, list):
+        return (not values or values[0] is None) and values.count(None) == len(values)
+    return values is None
+
+
+def _count(part: Rows) -> int:
+    return len(part[0]) if isinstance(part, list) else part.rows
