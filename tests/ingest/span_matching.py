@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.span_blocks import Matched, match_block
+from tailrace.ingest.span_blocks import match_block
 from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, Spans
 from tailrace.ledger.references import References, ReferencesState
 from tailrace.model.record import Kind, Record
@@ -43,15 +43,15 @@ class Side:
     def packed(self, block: Block) -> list[Any]:
         """Take records in a block; return their rows."""
         found = []
-        for part in match_block(self.spans, block):
-            if isinstance(part, Matched):
+        for part, others in match_block(self.spans, block):
+            if part:
                 rows = BlockRows(part.block, None, None, part.depths, part.end_offsets)
                 columns = dict(zip(Record._fields, part.block.columns(), strict=True))
                 columns |= {name: part.block.column(rows.column(name)) for name in ADDED}
                 found += zip(*(columns[name] for name in [*ROW, "flaw", *ADDED]), strict=True)
                 self.by_kernel += part.block.rows
-            else:
-                found += self.listed(part.columns)
+            if others:
+                found += self.listed(others)
         return found
 
     def expire(self) -> None:

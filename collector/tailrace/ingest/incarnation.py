@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, compress
+from itertools import chain
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.departures import Departures
@@ -12,7 +12,7 @@ from tailrace.ingest.farewell import is_whole
 from tailrace.ingest.lead import Lead
 from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine
 from tailrace.ingest.pace import Paces
-from tailrace.ingest.parts import Listed, Numbered, Packed, Part
+from tailrace.ingest.parts import CountedBlock, CountedRows, Numbered, Part
 from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.siblings import Siblings
 from tailrace.ingest.span_rows import SpanRows
@@ -20,7 +20,7 @@ from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ingest.unreadable import Unreadable
 from tailrace.ledger.bounds import Commons
-from tailrace.ledger.counters import DUPLICATE, Counters, hand_over
+from tailrace.ledger.counters import Counters, hand_over
 from tailrace.ledger.findings import Account, Finding, GapRows
 from tailrace.ledger.references import References
 from tailrace.ledger.split_runs import ANY_TIME, SplitRuns
@@ -28,7 +28,6 @@ from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts
-from tailrace.rows.block import Integers
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 
@@ -164,35 +163,17 @@ class Incarnation:
         """Take events with a counter, which may be late or duplicates. Return those that were taken.
 
         All are counted before the first row is written: counting may write rows of other incarnations."""
-        counted: list[tuple[Part, Integers | list[int | None]]] = []
-        events = 0
+        counted: list[tuple[Part, CountedRows | CountedBlock]] = []
         for part in parts:
-            seqs = part.count(counters, now)
-            counted.append((part, seqs))
-            rows = len(seqs) if isinstance(seqs, list) else part.rows
-            events += rows
-            if rows < part.rows:
+            found = part.count(counters, now)
+            counted.append((part, found))
+            if found.rows < part.rows:
                 break
         for part, _ in counted:
             part.hear(counters, now)
+        events = sum(found.rows for _, found in counted)
         counters.note_seen(chain.from_iterable(part.streams for part, _ in counted), events, now)
-        return [self._write_counted(part, seqs) for part, seqs in counted]
-
-    def _write_counted(self, part: Part, seqs: Integers | list[int | None]) -> Part:
-        """Write the rows of the events that were counted, without the duplicates. Return these events."""
-        if isinstance(part, Packed) and isinstance(seqs, Integers):
-            self._rows.write_block(part.block, seqs=seqs)
-            return part
-        part, seqs = part.listed(), seqs if isinstance(seqs, list) else seqs.list(part.rows)
-        if len(seqs) < part.rows:
-            part = Listed([column[: len(seqs)] for column in part.columns])
-        columns = part.columns
-        if DUPLICATE in seqs:
-            keep = [seq != DUPLICATE for seq in seqs]
-            columns = [list(compress(column, keep)) for column in columns]
-            seqs = list(compress(seqs, keep))
-        self._rows.write(columns, seqs)
-        return part
+        return [found.write(self._rows) for _, found in counted]
 
     def _note_times(self, part: Part, now: int) -> None:
         """Note how far the producer's clock is."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailrace.decoding.contract import Decoder, packs
 from tailrace.kernels import active
-from tailrace.ledger.counters import Counters, count_block, hear_block
+from tailrace.ledger.counters import DUPLICATE, Counters, count_block, hear_block
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
 from tailrace.normalize import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
 from tailrace.rows.block import Block, Integers, Values
@@ -75,10 +75,15 @@ class Listed:
         latest = max(chain(starts, ends), default=None)
         return None if latest is None else (min(starts, default=latest), latest)
 
-    def count(self, counters: Counters, now: int) -> list[int | None]:
-        """Count the events. Return their sequence numbers, up to the first event of another incarnation."""
+    def count(self, counters: Counters, now: int) -> CountedRows:
+        """Count the events, up to the first event of another incarnation."""
         columns = self.columns
-        return counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)[0]
+        seqs, _ = counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)
+        return CountedRows(self, seqs)
+
+    def match(self, spans: SpanMatching, now: int) -> None:
+        """Match ends to begins."""
+        spans.match([list(column) for column in self.columns], now)
 
     def hear(self, counters: Counters, now: int) -> None:
         """Let the ledger hear the streams of the part (see `Counters.hear`)."""
@@ -144,12 +149,19 @@ class Packed:
         if latest is None:
             return None
         starts = self.block.start
-        found = starts.list(self.rows) if isinstance(starts, Integers) else []
+        found = [] if starts is None else starts.list(self.rows)
         return min((tick for tick in found if tick is not None), default=latest), latest
 
-    def count(self, counters: Counters, now: int) -> Integers | list[int | None]:
-        """Count the events (see `count_block`)."""
-        return count_block(counters, self.block, now)
+    def count(self, counters: Counters, now: int) -> CountedRows | CountedBlock:
+        """Count the events (see `count_block`), up to the first event of another incarnation."""
+        seqs = count_block(counters, self.block, now)
+        if isinstance(seqs, Integers):
+            return CountedBlock(self, seqs)
+        return CountedRows(self.listed(), seqs)
+
+    def match(self, spans: SpanMatching, now: int) -> None:
+        """Match ends to begins."""
+        spans.match_block(self.block, now)
 
     def hear(self, counters: Counters, now: int) -> None:
         """Let the ledger hear the streams of the part (see `Counters.hear`)."""
@@ -168,6 +180,54 @@ class Packed:
 
 
 Part = Listed | Packed
+
+
+class RowsWriter(Protocol):
+    """Writes rows of events with their sequence numbers."""
+
+    def write(self, columns: Columns, seqs: list[int | None]) -> None: ...
+    def write_block(self, block: Block, *, seqs: Values = None) -> None: ...
+
+
+class SpanMatching(Protocol):
+    """Matches ends to begins, and writes the rows."""
+
+    def match(self, columns: list[list[Any]], now: int) -> None: ...
+    def match_block(self, block: Block, now: int) -> None: ...
+
+
+class CountedRows:
+    """The first rows of a list, with their sequence numbers. Some may be duplicates, or have no number."""
+
+    def __init__(self, part: Listed, seqs: list[int | None]) -> None:
+        self.rows = len(seqs)
+        self._columns, self._seqs = part.columns, seqs
+
+    def write(self, rows: RowsWriter) -> Part:
+        """Write the rows without the duplicates. Return these events."""
+        columns, seqs = self._columns, self._seqs
+        if len(columns[KIND]) > len(seqs):
+            columns = [column[: len(seqs)] for column in columns]
+        events = Listed(columns)
+        if DUPLICATE in seqs:
+            keep = [seq != DUPLICATE for seq in seqs]
+            columns = [list(compress(column, keep)) for column in columns]
+            seqs = list(compress(seqs, keep))
+        rows.write(columns, seqs)
+        return events
+
+
+class CountedBlock:
+    """All rows of a block with their sequence numbers."""
+
+    def __init__(self, part: Packed, seqs: Integers) -> None:
+        self.rows = part.rows
+        self._part, self._seqs = part, seqs
+
+    def write(self, rows: RowsWriter) -> Part:
+        """Write the rows. Return these events."""
+        rows.write_block(self._part.block, seqs=self._seqs)
+        return self._part
 
 
 def marks_of(columns: Columns) -> list[int]:
@@ -267,9 +327,9 @@ class Place(NamedTuple):
         return None
 
 
-def _latest(column: Values, rows: int, begin: int) -> int | None:
+def _latest(column: Integers | None, rows: int, begin: int) -> int | None:
     """Return the greatest value of the rows from `begin` on, None if there is none."""
-    if not isinstance(column, Integers) or begin == rows:
+    if column is None or begin == rows:
         return None
     if column.valid is None:
         return greatest(column.values, rows, begin)

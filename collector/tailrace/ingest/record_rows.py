@@ -160,7 +160,7 @@ def wall_times(
 def block_times(block: Block, epoch: int | None, ticks_per_second: float | None) -> Values:
     """Convert the starts of a block's rows to Unix nanoseconds, as `wall_times` does."""
     starts = block.start
-    if epoch is None or not ticks_per_second or not isinstance(starts, Integers):
+    if epoch is None or not ticks_per_second or starts is None:
         return None
     if 1e9 % ticks_per_second == 0 and ticks_per_second.is_integer() and _fits(epoch):
         times = shifted(starts.values, block.rows, epoch, 10**9 // int(ticks_per_second))

@@ -26,16 +26,10 @@ class Matched(NamedTuple):
     end_offsets: Integers | None
 
 
-class Unmatched(NamedTuple):
-    """Records of which `Spans.take` makes rows."""
-
-    columns: Columns
-
-
-def match_block(spans: Spans, block: Block) -> Iterator[Matched | Unmatched]:
-    """Yield the rows of a block, in order, and the records that must be given to `Spans.take` before the next rows."""
+def match_block(spans: Spans, block: Block) -> Iterator[tuple[Matched | None, Columns | None]]:
+    """Yield rows of a block, in order, or records that must be given to `Spans.take` before the next rows."""
     if block.id is None and block.parent is None:
-        yield Matched(block, None, None)  # no record refers to another
+        yield Matched(block, None, None), None  # no record refers to another
         return
     matching = Matching(block, spans.open)
     at, more = 0, ROWS_MIN
@@ -45,12 +39,12 @@ def match_block(spans: Spans, block: Block) -> Iterator[Matched | Unmatched]:
             at, last, rows, ended, left = matching.run(at, *ids, spans.room, spans.awaits)
             spans.matched(last, ended, _open_spans(block, left))
             if rows is not None:
-                yield Matched(*rows)
+                yield Matched(*rows), None
         if at < block.rows:
             # More than one, since so few rows take the kernel longer; and more where it makes few rows each time.
             more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
             stop = min(at + more, block.rows)
-            yield Unmatched(block.columns(stop, at))
+            yield None, block.columns(stop, at)
             at = stop
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tailrace.ingest.parts import Packed, Part, begun_in
+from tailrace.ingest.parts import Part, begun_in
 from tailrace.ingest.record_rows import RecordRows, add_counts
-from tailrace.ingest.span_blocks import Matched, match_block
+from tailrace.ingest.span_blocks import match_block
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import Tally
 from tailrace.normalize import KIND, Columns
@@ -38,10 +38,7 @@ class SpanRows:
             kinds.update(part.kinds)
         self.spans.count(kinds, begun_in(parts))
         for part in parts:
-            if isinstance(part, Packed):
-                self._match_block(part.block, now)
-            else:
-                self._match([list(column) for column in part.columns], now)
+            part.match(self, now)
         self.watch_begins()
 
     def watch_begins(self) -> None:
@@ -53,14 +50,16 @@ class SpanRows:
         """Write rows of the begins that have none yet."""
         self._rows.write_begins(self.spans.begins())
 
-    def _match_block(self, block: Block, now: int) -> None:
-        for rows in match_block(self.spans, block):
-            if isinstance(rows, Matched):
+    def match_block(self, block: Block, now: int) -> None:
+        """Match the records of a block, and write the rows."""
+        for rows, others in match_block(self.spans, block):
+            if rows:
                 self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
-            else:
-                self._match(rows.columns, now)
+            if others:
+                self.match(others, now)
 
-    def _match(self, columns: Columns, now: int) -> None:
+    def match(self, columns: Columns, now: int) -> None:
+        """Match records, and write the rows."""
         rows, flaws = self.spans.take(columns, now)
         add_counts(self._tally.flaws, flaws)
         self._rows.write(rows, [None] * len(rows[KIND]))

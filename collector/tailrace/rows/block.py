@@ -167,8 +167,8 @@ class Block(NamedTuple):
     category: Values
     id: Values
     parent: Values
-    start: Values
-    end: Values
+    start: Integers | None
+    end: Integers | None
     attributes: Values
     flaw: Words | None = None
 
