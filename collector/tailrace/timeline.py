@@ -20,7 +20,7 @@ DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
 """The kinds of rows that are drawn. For a list of these, DuckDB would expect few rows, and hold them all to
 join them with the sessions' clocks."""
 
-Key = tuple[str, str]
+SessionKey = tuple[str, str]
 """Source and session."""
 
 FACTS = """
@@ -162,7 +162,7 @@ class Facts(NamedTuple):
         return self.epoch if self.rate is not None and 0 < self.rate < 1e18 else None
 
 
-def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[Key, SessionClock]:
+def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
     """Return sessions with their places, in the order of source and id.
 
     A session may have an extent, facts, or both."""
@@ -179,15 +179,15 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[Key, Sessi
     return {key: _session(of_rows[key], known[key], shifts) for key in sorted(of_rows)}
 
 
-def axis(of: Facts | SessionClock) -> Key:
+def axis(of: Facts | SessionClock) -> SessionKey:
     """Return what shares an axis with a session that has no wall time: its run, or the session alone."""
     return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
 
-def _shifts(extents: Iterable[Extent], facts: dict[Key, Facts]) -> dict[Key, int]:
+def _shifts(extents: Iterable[Extent], facts: dict[SessionKey, Facts]) -> dict[SessionKey, int]:
     """Return, for each axis without wall time, the time of its tick 0."""
-    firsts: dict[Key, int] = {}
-    opened: dict[Key, int] = {}
+    firsts: dict[SessionKey, int] = {}
+    opened: dict[SessionKey, int] = {}
     for extent in extents:
         its = facts[extent.source, extent.session]
         its_axis = axis(its)
@@ -199,7 +199,7 @@ def _shifts(extents: Iterable[Extent], facts: dict[Key, Facts]) -> dict[Key, int
     return {each: opened.get(each, 0) - first for each, first in firsts.items()}
 
 
-def _session(extent: Extent, facts: Facts, shifts: dict[Key, int]) -> SessionClock:
+def _session(extent: Extent, facts: Facts, shifts: dict[SessionKey, int]) -> SessionClock:
     ticks = facts.ticks
     shift = shifts.get(axis(facts), 0)
     firsts, lasts = [], []

@@ -10,8 +10,6 @@ from tests.docs.pages import ROOT
 DELIBERATE = {
     "Catalog": "the views of a database, and the files of a directory: neither knows the other",
     "Finding": "what `doctor` found on a host, and what a ledger found in a stream",
-    "Numbers": "the numbers that a kernel of ovni reads, and the sequence numbers of a ledger",
-    "Place": "where a session's events stand, and where a store's table is read",
     "Rows": "rows on their way to a commit, and the rows of an answer",
 }
 """Names that two rooms use, with the reason why each is the plain word there."""

@@ -21,7 +21,7 @@ import pytest
 import tailrace
 from tailrace.errors import IncompleteError, QueryError
 from tailrace.query.limits import Limits, make_room, verdict
-from tailrace.query.remote import Place, RemoteEngine
+from tailrace.query.remote import RemoteEngine, StoreVersion
 from tests.cli.command import COMMAND, ENVIRONMENT, run
 from tests.query.tables import commit, make, row
 
@@ -154,7 +154,7 @@ def test_an_answer_that_nobody_reads_on_goes_when_it_is_closed_or_forgotten(stor
 
 
 def test_an_answer_that_is_read_to_its_end_stays_at_its_end(store, rooms):
-    remote = RemoteEngine(Place(store, {}, 1), Limits())
+    remote = RemoteEngine(StoreVersion(store, {}, 1), Limits())
     answer = remote.ask("FROM events SELECT name")
     assert [len(answer.next_page()) for _ in range(3)] == [2, 0, 0]
     batches = remote.ask_arrow("FROM events SELECT name")

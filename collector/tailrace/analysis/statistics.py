@@ -77,7 +77,7 @@ ATTRIBUTES = "attributes."
 """The beginning of a key that names a member of the attributes."""
 
 
-class Key(NamedTuple):
+class GroupKey(NamedTuple):
     """One key to group by, and its SQL over a row of `spans`: a text or null."""
 
     word: str
@@ -100,9 +100,9 @@ class Key(NamedTuple):
         return cls(word, f"part.member(attributes, {quote(pointer)})")
 
 
-def parse(words: Sequence[str]) -> tuple[Key, ...]:
+def parse(words: Sequence[str]) -> tuple[GroupKey, ...]:
     """Return the keys that words name, each once, in order. Raise UnknownError."""
-    return tuple(Key.parse(word) for word in dict.fromkeys(words))
+    return tuple(GroupKey.parse(word) for word in dict.fromkeys(words))
 
 
 BY_NAME = parse(["name"])
@@ -113,7 +113,7 @@ _LAST = 2**63 - 2
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
-Group = tuple[str | None, ...]
+GroupValues = tuple[str | None, ...]
 """The values of the keys, in order."""
 
 
@@ -122,7 +122,7 @@ class SpanStatistics(NamedTuple):
 
     `self_time` is None where it was not asked for; see `flame` for its meaning."""
 
-    group: Group
+    group: GroupValues
     unit: str
     """`ns` or `ticks`."""
     ended: int
@@ -149,7 +149,7 @@ FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, 
 
 
 def statistics(
-    engine: Engine, window: Window, by: Sequence[Key] = BY_NAME, *, self_time: bool = True
+    engine: Engine, window: Window, by: Sequence[GroupKey] = BY_NAME, *, self_time: bool = True
 ) -> list[SpanStatistics]:
     """Return the figures of the spans that begin within a window, the longest total first.
 
@@ -173,9 +173,11 @@ def statistics(
     return sorted(figures, key=lambda each: (each.unit, -(each.total or 0), str(each.group)))
 
 
-def _selves(engine: Engine, window: Window, by: Sequence[Key]) -> dict[tuple[Group, str], int]:
+def _selves(
+    engine: Engine, window: Window, by: Sequence[GroupKey]
+) -> dict[tuple[GroupValues, str], int]:
     """Return the self time of each group and unit."""
-    shared: dict[tuple[Group, str], Fraction] = defaultdict(Fraction)
+    shared: dict[tuple[GroupValues, str], Fraction] = defaultdict(Fraction)
     for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
         for (group, unit, rate), ticks in shares(_lane(rows)).items():
             if group is not None:
@@ -184,14 +186,14 @@ def _selves(engine: Engine, window: Window, by: Sequence[Key]) -> dict[tuple[Gro
     return {key: int(time) for key, time in shared.items()}
 
 
-def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[Group | None, str, float]]]:
+def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
     """Yield the spans of one lane. A span outside of the window belongs to no group."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
 
 
-def _in_lanes(engine: Engine, window: Window, by: Sequence[Key]) -> Iterator[Any]:
+def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
     """Yield the ended spans of the window, and the spans behind the window that its last spans may contain,
     lane by lane in the order of their starts."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
@@ -234,7 +236,7 @@ UNKNOWN = "unknown"
 class FigureChange(NamedTuple):
     """A group in both runs, of which either may lack it. Figures are None where nothing has ended."""
 
-    group: Group
+    group: GroupValues
     unit: str
     before: SpanStatistics | None
     after: SpanStatistics | None

@@ -34,7 +34,7 @@ from tailrace.units import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailrace.analysis.statistics import Key, SpanStatistics
+    from tailrace.analysis.statistics import GroupKey, SpanStatistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Completeness
     from tailrace.query.filters import JobFilter, RunLabel
@@ -273,7 +273,7 @@ def diff_command(
 def _read(
     config: Path | None,
     path: str,
-    by: Sequence[Key],
+    by: Sequence[GroupKey],
     chosen: Filters,
     *,
     own: bool,

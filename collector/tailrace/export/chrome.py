@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from tailrace.export.drawing import Members, draw
+from tailrace.export.drawing import Details, draw
 from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
@@ -65,13 +65,13 @@ class ChromeTrace:
         self._tracks.append((pid, tid, f"{name} ({beside})"))
         return len(self._tracks) - 1
 
-    def begin(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+    def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
         self._event("B", track, time, _named(name, category) | {"args": of})
 
     def end(self, track: int, time: int) -> None:
         self._event("E", track, time, {})
 
-    def instant(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+    def instant(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
         self._event("i", track, time, _named(name, category) | {"s": "t", "args": of})
 
     def count(self, track: int, time: int, value: float) -> None:
@@ -91,22 +91,22 @@ class ChromeTrace:
         self._say(number, "thread_sort_index", {"sort_index": number})
         return number
 
-    def _say(self, track: int, what: str, words: Members) -> None:
+    def _say(self, track: int, what: str, words: Details) -> None:
         self._line({"ph": "M", "name": what, "args": words} | self._place(track))
 
-    def _event(self, phase: str, track: int, time: int, words: Members) -> None:
+    def _event(self, phase: str, track: int, time: int, words: Details) -> None:
         whole, rest = divmod(time - self._base, 1000)
         micros = msgspec.Raw(b"%d.%03d" % (whole, rest) if rest else b"%d" % whole)
         self._line({"ph": phase, "ts": micros} | self._place(track) | words)
 
-    def _place(self, track: int) -> Members:
+    def _place(self, track: int) -> Details:
         pid, tid, _ = self._tracks[track]
         return {"pid": pid, "tid": tid}
 
-    def _line(self, event: Members) -> None:
+    def _line(self, event: Details) -> None:
         comma, self._first = b"" if self._first else b",\n", False
         self._out.write(comma + msgspec.json.encode(event))
 
 
-def _named(name: str, category: str | None) -> Members:
+def _named(name: str, category: str | None) -> Details:
     return {"name": name} if category is None else {"name": name, "cat": category}

@@ -73,7 +73,7 @@ class Nesting:
                     yield number, end
 
 
-Members = dict[str, Any]
+Details = dict[str, Any]
 
 SUMMARY = "what is missing from this export"
 NOTES = "notes"
@@ -97,13 +97,13 @@ class Canvas(Protocol):
     def counter(self, parent: int, name: str) -> int:
         """Return a track for values."""
 
-    def begin(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+    def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
         """Begin a slice."""
 
     def end(self, track: int, time: int) -> None:
         """End the innermost slice of a track."""
 
-    def instant(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+    def instant(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
         """Draw something without duration."""
 
     def count(self, track: int, time: int, value: float) -> None:
@@ -205,7 +205,7 @@ class Slices:
         return self._tracks[0]
 
     def add(
-        self, begin: int, end: int | None, name: str, category: str | None, of: Members
+        self, begin: int, end: int | None, name: str, category: str | None, of: Details
     ) -> None:
         number, ended = self._nesting.begin(begin, end)
         for other, time in ended:
@@ -253,7 +253,7 @@ class DrawnLane:
         return self._counters[name]
 
 
-def _members(item: Item) -> Members:
+def _members(item: Item) -> Details:
     members = item.members()
     for name, value in (("seq", item.seq), ("id", item.id), ("parent", item.parent)):
         if value is not None:

@@ -17,7 +17,7 @@ from tailrace.export.output import RowCount
 from tailrace.export.selected import Left, Selected
 from tailrace.query.views import EVENTS
 from tailrace.store.notes import Note
-from tailrace.timeline import DRAWN, FACTS, Extent, Facts, Key, SessionClock, placed
+from tailrace.timeline import DRAWN, FACTS, Extent, Facts, SessionClock, SessionKey, placed
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
@@ -131,7 +131,7 @@ class DrawnRows:
         self._progress = progress
 
     @cached_property
-    def sessions(self) -> dict[Key, SessionClock]:
+    def sessions(self) -> dict[SessionKey, SessionClock]:
         return session_clocks(self.selected)
 
     @cached_property
@@ -249,7 +249,7 @@ def _read(given: Number) -> tuple[str | None, int | float | None]:
         return given["member"], None
 
 
-def session_clocks(selected: Selected) -> dict[Key, SessionClock]:
+def session_clocks(selected: Selected) -> dict[SessionKey, SessionClock]:
     """Return the selected sessions, in the order of source and id."""
     rows = selected.condition(EVENTS)
     extents = [

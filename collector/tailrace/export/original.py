@@ -33,7 +33,7 @@ from tailrace.export.records import (
     COLUMNS,
     ORDER,
     ROWS,
-    Kept,
+    QuarantineReader,
     StoredRow,
     quarantined,
     records,
@@ -391,7 +391,7 @@ def _losses(
     return dict(found)
 
 
-def _kept(quarantine: Sequence[Path], of: str) -> Kept:
+def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
     """Return what reads the quarantine for a session."""
 
     @lru_cache(2)

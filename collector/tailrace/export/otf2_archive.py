@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.errors import ExportError
-from tailrace.export.drawing import Members, draw
+from tailrace.export.drawing import Details, draw
 from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import Directory, RowCount
 from tailrace.export.selected import Left, Selected
@@ -98,7 +98,7 @@ class Otf2Trace:
         self._metrics[number] = self._archive.definitions.metric(name, unit="1")
         return number
 
-    def begin(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:  # noqa: ARG002 - attributes have no place
+    def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:  # noqa: ARG002 - attributes have no place
         region, lost = self._region(name), category == LOST
         writer = self._writer(track)
         writer.enter(time, region)
@@ -115,7 +115,7 @@ class Otf2Trace:
         writer.leave(time, region)
         self._latest[track] = time
 
-    def instant(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:  # noqa: ARG002 - attributes have no place
+    def instant(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:  # noqa: ARG002 - attributes have no place
         writer, region = self._writer(track, " instants"), self._region(name)
         writer.enter(time, region)
         writer.leave(time, region)

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from tailrace.export.drawing import Members, draw
+from tailrace.export.drawing import Details, draw
 from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
@@ -105,13 +105,13 @@ class PerfettoTrace:
     def counter(self, parent: int, name: str) -> int:
         return self._describe(text(2, name) + integer(5, parent) + message(8, b""))
 
-    def begin(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+    def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
         self._named(_BEGIN, track, time, name, category, of)
 
     def end(self, track: int, time: int) -> None:
         self._event(time, _END + integer(11, track))
 
-    def instant(self, track: int, time: int, name: str, category: str | None, of: Members) -> None:
+    def instant(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
         self._named(_INSTANT, track, time, name, category, of)
 
     def count(self, track: int, time: int, value: float) -> None:
@@ -120,7 +120,7 @@ class PerfettoTrace:
         self._event(time, _COUNTER + integer(11, track) + counted)
 
     def _named(
-        self, type_: bytes, track: int, time: int, name: str, category: str | None, of: Members
+        self, type_: bytes, track: int, time: int, name: str, category: str | None, of: Details
     ) -> None:
         new: list[bytes] = []
         parts = [type_, integer(11, track), integer(10, self._number(_EVENT_NAMES, name, new))]

@@ -70,7 +70,7 @@ class StoredRow(NamedTuple):
         )
 
 
-Kept = Callable[[str | None, int, int], Sequence[QuarantineFrame]]
+QuarantineReader = Callable[[str | None, int, int], Sequence[QuarantineFrame]]
 """Returns frames of the quarantine: of a session (None: this one), from a position in its file on, so many."""
 
 _FLAWED = f'{{"{FLAW_OF_ROW}":"'
@@ -78,7 +78,10 @@ _read_any = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def records(
-    rows: Iterable[StoredRow], kept: Kept, unreadable: Container[str], left: Counter[str]
+    rows: Iterable[StoredRow],
+    kept: QuarantineReader,
+    unreadable: Container[str],
+    left: Counter[str],
 ) -> Iterator[Record]:
     """Yield the records of a session, given its rows in their order.
 
@@ -117,7 +120,10 @@ def _sized(record: Record, end: int) -> Record:
 
 
 def _placed(
-    rows: Iterable[StoredRow], kept: Kept, unreadable: Container[str], left: Counter[str]
+    rows: Iterable[StoredRow],
+    kept: QuarantineReader,
+    unreadable: Container[str],
+    left: Counter[str],
 ) -> Iterator[tuple[int, Record | None]]:
     """Yield records in order, and None where a row stands that is no record."""
     pieces: list[tuple[int, int, QuarantineFrame]] = []  # a heap
@@ -139,7 +145,7 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 
 
 def quarantined(
-    attributes: str | None, kept: Kept, details: Container[str], left: Counter[str]
+    attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
     """Return the bytes of a gap row with one of these `details`; count in `left` those that the quarantine has lost."""
     about = _read_any(attributes or "{}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.findings import Account, Finding
-from tailrace.ledger.split_runs import Found
+from tailrace.ledger.split_runs import FoundRuns
 from tailrace.model.gap import Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
@@ -78,7 +78,7 @@ class OwnRows:
             seq=finding.seq, id_=finding.id, offset=finding.offset, session=session,
         )  # fmt: skip
 
-    def of_pieces(self, found: Found) -> None:
+    def of_pieces(self, found: FoundRuns) -> None:
         """Write the rows of findings about the pieces of a run, whose sessions may be over."""
         for session, finding in found:
             self.finding(finding, session)

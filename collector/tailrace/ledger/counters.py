@@ -46,9 +46,9 @@ from tailrace.ledger.stream import (
     NEVER,
     CountersState,
     HeldMarks,
-    Numbers,
     SeqRange,
     StreamCounter,
+    StreamNumbers,
     take,
     take_from,
 )
@@ -118,7 +118,7 @@ _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 STREAM_BYTES = 768
 """Bytes of a stream without its marks, holes and gaps."""
 
-Earlier = Callable[[str, int, int, int], int | None]
+EarlierNumber = Callable[[str, int, int, int], int | None]
 """Returns the number with which a stream continues an earlier session's, or None if it begins here. The arguments
 are the stream, the number on the wire and the mark of its first event here, and the time (Unix ns)."""
 
@@ -136,7 +136,7 @@ class Counters:
         bits: int,
         state: CountersState,
         commons: Commons,
-        earlier: Earlier = _nobody,
+        earlier: EarlierNumber = _nobody,
         *,
         name: str = "",
         report: Callable[[int], None] = _nobody,
@@ -155,7 +155,7 @@ class Counters:
         commons.take_up(self, len(state.streams))
         self.windows = Windows(limits, state, commons)
         self.findings = self.windows.findings
-        self.numbers = Numbers(state.streams, self.window, bits)
+        self.numbers = StreamNumbers(state.streams, self.window, bits)
         self.marks = HeldMarks(state.streams)
         self._unfollowed = Unfollowed(state, commons, self.findings)
         self.announced = False

@@ -51,7 +51,7 @@ _UNKNOWN = Finding(Kind.GAP, "", None, 0, Reason.NETWORK, of=Kind.SPAN, detail="
 _first = attrgetter("first")
 
 
-Place = tuple[int, int, int, int]
+PiecePlace = tuple[int, int, int, int]
 """The first and last id of a piece, and the times of its first and last event."""
 
 
@@ -81,7 +81,7 @@ class DoneRun(msgspec.Struct, array_like=True):
     pid: str
     host: str
     last: int
-    pieces: list[Place]
+    pieces: list[PiecePlace]
 
 
 class SplitRun(msgspec.Struct, omit_defaults=True):
@@ -121,7 +121,7 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
     done: list[DoneRun] = []
 
 
-Found = list[tuple[str, Finding]]
+FoundRuns = list[tuple[str, Finding]]
 """Sessions and findings about them."""
 
 
@@ -194,7 +194,7 @@ class SplitRuns:
             run.ranges = []
             _put_all(run.ranges, run.pieces.values())
 
-    def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> Found:
+    def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> FoundRuns:
         """Take a session's piece as it is now, and the reason of a gap that its decoder `said`, "" for none. Return what
         that proves."""
         number = self._run_of.get(session)
@@ -238,7 +238,7 @@ class SplitRuns:
             self._forget(next(iter(self.state.runs)))
         return found
 
-    def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> Found:
+    def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
         """Take the gaps of a session that has a run's beginning and end. Return the heals of what other pieces have, or of all if
         other gaps say the same."""
         if run.judged:
@@ -312,7 +312,7 @@ class SplitRuns:
         suiting = [n for n, fit in fits.items() if fit == max(fits.values())]
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
-    def _add(self, run: SplitRun, session: str, held: HeldPiece) -> Found:
+    def _add(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
         """Add a piece, or what a piece has grown by. Return the heals of what it has."""
         before = run.pieces.get(session)
         held.copy = before.copy if before else _overlaps(run.ranges, held.piece.ranges)
@@ -328,9 +328,9 @@ class SplitRuns:
         came = [each for ids in held.piece.ranges for each in _fill(run.claims, *ids)]
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
-    def _judge(self, run: SplitRun) -> Found:
+    def _judge(self, run: SplitRun) -> FoundRuns:
         """Return what a run's pieces prove now."""
-        found: Found = []
+        found: FoundRuns = []
         for heal, names, known, outermost in (
             (_LATE, run.late, run.begins, min),
             (_CUT, run.cut, bool(run.ends), max),
@@ -415,12 +415,12 @@ def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
     return any((each.piece.ranges, each.since, each.until) == same for each in held)
 
 
-def _place_of(held: HeldPiece) -> Place:
+def _place_of(held: HeldPiece) -> PiecePlace:
     """Return the first and last id of a piece that has ids, and its times."""
     return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
 
 
-def _meet(known: Place, new: Place) -> bool:
+def _meet(known: PiecePlace, new: PiecePlace) -> bool:
     """Return whether a new piece may have ids of a known one, and was written at the same time. No times prove nothing."""
     first, last, since, until = known
     if first > new[1] or new[0] > last or (since, until) == ANY_TIME:
@@ -444,7 +444,7 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
     return holes if few else []
 
 
-def _taken_back(session: str, held: HeldPiece, said: str) -> Found:
+def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
     """Return the heals of gaps that a session's decoder `said`."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]

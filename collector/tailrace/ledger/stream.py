@@ -1,7 +1,7 @@
 """The memory of a stream's numbers: which came last, which are missing, how the stream began, and which events they were.
 
 `StreamCounter` remembers one stream. `HeldMarks` counts the marks that a session's streams hold, and gives them up to save
-memory: a number whose mark was given up is a duplicate when it comes again, whatever its event. `Numbers` answers questions about
+memory: a number whose mark was given up is a duplicate when it comes again, whatever its event. `StreamNumbers` answers questions about
 a session's streams and changes nothing: of which incarnation an event is, and what a session accounts for.
 """
 
@@ -329,7 +329,7 @@ soon due. `old`: it is not remembered which event came under the number. `far`: 
 against it, since the stream is new or the number far ahead."""
 
 
-class Numbers:
+class StreamNumbers:
     """The numbers of one session's streams, to be asked."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:

@@ -29,7 +29,7 @@ from tailrace.rows.schema import COLUMNS
 
 PAGE_ROWS = 2000
 
-Row = tuple[Any, ...]
+FollowedRow = tuple[Any, ...]
 """A row as stored: the values of all COLUMNS, with `day` as a date."""
 
 
@@ -89,7 +89,7 @@ class Commits:
             [unquote(action.remove.path) for action in actions if action.remove],
         )
 
-    def rows(self, file: AddedFile) -> Iterator[list[Row]]:
+    def rows(self, file: AddedFile) -> Iterator[list[FollowedRow]]:
         """Yield the rows of a file, a page at a time. Raise FileNotFoundError when upkeep has deleted it."""
         try:
             with ParquetFile(self._files.open_input_file(file.path)) as parquet:
@@ -121,7 +121,7 @@ checked, in case it has been cleaned up."""
 
 ATTEMPTS = 5
 
-Key = tuple[str, str, str]
+FollowedKey = tuple[str, str, str]
 
 
 class Mark:
@@ -142,7 +142,7 @@ class Follower:
 
     def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
         self.notices: list[str] = []
-        self._marks: dict[Key, Mark] = {}
+        self._marks: dict[FollowedKey, Mark] = {}
         self._misses = 0
         if from_start:
             self._table = TableReader(store, options)
@@ -154,7 +154,7 @@ class Follower:
         self._known: set[str] = set() if from_start else {file.path for file in files}
         self._next = self._table.version() + 1
 
-    def poll(self) -> Iterator[list[Row]]:
+    def poll(self) -> Iterator[list[FollowedRow]]:
         """Yield the new rows, page by page. Callers must read to the end.
 
         Raise StoreError when the table cannot be read."""
@@ -173,7 +173,7 @@ class Follower:
             if self._has_lost_the_thread():
                 yield from self._catch_up()
 
-    def _give(self, files: list[AddedFile]) -> Iterator[list[Row]]:
+    def _give(self, files: list[AddedFile]) -> Iterator[list[FollowedRow]]:
         for file in files:
             for page in self._commits.rows(file):
                 for row in page:
@@ -181,7 +181,7 @@ class Follower:
                 yield page
             self._known.add(file.path)
 
-    def _mark(self, row: Row) -> None:
+    def _mark(self, row: FollowedRow) -> None:
         key, offset = _key(row), _place(row)
         mark = self._marks.get(key)
         if mark is None or offset > mark.offset:
@@ -207,7 +207,7 @@ class Follower:
         self._table.refresh()
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
-    def _catch_up(self) -> Iterator[list[Row]]:
+    def _catch_up(self) -> Iterator[list[FollowedRow]]:
         """Yield the rows of a snapshot that lie beyond the marks."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
@@ -225,7 +225,7 @@ class Follower:
             return
         raise StoreError(f"{self._table.root}: files are deleted faster than they can be read")
 
-    def _beyond_marks(self, files: list[AddedFile]) -> Iterator[list[Row]]:
+    def _beyond_marks(self, files: list[AddedFile]) -> Iterator[list[FollowedRow]]:
         given = {key: (mark.offset, Counter(mark.hashes)) for key, mark in self._marks.items()}
         for file in files:
             for page in self._commits.rows(file):
@@ -236,7 +236,7 @@ class Follower:
                     yield new
 
 
-def _is_new(row: Row, given: dict[Key, tuple[int, Counter[int]]]) -> bool:
+def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
     """Return whether a row lies beyond its mark. Remove the row's hash if it lies at the mark."""
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:
@@ -249,17 +249,17 @@ def _is_new(row: Row, given: dict[Key, tuple[int, Counter[int]]]) -> bool:
     return False
 
 
-def _key(row: Row) -> Key:
+def _key(row: FollowedRow) -> FollowedKey:
     return row[SOURCE], row[SESSION], _GROUPS.get(row[KIND], "")
 
 
-def _place(row: Row) -> int:
+def _place(row: FollowedRow) -> int:
     """Return where the record stands that made the row come."""
     place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
     return place
 
 
-def _hash(row: Row) -> int:
+def _hash(row: FollowedRow) -> int:
     return hash(tuple(row[i] for i in _HASHED))
 
 

@@ -115,7 +115,7 @@ OVERTAKEN = "the table had a newer version each time after the collector had ans
 TRIES = 10
 """Questions to the collector for one snapshot. A collector commits once a second and answers much faster."""
 
-Look = Callable[[], Live]
+LiveLook = Callable[[], Live]
 
 
 class _Stream(msgspec.Struct):
@@ -194,7 +194,7 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
     return Asked(answers, "; ".join(unasked), frozenset(who.identity for who in known))
 
 
-def beside(snapshot: Engine, ask: Look) -> Live:
+def beside(snapshot: Engine, ask: LiveLook) -> Live:
     """Return what the collectors still await of the events in a snapshot, which may first move to a newer
     one. Its table says which collectors on other hosts nobody can ask.
 

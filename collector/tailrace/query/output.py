@@ -144,7 +144,7 @@ READABLE = 10
 IDS = frozenset({"session", "id", "parent"})
 """Columns whose values a person hands to another command."""
 
-Style = Callable[[str], str]
+TextStyle = Callable[[str], str]
 
 
 def layout(
@@ -152,7 +152,7 @@ def layout(
     pages: Iterable[Page],
     *,
     width: int | None = None,
-    heading: Style = str,
+    heading: TextStyle = str,
     spare: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield the lines, without line ends. `width` is the terminal's width; None cuts nothing. `spare` are the columns that may
@@ -246,7 +246,7 @@ def clip(text: str, width: int) -> str:
     return text if cells(text) <= width else _cut(text, width)
 
 
-def _records(names: list[str], rows: Iterable[list[str]], heading: Style) -> Iterator[str]:
+def _records(names: list[str], rows: Iterable[list[str]], heading: TextStyle) -> Iterator[str]:
     """Yield one line for each value."""
     margin = max(cells(name) for name in names)
     for number, row in enumerate(rows, start=1):

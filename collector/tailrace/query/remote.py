@@ -125,7 +125,7 @@ PIPE_BYTES = 2**16
 """The size of a pipe in Linux."""
 
 
-class Place:
+class StoreVersion:
     """A store, and the version of its table to read."""
 
     def __init__(self, store: str, options: dict[str, str], version: int) -> None:
@@ -137,7 +137,7 @@ class Place:
 class RemoteEngine:
     """Asks one statement of a store, in place of an Engine. Its methods raise the errors of an Engine."""
 
-    def __init__(self, place: Place, limits: Limits) -> None:
+    def __init__(self, place: StoreVersion, limits: Limits) -> None:
         self._place = place
         self._limits = limits
         self._worker: Worker | None = None
@@ -183,7 +183,12 @@ class Worker:
     """A statement's process. Its private directory is removed with it."""
 
     def __init__(
-        self, place: Place, sql: str, parameters: Parameters, form: AnswerForm, limits: Limits
+        self,
+        place: StoreVersion,
+        sql: str,
+        parameters: Parameters,
+        form: AnswerForm,
+        limits: Limits,
     ) -> None:
         self._limits = limits
         self.finished = False

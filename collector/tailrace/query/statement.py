@@ -24,7 +24,7 @@ import duckdb
 import msgspec
 
 from tailrace.errors import QueryError
-from tailrace.query.table import Bounds, Region, Value
+from tailrace.query.table import Bounds, Region, StatedValue
 from tailrace.query.views import COUNTERS, EVENTS, SPANS
 
 READERS = frozenset(
@@ -192,7 +192,7 @@ _FLIPPED = {
     "COMPARE_LESSTHANOREQUALTO": "COMPARE_GREATERTHANOREQUALTO",
 }
 
-Node = dict[str, Any]
+SyntaxNode = dict[str, Any]
 
 
 def regions_of(
@@ -211,11 +211,11 @@ def regions_of(
     return None if tree["error"] else regions(tree, parameters)
 
 
-def regions(tree: Node, parameters: Parameters) -> list[Region] | None:
+def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
     """Return the regions that a statement reads, by its tree of `json_serialize_sql`; None for the whole table."""
     named: set[str] = set()
     bounded: dict[int, Region] = {}
-    tables: list[Node] = []
+    tables: list[SyntaxNode] = []
     for node in _nodes(tree):
         named.update(entry["key"] for entry in (node.get("cte_map") or {}).get("map", ()))
         if node.get("type") == "BASE_TABLE":
@@ -239,7 +239,7 @@ def regions(tree: Node, parameters: Parameters) -> list[Region] | None:
     return found
 
 
-def _nodes(tree: object) -> Iterator[Node]:
+def _nodes(tree: object) -> Iterator[SyntaxNode]:
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -250,14 +250,14 @@ def _nodes(tree: object) -> Iterator[Node]:
             waiting += node
 
 
-def _is_plain(table: Node) -> bool:
+def _is_plain(table: SyntaxNode) -> bool:
     """Return whether a SELECT reads from one name, whose rows and columns are as they are."""
     return (
         table["type"] == "BASE_TABLE" and not table["column_name_alias"] and table["sample"] is None
     )
 
 
-def _region(condition: Node | None, table: Node, parameters: Parameters) -> Region:
+def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Parameters) -> Region:
     """Return what a condition says of columns: bounds of which rows within all of them match."""
     if condition is None:
         return {}
@@ -277,7 +277,9 @@ def _region(condition: Node | None, table: Node, parameters: Parameters) -> Regi
     return dict(_comparison(condition, table, parameters))
 
 
-def _comparison(node: Node, table: Node, parameters: Parameters) -> Iterator[tuple[str, Bounds]]:
+def _comparison(
+    node: SyntaxNode, table: SyntaxNode, parameters: Parameters
+) -> Iterator[tuple[str, Bounds]]:
     """Yield the column that one comparison bounds, with its bounds."""
     if node["type"] == "COMPARE_BETWEEN":
         compared = node["input"], [node["lower"], node["upper"]]
@@ -325,7 +327,7 @@ def _behind(prefix: str) -> str | None:
     return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 
 
-def _column(node: Node, table: Node) -> str | None:
+def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
     """Return a column of the table that has statistics."""
     if node["type"] != "COLUMN_REF":
         return None
@@ -335,7 +337,7 @@ def _column(node: Node, table: Node) -> str | None:
     return name if name in READING.get(view, ()) and of in ([], [alias]) else None
 
 
-def _value(node: Node, parameters: Parameters) -> Value | None:
+def _value(node: SyntaxNode, parameters: Parameters) -> StatedValue | None:
     """Return a whole number or a text that is written in the statement, or is a parameter."""
     if node["type"] == "VALUE_PARAMETER":
         name = node["identifier"]

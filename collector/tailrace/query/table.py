@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     import pyarrow.dataset  # type: ignore[import-untyped]  # it has no types
 
 
-Value = int | str
+StatedValue = int | str
 
 
 class Bounds(NamedTuple):
     """The values that a column of matching rows has: from `least` to `most`, both inclusive; None for no bound."""
 
-    least: Value | None = None
-    most: Value | None = None
+    least: StatedValue | None = None
+    most: StatedValue | None = None
 
     def both(self, other: Bounds) -> Bounds:
         """Return the bounds of what is within both."""

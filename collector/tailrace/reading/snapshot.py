@@ -17,9 +17,9 @@ from tailrace.query.completeness import Completeness, Scope, completeness
 from tailrace.query.database import check_process, is_whole
 from tailrace.query.engine import ATTEMPTS, Engine, too_fast
 from tailrace.query.limits import Limits
-from tailrace.query.live import Live, Look, beside
+from tailrace.query.live import Live, LiveLook, beside
 from tailrace.query.patience import Patience
-from tailrace.query.remote import Place, RemoteEngine
+from tailrace.query.remote import RemoteEngine, StoreVersion
 from tailrace.query.unknown_names import check
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class SharedSnapshot:
     exist."""
 
     def __init__(
-        self, connect: Callable[[], Engine], look: Look, limits: Limits | None = None
+        self, connect: Callable[[], Engine], look: LiveLook, limits: Limits | None = None
     ) -> None:
         """Open the newest snapshot. With `limits`, each question runs in a limited process of its own."""
         self._limits = limits
@@ -135,7 +135,9 @@ class SharedSnapshot:
         engine = self._engine()
         if self._limits is None:
             return engine.beside()
-        return RemoteEngine(Place(engine.store, engine.options, engine.version), self._limits)
+        return RemoteEngine(
+            StoreVersion(engine.store, engine.options, engine.version), self._limits
+        )
 
     def _begin(self, ask: Callable[[A], T], engine: A) -> tuple[T, Patience, A]:
         patience = Patience(engine, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tailrace.timeline import DRAWN, Extent, Facts, Key, SessionClock
+from tailrace.timeline import DRAWN, Extent, Facts, SessionClock, SessionKey
 
 SPAN, INSTANT, COUNTER = range(3)
 
@@ -180,14 +180,14 @@ _MOST = ("deepest", "longest", "timed_until", "timed_last", "tick_last", "lone_l
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:
     """Yield the extents of sessions from those of their lanes."""
     known = {(each.source, each.session): each for each in facts}
-    by_session: dict[Key, list[LaneExtent]] = {}
+    by_session: dict[SessionKey, list[LaneExtent]] = {}
     for lane in lanes:
         by_session.setdefault((lane.source, lane.session), []).append(lane)
     for key, of_session in by_session.items():
         yield _of_session(key, of_session, known.get(key))
 
 
-def _of_session(key: Key, lanes: list[LaneExtent], facts: Facts | None) -> Extent:
+def _of_session(key: SessionKey, lanes: list[LaneExtent], facts: Facts | None) -> Extent:
     starts = [each.timed_first for each in lanes]
     ends = [each.timed_last for each in lanes]
     times = [each.timed_from for each in lanes]

@@ -23,7 +23,7 @@ from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.gathering import expected, gathered
 from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, Truths, joined
 from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, scale
-from tailrace.rollups.snapshot import Label, LaneKey, Snapshot
+from tailrace.rollups.snapshot import AskedLabel, LaneKey, Snapshot
 
 MOST_ROWS = 50_000
 """The most rows of each kind in a frame. A window with more gets wider buckets than a pixel."""
@@ -205,7 +205,7 @@ class FrameNames:
         found_codes: Longs = np.array(codes, np.int64)[places.reshape(-1)]
         return found_codes
 
-    def _label(self, number: int, text: str) -> Label:
+    def _label(self, number: int, text: str) -> AskedLabel:
         source, session = self._lanes[number][:2] if number >= 0 else ("", "")
         return source, session, text
 

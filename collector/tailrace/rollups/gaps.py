@@ -49,7 +49,7 @@ class SeenGap(NamedTuple):
     reason: str | None
 
 
-Stream = tuple[str, str, str]
+GapStream = tuple[str, str, str]
 
 
 class GapTable:
@@ -57,14 +57,14 @@ class GapTable:
 
     def __init__(self, gaps: Sequence[PlacedGap]) -> None:
         self.gaps = gaps
-        self._streams: dict[Stream, int] = {}
+        self._streams: dict[GapStream, int] = {}
         of = [self._streams.setdefault(each.gap.place, len(self._streams)) for each in gaps]
         self._stream = np.array(of, np.int64)
         self._nowhere: Truths = np.array([each.begin is None or each.end is None for each in gaps], np.bool_)  # fmt: skip
         self._begin: Longs = np.array([each.begin or 0 for each in gaps], np.int64)
         self._end: Longs = np.array([each.end or 0 for each in gaps], np.int64)
 
-    def within(self, window: Range, log: int, streams: Collection[Stream]) -> Iterator[SeenGap]:
+    def within(self, window: Range, log: int, streams: Collection[GapStream]) -> Iterator[SeenGap]:
         """Yield what some streams lack in a window with buckets of 2 ** `log` ns; gaps without a place are in any."""
         wanted = np.zeros(len(self._streams), np.bool_)
         wanted[[number for stream, number in self._streams.items() if stream in streams]] = True

@@ -31,7 +31,7 @@ block has at most about `BLOCK_ROWS` rows."""
 
 _BOUND = 2**62
 
-LaneName = tuple[str, str, str, int | None]
+StoredLane = tuple[str, str, str, int | None]
 
 
 class Since(NamedTuple):
@@ -49,7 +49,7 @@ class Since(NamedTuple):
         return self._replace(since=min(since, self.since), before=max(before, self.before))
 
 
-Ranges = Mapping[tuple[LaneName, bool], Since]
+Ranges = Mapping[tuple[StoredLane, bool], Since]
 """Ranges of times (True) and of ticks, by lane."""
 
 
@@ -161,7 +161,7 @@ def margin_of(rows: float) -> int:
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
-def by_lane(near: Iterable[Since], lanes: Sequence[LaneName]) -> Ranges:
+def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
     """Return ranges by the names of their lanes."""
     return {(lanes[each.number], each.timed): each for each in near}
 
@@ -227,7 +227,7 @@ class RowReader:
         self,
         database: duckdb.DuckDBPyConnection,
         rows: RowSource,
-        lanes: Sequence[LaneName],
+        lanes: Sequence[StoredLane],
         texts: FrameTexts,
         kept: KeptBlocks,
     ) -> None:

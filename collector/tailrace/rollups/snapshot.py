@@ -25,7 +25,7 @@ from tailrace.rollups.events import BY_NAME, EXTENTS, SPAN, LaneExtent, of_sessi
 from tailrace.rollups.gaps import GapTable, PlacedGap
 from tailrace.rollups.pieces import NONE, FrameTexts, Pieces
 from tailrace.rollups.rows import RowSource
-from tailrace.timeline import GAPS_OF, Facts, Gap, Key, SessionClock, axis, placed
+from tailrace.timeline import GAPS_OF, Facts, Gap, SessionClock, SessionKey, axis, placed
 
 BEGUN = f"""
 SELECT b.source, b.session, b.stream, b.substream, b.time IS NOT NULL AS timed, b.depth,
@@ -111,7 +111,7 @@ LEFT JOIN part.late_names AS n
 WALL = "wall"
 """The axis of all lanes with wall time."""
 
-Label = tuple[str, str, str]
+AskedLabel = tuple[str, str, str]
 """Source, session, and the label of an event: see `events`."""
 
 
@@ -157,7 +157,7 @@ class Snapshot:
         self.database = self.held.database.cursor()
         self.rows = RowSource(engine.table, self.database)
         self.files = self.held.follow(self.rows.paths)
-        self._names: dict[Label, str | None] = {}
+        self._names: dict[AskedLabel, str | None] = {}
         self.begun = BegunSpans(self.held, list(engine.rows(BEGUN)))
 
     def beside(self, engine: Engine) -> Self:
@@ -199,7 +199,7 @@ class Snapshot:
         return found
 
     @cached_property
-    def sessions(self) -> dict[Key, SessionClock]:
+    def sessions(self) -> dict[SessionKey, SessionClock]:
         facts = [Facts(*row) for row in self.engine.rows(_FACTS)]
         return placed(of_sessions(self.extents.values(), facts), facts)
 
@@ -226,7 +226,7 @@ class Snapshot:
         keys = sorted(self.extents.keys() | missing.keys() | opened.keys(), key=in_order)
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
-    def on(self, axis: str) -> set[Key]:
+    def on(self, axis: str) -> set[SessionKey]:
         """Return the sessions whose lanes are on an axis. Raise UnknownError if no lane is on it; there is always `WALL`."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
@@ -242,7 +242,7 @@ class Snapshot:
         """Return a lane's session, even one of which nothing but gaps is known."""
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
-    def names(self, labels: set[Label]) -> dict[Label, str | None]:
+    def names(self, labels: set[AskedLabel]) -> dict[AskedLabel, str | None]:
         """Return the names that labels stand for, as the views show them."""
         asked = [each for each in labels if each[2].startswith("?") and each not in self._names]
         if asked:

@@ -45,7 +45,7 @@ GAPS_SHOWN = 10
 SESSIONS = "SELECT session, format FROM sessions {where}"
 
 
-Key = tuple[str, str, str]
+StreamKey = tuple[str, str, str]
 """Source, session and stream."""
 
 
@@ -74,9 +74,9 @@ def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvi
     listed = ", ".join(map(quote, sorted(sessions))) or "''"
     where = f"WHERE session IN ({listed})"
     formats = dict(engine.rows(SESSIONS.format(where=where)))
-    missing: dict[Key, dict[str, int]] = {}
-    unknown: set[Key] = set()
-    words: dict[Key, list[str]] = {}
+    missing: dict[StreamKey, dict[str, int]] = {}
+    unknown: set[StreamKey] = set()
+    words: dict[StreamKey, list[str]] = {}
     for source, session, stream, *gap in engine.rows(GAPS.format(where=where)):
         key = (source, session, stream)
         reasons = missing.setdefault(key, {})
@@ -116,9 +116,9 @@ def _in_words(
     return f"{reason}{where}: {how_many}" + (f" ({detail})" if detail else "")
 
 
-def _digests(engine: Engine, where: str) -> Iterator[tuple[Key, int, str]]:
+def _digests(engine: Engine, where: str) -> Iterator[tuple[StreamKey, int, str]]:
     """Yield for each stream the number of its rows, and their SHA-256."""
-    current: Key | None = None
+    current: StreamKey | None = None
     digest, count = hashlib.sha256(), 0
     for source, session, stream, text in engine.rows(ROWS.format(where=where)):
         key = (source, session, stream)
@@ -317,5 +317,5 @@ def _changed(said: StreamEvidence, there: StreamEvidence) -> Iterator[str]:
             yield f"{field} was {then}, is {now}"
 
 
-def _by_key(streams: list[StreamEvidence]) -> dict[Key, StreamEvidence]:
+def _by_key(streams: list[StreamEvidence]) -> dict[StreamKey, StreamEvidence]:
     return {(s.source, s.session, s.stream): s for s in streams}

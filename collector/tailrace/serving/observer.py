@@ -25,13 +25,13 @@ from tailrace.serving.server import Server
 from tailrace.sources.listening import bound, named, refusal
 from tailrace.terminal import printable
 
-Look = Callable[[], Iterable[Metric]]
+TableLook = Callable[[], Iterable[Metric]]
 
 
 class ObserverPages:
     """The answers: metrics, which `look` makes, and which a token opens if `accepts` is given."""
 
-    def __init__(self, look: Look, accepts: Callable[[bytes], bool] | None) -> None:
+    def __init__(self, look: TableLook, accepts: Callable[[bytes], bool] | None) -> None:
         self._look = look
         self._accepts = accepts
 
@@ -55,7 +55,7 @@ class ObserverPages:
             return plain(503, printable(str(error)))
 
 
-def serve(config: AdminConfig, look: Look, ready: Callable[[str], None]) -> None:
+def serve(config: AdminConfig, look: TableLook, ready: Callable[[str], None]) -> None:
     """Serve on the address of a section `[admin]`, to whom it admits, until SIGINT or SIGTERM. `ready` is told the
     address. Raise ConfigError."""
     certificates, tokens, networks = guard("admin", config, SystemClock())

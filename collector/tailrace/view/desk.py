@@ -19,7 +19,7 @@ from tailrace.query.completeness import Completeness, Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
-from tailrace.query.remote import Place, RemoteEngine
+from tailrace.query.remote import RemoteEngine, StoreVersion
 from tailrace.query.unknown_names import check
 from tailrace.rollups.building import tend
 from tailrace.rollups.data_files import Held
@@ -214,7 +214,7 @@ class DeskTurn:
         """Return an engine that asks the same snapshot in a process of its own."""
         self.still_wanted()
         engine = snapshot.engine
-        remote = RemoteEngine(Place(engine.store, engine.options, engine.version), limits)
+        remote = RemoteEngine(StoreVersion(engine.store, engine.options, engine.version), limits)
         self._remote.append(remote)
         return remote
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from tailrace.analysis.flame import flame as flame_graph
 from tailrace.analysis.statistics import (
     FigureChange,
-    Key,
+    GroupKey,
     SpanStatistics,
     changes,
     exceeding,
@@ -161,7 +161,7 @@ def compare(turn: DeskTurn, asked: OfComparison) -> wire.Comparison | FileAnswer
 
 
 def _run(
-    turn: DeskTurn, store: int, side: OfSelection, asked: OfComparison, by: Sequence[Key]
+    turn: DeskTurn, store: int, side: OfSelection, asked: OfComparison, by: Sequence[GroupKey]
 ) -> ComparedRun:
     snapshot = turn.snapshot(store)
     if not side.session:
@@ -211,7 +211,7 @@ def _difference(each: FigureChange, *, exceeds: bool) -> wire.Difference:
     )
 
 
-def _csv(found: Sequence[FigureChange], by: Sequence[Key], figure: str) -> FileAnswer:
+def _csv(found: Sequence[FigureChange], by: Sequence[GroupKey], figure: str) -> FileAnswer:
     heading = [*(key.word for key in by), "unit", f"{figure} a", f"{figure} b", "change"]
     rows = ((*each.group, each.unit, each.from_, each.to, each.word) for each in found)
     return FileAnswer(table(heading, rows), CSV, "comparison.csv")

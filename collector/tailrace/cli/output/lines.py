@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from tailrace.query import output
 from tailrace.query.answer import AnswerColumn, Shape
-from tailrace.query.follow import Row
+from tailrace.query.follow import FollowedRow
 from tailrace.query.views import TYPES
 from tailrace.rows.schema import COLUMNS
 from tailrace.terminal import printable
@@ -34,7 +34,7 @@ class RowPrinter:
         self._as_json = as_json
         self._width = width
 
-    def print(self, rows: Sequence[Row]) -> None:
+    def print(self, rows: Sequence[FollowedRow]) -> None:
         if self._as_json:
             output.write_json(_COLUMNS, [list(rows)], self._out)
             return
@@ -46,7 +46,7 @@ class RowPrinter:
         self._out.flush()
 
 
-def text_line(row: Row) -> str:
+def text_line(row: FollowedRow) -> str:
     value = dict(zip(_NAMES, row, strict=True))
     parts = [
         _when(value["time"], value["start"]),

@@ -21,7 +21,7 @@ from tailrace.decoding.formats.et3.maps import DOCUMENTS, FILES
 from tailrace.decoding.lines import without_content
 from tailrace.model.record import BEGIN_WORDS, KEY, Kind, Record
 
-Members = dict[str, Any]
+LineMembers = dict[str, Any]
 
 LETTERS_OF_ET1 = {(name, keys): letter for (letter, _), (name, keys) in ET1_SHAPES.items()}
 
@@ -61,7 +61,7 @@ class LineForm(NamedTuple):
         return " ".join([letter, *(f"{each:x}" if in_hex else str(each) for each in fields)])
 
 
-def line_of(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
+def line_of(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLine:
     """Return the line of a record."""
     if record.kind == Kind.BEGIN:
         return _enter(record, members, numbers)
@@ -88,7 +88,7 @@ def line_of(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
     return WrittenLine(_commented(text, members.get("comment")), et1)
 
 
-def _enter(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
+def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLine:
     changed = members.get(BEGIN_WORDS, {})
     method, receiver = ((members | changed)[key] for key in ("method_id", "receiver"))
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
@@ -101,7 +101,7 @@ def _enter(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
     return WrittenLine(_commented(text, comment), frame=frame)
 
 
-def _leave(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
+def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLine:
     fields = [members["method_id"]]
     letter, et1 = "E", False
     if "exception" in members:
@@ -121,7 +121,7 @@ def _leave(record: Record, members: Members, numbers: LineForm) -> WrittenLine:
     return WrittenLine(_commented(text, comment), et1)
 
 
-def _of_object(record: Record, members: Members, numbers: LineForm) -> str | None:
+def _of_object(record: Record, members: LineMembers, numbers: LineForm) -> str | None:
     """Return a line about an object; None if only ET1 has such lines."""
     name, last = str(record.name), _last(record, record.start, numbers)
     fields: list[Any]
@@ -145,7 +145,7 @@ def _of_object(record: Record, members: Members, numbers: LineForm) -> str | Non
     return numbers.line(letter, [_object(record), *fields, last], hexadecimal=hexadecimal)
 
 
-def _of_et1(record: Record, members: Members) -> str:
+def _of_et1(record: Record, members: LineMembers) -> str:
     """Return a line that exists only in the ET1 form."""
     name = str(record.name)
     keys, letter = next((key[1], each) for key, each in LETTERS_OF_ET1.items() if key[0] == name)
@@ -170,7 +170,7 @@ def _object(record: Record) -> int:
     return (record.id or 0) % 2**64
 
 
-def _flawed(record: Record, members: Members, *, begins: bool) -> bool:
+def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
     """Return whether numbers are hexadecimal where ET3 has decimal ones; of a span, at one end at least."""
     if None in {record.start, record.end}:
         return record.flaw == "hex_numbers"
@@ -183,7 +183,7 @@ def _flawed(record: Record, members: Members, *, begins: bool) -> bool:
     return flaw == "hex_numbers" and (begins or at_front)
 
 
-def _has_comment(record: Record, members: Members) -> bool:
+def _has_comment(record: Record, members: LineMembers) -> bool:
     """Return whether the comment is this line's. Where nothing tells whether it is also that of the span's other line, it is not.
 
     The end's comment stands before what only the begin has, which is a receiver if the end has none."""

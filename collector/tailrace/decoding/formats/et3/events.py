@@ -41,7 +41,7 @@ from typing import cast
 from tailrace.decoding.formats.et3.form import SPECIFICATION, Form, MissingLines
 from tailrace.decoding.formats.et3.line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.formats.et3.maps import MapNames
-from tailrace.decoding.formats.et3.stack import DEPTH_MAX, Frame
+from tailrace.decoding.formats.et3.stack import DEPTH_MAX, OpenFrame
 from tailrace.decoding.lines import split_lines
 from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed, missing
 
@@ -101,7 +101,7 @@ ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
 """Find a line of a shape that only ET3 has, among lines that all have shapes of ET3."""
 
-Reader = Callable[[int, int, list[str]], Record]
+LineReader = Callable[[int, int, list[str]], Record]
 
 
 class Events:
@@ -112,7 +112,7 @@ class Events:
         self._form, self._stacks = form, form.stacks
         self._tick, self._at = form.tick, form.at
         self._methods, self._classes, self._fields = names.methods, names.classes, names.fields
-        self._readers: dict[str, Reader] = {
+        self._readers: dict[str, LineReader] = {
             "M": self._enter,
             "E": self._leave,
             "X": self._leave_by_exception,
@@ -231,7 +231,7 @@ class Events:
         number = None
         if frames is not None:
             if frames and frames[-1][0] == method:
-                frame: Frame | None = frames.pop()
+                frame: OpenFrame | None = frames.pop()
             else:
                 frame = self._stacks.leave(stream, frames, method)
             if frame is None:

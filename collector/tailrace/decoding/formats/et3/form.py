@@ -39,7 +39,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from tailrace.decoding.formats.et3.line import Line
-from tailrace.decoding.formats.et3.stack import Frame, Stacks
+from tailrace.decoding.formats.et3.stack import OpenFrame, Stacks
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 
@@ -52,7 +52,7 @@ CLOCK_LIKELY = 2**24
 bits, so this is wrong for one in 128. Used only where no two lines could be compared."""
 
 
-Place = tuple[str, list[Frame] | None, int, str | None]
+LinePlace = tuple[str, list[OpenFrame] | None, int, str | None]
 """The place of a line: its stream and the stream's open frames, the logical time, the flaw of the place.
 Frames are None for a line out of order, which can neither open nor close one."""
 
@@ -80,11 +80,11 @@ class Form(Protocol):
     @property
     def name(self) -> FormName: ...
 
-    def tick(self, last: str) -> Place:
+    def tick(self, last: str) -> LinePlace:
         """Return the place of an entry or exit with this last field."""
         ...
 
-    def at(self, last: str) -> Place:
+    def at(self, last: str) -> LinePlace:
         """Return the place of any other line except a death."""
         ...
 
@@ -182,12 +182,12 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     def name(self) -> FormName:
         return AGENT
 
-    def tick(self, last: str) -> Place:
+    def tick(self, last: str) -> LinePlace:
         time = self.time = self.time + 1
         frames = self.stacks.frames.get(last)
         return last, self.stacks.of(last) if frames is None else frames, time, None
 
-    def at(self, last: str) -> Place:
+    def at(self, last: str) -> LinePlace:
         return last, self.stacks.frames.get(last), self.time, None
 
     def death(self, time: int) -> int:
@@ -284,7 +284,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     def name(self) -> FormName:
         return SPECIFICATION
 
-    def tick(self, last: str) -> Place:
+    def tick(self, last: str) -> LinePlace:
         time = int(last)
         if time == self.time + 1:
             self.time = time
@@ -298,7 +298,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         self.time = time
         return "", self.stacks.of(""), time, None
 
-    def at(self, last: str) -> Place:
+    def at(self, last: str) -> LinePlace:
         time = int(last)
         if time != self.time:
             time = _unwrapped(time)
@@ -338,7 +338,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         del self.holes[:-HOLES_MAX]
         self.time, self.begun, self.unread = time, True, 0
 
-    def _back(self, time: int) -> Place:
+    def _back(self, time: int) -> LinePlace:
         at = next((i for i, h in enumerate(self.holes) if h.first <= time <= h.last), None)
         if at is not None:
             self._fill(at, time)

@@ -15,7 +15,7 @@ THREADS_MAX = 512
 PASSED_MAX = 1024
 """How many methods of one thread have remembered frames that were passed over."""
 
-Frame = tuple[str, int, bool]
+OpenFrame = tuple[str, int, bool]
 """An open frame: its method, its number, and whether its begin was written without a name."""
 
 
@@ -35,13 +35,13 @@ class Stacks(msgspec.Struct):
     without its entry prove anything.
     """
 
-    frames: dict[str, list[Frame]] = {}
+    frames: dict[str, list[OpenFrame]] = {}
     passed: dict[str, dict[str, int]] = {}
     number: int = 0
     whole: bool = True
     decimal: int = 0
 
-    def of(self, thread: str) -> list[Frame]:
+    def of(self, thread: str) -> list[OpenFrame]:
         """Return the frames of a thread, which may be new; always the same list."""
         frames = self.frames.get(thread)
         if frames is None:
@@ -53,7 +53,7 @@ class Stacks(msgspec.Struct):
             frames = self.frames[thread] = []
         return frames
 
-    def leave(self, thread: str, frames: list[Frame], method: str) -> Frame | None:
+    def leave(self, thread: str, frames: list[OpenFrame], method: str) -> OpenFrame | None:
         """Remove the frame that an exit ends from its thread's stack; return None if there is none."""
         for at in range(len(frames) - 1, -1, -1):
             if frames[at][0] == method:
@@ -73,7 +73,7 @@ class Stacks(msgspec.Struct):
             del passed[method]
         return False
 
-    def shorten(self, frames: list[Frame]) -> None:
+    def shorten(self, frames: list[OpenFrame]) -> None:
         """Forget the older half of a stack that is too deep."""
         del frames[: (len(frames) + 1) // 2]
         self.whole = False
@@ -98,7 +98,7 @@ class Stacks(msgspec.Struct):
             self.passed.clear()
             self.whole = False
 
-    def _pass_over(self, thread: str, frames: list[Frame]) -> None:
+    def _pass_over(self, thread: str, frames: list[OpenFrame]) -> None:
         passed = self.passed.setdefault(thread, {})
         for method, _, _ in frames:
             passed[method] = passed.get(method, 0) + 1

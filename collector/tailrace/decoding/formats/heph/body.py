@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from tailrace.decoding.memo import Memo
 from tailrace.model.record import Kind
 
-Value = tuple[int, int, str, str]
+BodyValue = tuple[int, int, str, str]
 """Where a value begins, where it ends, its struct format, and its name as a JSON key."""
 
 
@@ -87,7 +87,9 @@ def may_learn(body: bytes, begin: int) -> bool:
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
-def learn_layout(body: bytes, begin: int, kind: str, name: str, values: list[Value] | None) -> None:
+def learn_layout(
+    body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
+) -> None:
     """Remember a body's layout, or that it has none (`values` is None)."""
     layout = None
     if values:
@@ -176,12 +178,12 @@ def _kind(body: bytes, begin: int) -> str:
     return Kind.COUNTER if body.startswith(_COUNTER, begin) else Kind.SPAN
 
 
-def _usual(body: bytes, at: int) -> tuple[str | None, list[Value] | None]:
+def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     """Return attributes in JSON if they are scalars with different, ordinary names, and where their values
     stand if a layout can be made of them. None for the attributes: `_read_any` must read them."""
     keys: set[str] = set()
     fields: list[str] = []
-    values: list[Value] = []
+    values: list[BodyValue] = []
     types: list[str] = []
     end = len(body)
     try:
