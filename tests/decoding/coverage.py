@@ -53,7 +53,7 @@ EXCEPTIONS = {
         )
         for name in ("dftracer", "et3", "heph", "jets", "ovni")
     },
-    Place("formats/dftracer/blocks.py", "if block.rows >= ROWS_MIN:"): (
+    Place("formats/dftracer/blocks.py", "if rows >= ROWS_MIN:"): (
         "with vectors a block of one row is enough (blockwise.py); test_dftracer_kernel.py has short ones"
     ),
     **dict.fromkeys(
@@ -120,6 +120,7 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             Place("formats/dftracer/processes.py", "if number == self._rest:"),
+            Place("formats/dftracer/processes.py", "if self.number != self._rest:"),
             Place(
                 "formats/dftracer/processes.py",
                 'if number is None and host and (nameless := self._of.get((pid, ""))) is not None:',
