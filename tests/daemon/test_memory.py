@@ -59,7 +59,7 @@ def test_the_page_says_what_the_code_says():
     [
         ("ingest.spans", "SPAN_BYTES", "open spans"), ("ledger.references", "RANGE_BYTES", "record ids"),
         ("ledger.references", "UNKNOWN_BYTES", "unknown references"),
-        ("ledger.held_marks", "MARK_BYTES", "marks of"), ("ledger.windows", "RANGE_BYTES", "holes and gaps"),
+        ("ledger.stream", "MARK_BYTES", "marks of"), ("ledger.windows", "RANGE_BYTES", "holes and gaps"),
         ("ledger.copies", "COPY_BYTES", "datagrams"), ("decoding.formats.et3.stack", "FRAME_BYTES", "open calls"),
         ("decoding.formats.ovni.stack", "OPEN_BYTES", "open calls"), ("decoding.formats.et3.maps", "NAME_BYTES", "names of"),
         ("decoding.formats.dftracer.names", "NAME_BYTES", "names of"),
