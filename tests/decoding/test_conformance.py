@@ -46,8 +46,7 @@ from tailrace.decoding.contract import (
     HoldingDecoder,
     SettlingDecoder,
 )
-from tailrace.decoding.formats import FORMATS
-from tailrace.decoding.formats.heph import format as heph_format
+from tailrace.decoding.formats import FORMATS, heph
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record
 from tests.decoding.blockwise import blockwise
@@ -206,7 +205,7 @@ ALL_WAYS = [
     for path in sorted((VECTORS / format_.name).glob("*.in"))
 ]
 ALL = [vector for vector in ALL_WAYS if vector.format is FORMATS[vector.format.name]]
-WHOLE_IN_PYTHON = {"heph": heph_format._of_events}
+WHOLE_IN_PYTHON = {"heph": heph._of_events}
 """`Format.whole` without a kernel, by format."""
 
 

@@ -7,8 +7,7 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.decoding.formats import FORMATS
-from tailrace.decoding.formats.heph import format as heph
+from tailrace.decoding.formats import FORMATS, heph
 from tailrace.ingest.datagram_records import apart, decode_datagrams
 from tailrace.ingest.parts import decoding
 from tailrace.kernels import active

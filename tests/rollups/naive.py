@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
-from tailrace.export.drawn_rows import DrawnRows
+from tailrace.export.drawn_rows import DrawnRows, session_clocks
 from tailrace.export.lost import lost
 from tailrace.export.output import RowCount
 from tailrace.export.selected import Selected
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience
 from tailrace.reading.question import Filters
-from tailrace.timeline import LATEST, sessions
+from tailrace.timeline import LATEST
 from tests.query import test_counters as counters
 
 _SPANS = """
@@ -36,7 +36,7 @@ class Naive:
             if r["kind"] not in ("gap", "session")
         }
         selected = Selected(engine, Filters(), Patience(engine, None))
-        self.sessions = sessions(selected)
+        self.sessions = session_clocks(selected)
         self.timeline = DrawnRows(selected, RowCount(None))
         self.lost = list(lost(self.timeline))
         self.gaps = list(engine.rows("SELECT source, session, stream, reason, remaining FROM gaps"))
