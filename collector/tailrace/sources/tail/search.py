@@ -454,14 +454,20 @@ class Discovery:
         self.searched_at = began
 
     def admit(self, path: str) -> None:
-        """Look at a path that was found. Enter its file if the file is new, or has moved there."""
+        """Look at a path that was found. Enter its file if the file is new, or has moved there. Then look also at the path that
+        the file had before: the search may have taken another file there for this one."""
+        vacated = [path]
+        while vacated:  # no recursion: a rotation may move a thousand files at once
+            self._admit(vacated.pop(), vacated)
+
+    def _admit(self, path: str, vacated: list[str]) -> None:
         known = self._catalog.at(path)
         if known is not None and known.location.gone is None and known.location.path == path:
             return
         self._unreachable.discard(path)
         try:
             found, birth = self._roots.look(path)
-            if not stat.S_ISREG(found.st_mode) or self._is_known(path, found):
+            if not stat.S_ISREG(found.st_mode) or self._is_known(path, found, vacated):
                 return
         except OutsideError:
             self._complaints.leads_outside(path)
@@ -540,9 +546,9 @@ class Discovery:
         self._catalog.add(file)
         self._schedule.put(file, self._clock.monotonic())
 
-    def _is_known(self, path: str, found: os.stat_result) -> bool:
+    def _is_known(self, path: str, found: os.stat_result, vacated: list[str]) -> bool:
         """Return whether a path leads to a known file, which then has it as a further name or, if it
-        had lost its path, as its path. Raise OSError."""
+        had lost its path, as its path. Append the lost path to `vacated`. Raise OSError."""
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return False
@@ -553,10 +559,9 @@ class Discovery:
             return True
         if not file.recognises(path):
             return False
-        former = file.location.path
+        vacated.append(file.location.path)
         self._catalog.move(file, path)
         self._schedule.put(file, self._clock.monotonic())
-        self.admit(former)  # another file may be there, which the search took for this one
         return True
 
 
