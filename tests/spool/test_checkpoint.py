@@ -94,6 +94,19 @@ def test_any_damage_is_passed_over_and_told(tmp_path, data):
     assert checkpoints.damaged[0].startswith(f"{path}: ")
 
 
+@pytest.mark.parametrize("name", ["open", "listdir"])
+def test_without_a_free_descriptor_none_is_called_damaged(tmp_path, disk, name):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(10, b"state")
+    checkpoints.save(20, b"newer")
+    with disk.failing((name,), OSError(errno.EMFILE, os.strerror(errno.EMFILE)), after=0, times=9):
+        for _ in range(9):
+            with pytest.raises(FullError, match="Too many open files"):
+                checkpoints.newest(100)
+        assert checkpoints.newest(100) == Checkpoint(20, b"newer")
+    assert checkpoints.damaged == []
+
+
 def test_one_under_another_name_is_passed_over(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(10, b"state")

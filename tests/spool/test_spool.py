@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 
@@ -523,6 +523,44 @@ def test_no_free_descriptor_at_any_call_loses_nothing(open_spool, disk, after):
     kept = payloads(spool)
     assert kept == expected[-len(kept) :]
     assert payloads(reopened(spool, open_spool)) == kept
+
+
+def test_without_a_free_descriptor_no_file_is_left_that_the_size_leaves_out(open_spool, disk):
+    spool = open_spool()
+    for index in range(9):
+        spool.append(DATA, index, bytes([index]) * 1500)
+        spool.sync()
+    spool.release(spool.durable)
+    assert spool._log.reusable
+    # The spare becomes a segment first.
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    with disk.failing(("open",), error, after=1, times=99):
+        for index in range(9):
+            spool.append(DATA, index, bytes([index]) * 1500)
+            with contextlib.suppress(FullError):
+                spool.sync()
+        assert spool.shortage
+    assert sum(path.stat().st_size for path in spool.directory.glob("*segment")) == spool.size
+
+
+def test_a_start_without_a_free_descriptor_can_be_repeated(open_spool, disk):
+    """Each `open` of a start in turn fails. The start says that no descriptor was free, and changes nothing."""
+    spool = open_spool()
+    for index in range(9):
+        spool.append(DATA, index, bytes([index]) * 1500)
+        spool.sync()
+    expected = payloads(spool)
+    for after in count():
+        spool.close()
+        error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        with disk.failing(("open",), error, after=after), contextlib.suppress(FullError):
+            spool = open_spool()
+        if disk.calls <= after:
+            break
+        spool.close()
+        spool = open_spool()
+        assert payloads(spool) == expected
+    assert after > 5
 
 
 def test_a_disk_nearly_full_is_noticed_while_there_is_still_room(open_spool, disk):

@@ -63,7 +63,7 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether a collector's spool still has all rows from a position on.
+    """Return whether a collector's spool still has all rows from a position on. Raise FullError if that is unknown for now.
 
     If it has any, note that the collector has not finished: these rows may be taken out of the table next."""
     path = Path(who.spool)
@@ -71,6 +71,8 @@ def _refills(
         return False
     try:
         spool = Spool.open(path, config, clock)
+    except FullError:
+        raise
     except (TailraceError, OSError) as error:
         logger.warning("the spool of another collector cannot be read: %s", error)
         return False
@@ -164,7 +166,7 @@ def opened(
 ) -> Iterator[OpenedDisk]:
     """Open what is on disk, and close it at the end. `working` is called as a long start goes on.
 
-    Raise LockedError, StoreError, SyncError, MemoryLimitError or OSError."""
+    Raise LockedError, StoreError, FullError, SyncError, MemoryLimitError or OSError."""
     store, spool_directory = store_path(config), Path(spool_path(config))
     with ExitStack() as stack:
         if starts:

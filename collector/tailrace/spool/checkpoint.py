@@ -20,7 +20,7 @@ from zlib_ng.zlib_ng import crc32
 
 from tailrace.errors import FullError, StoreError
 from tailrace.filesystem import refusal_text
-from tailrace.spool.disk import SYSTEM, Disk, opening
+from tailrace.spool.disk import SYSTEM, Disk, opening, waiting
 
 MAGIC = b"tailckp1"
 KEPT = 2
@@ -99,16 +99,20 @@ class Checkpoints:
                 self._disk.unlink(path)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
-        """Return the newest sound checkpoint at or below the position `not_beyond`, or None."""
-        files = self._files()
+        """Return the newest sound checkpoint at or below the position `not_beyond`, or None.
+
+        Raise FullError when no descriptor is free: the files may be sound."""
+        with waiting(self.directory):
+            files = self._files()
         for position in sorted(files, reverse=True):
             if position <= not_beyond:
                 try:
-                    size = self._disk.size(files[position])
-                    if self.size_max is not None and size > self.size_max:
-                        self.too_large.append(f"{files[position]}: has {size} bytes")
-                        continue
-                    return Checkpoint(position, self._read(files[position], position, size))
+                    with waiting(files[position]):
+                        size = self._disk.size(files[position])
+                        if self.size_max is not None and size > self.size_max:
+                            self.too_large.append(f"{files[position]}: has {size} bytes")
+                            continue
+                        return Checkpoint(position, self._read(files[position], position, size))
                 except (OSError, ValueError) as error:
                     self.damaged.append(f"{files[position]}: {error}")
         return None

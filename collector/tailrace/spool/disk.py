@@ -310,21 +310,22 @@ class Disk:
     def lock(self, directory: Path) -> LockedDirectory:
         """Lock the directory for this process, until the lock is closed.
 
-        Raise LockedError when another process has it, StoreError when this process may not write there.
+        Raise LockedError when another process has it, StoreError when this process may not write there, FullError when it
+        cannot for now.
         """
         path, files = directory / "lock", self.files
         try:
             self.make_directory(directory)
             fd = files.open_directory(directory)
         except OSError as error:
-            kind = FullError if error.errno in _WAITS else StoreError
+            kind = FullError if error.errno in _WAITS | _NO_DESCRIPTOR else StoreError
             raise kind(f"{directory}: {refusal_text(error.errno, directory)}") from error
         locked = LockedDirectory(directory, fd, self)
         try:
             locked.take()
         except OSError as error:
             locked.close()
-            kind = FullError if error.errno in _WAITS else StoreError
+            kind = FullError if error.errno in _WAITS | _NO_DESCRIPTOR else StoreError
             obstacle = files.exists(path) and not files.is_file(path)
             advice = ": it is not a file; remove it" if obstacle else ""
             raise kind(f"{path}: {refusal_text(error.errno, path)}{advice}") from error

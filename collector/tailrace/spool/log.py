@@ -40,7 +40,7 @@ from uuid import uuid4
 
 from tailrace import owned
 from tailrace.errors import FullError, LostError, StoreError, SyncError
-from tailrace.spool.disk import Disk, LockedDirectory, waiting, writing
+from tailrace.spool.disk import Disk, LockedDirectory, opening, waiting
 from tailrace.spool.entry import Entry, encode
 from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import (
@@ -72,12 +72,14 @@ class Spare(NamedTuple):
 
         Raise FullError, leaving nothing behind, when the disk has no room for it.
         """
-        fd = disk.create(path, empty=False)
+        fd = None
         try:
+            fd = disk.create(path, empty=False)
             disk.preallocate(fd, size, path)
             size = disk.files.size(fd)
         except BaseException:
-            disk.files.close(fd)
+            if fd is not None:
+                disk.files.close(fd)
             with contextlib.suppress(OSError):
                 disk.files.unlink(path)
             raise
@@ -122,7 +124,7 @@ class SegmentWriter:
         not write, and report the next sync as a success. So what no frame says was synced is written again.
         """
         disk = segment.disk
-        with writing(segment.path):
+        with opening(segment.path):
             fd = disk.files.open(segment.path, write=True)
         try:
             if found.leftovers:
@@ -241,7 +243,8 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
 def _read_identity(mark: Path, disk: Disk) -> bytes | None:
     """Return the content of `identity`; None where the file is missing or not whole."""
     try:
-        text = disk.read(mark, 64).decode("ascii", errors="replace").strip()
+        with waiting(mark):
+            text = disk.read(mark, 64).decode("ascii", errors="replace").strip()
     except OSError:
         return None
     return bytes.fromhex(text) if _IDENTITY.fullmatch(text) else None
@@ -329,22 +332,21 @@ class Log:
     def open(cls, directory: Path, segment_size: int, disk: Disk) -> Self:
         """Lock the directory, cut off the torn tail and continue behind what is left.
 
-        Raise LockedError, StoreError when the log cannot be used, FullError when it cannot be made.
+        Raise LockedError, StoreError when the log cannot be used, FullError when it cannot be made or no descriptor is free.
         """
         with contextlib.ExitStack() as undo:
             locked = disk.lock(directory)
             undo.callback(locked.close)
             try:
-                segments = load(directory, min(ROOM_MIN, segment_size), disk)
-                recovery = survey(segments[-1])
+                with waiting(directory):
+                    segments = load(directory, min(ROOM_MIN, segment_size), disk)
+                    recovery = survey(segments[-1])
             except OSError as error:
                 raise StoreError(f"{directory}: cannot be read: {error}") from error
             writer = SegmentWriter.resume(segments[-1], recovery)
             undo.callback(writer.close)
-            with disk.naming(
-                directory
-            ):  # an earlier process may have been killed before it did this
-                pass
+            with disk.naming(directory):
+                pass  # an earlier process may have been killed before it synced its names
             log = cls(
                 directory,
                 segment_size,
