@@ -8,7 +8,7 @@ was written, so the frames behind a bad place tell the two cases apart:
 - the log ends at the first other bad place. The bytes behind were never acknowledged and are cleared.
 
 A power cut leaves the second kind: half a frame, or the bytes that the file had before. These are zeros, or
-frames of the segment that had the file before (see `writer`), whose positions are others. Damage takes a
+frames of the segment that had the file before (see `log`), whose positions are others. Damage takes a
 failing disk, or one that lied about a sync. No later frame says that the entries of the very last sync were
 synced, so damage among them counts as a torn tail.
 """

@@ -5,7 +5,7 @@ had the file, up to its preallocated size.
     u32 crc32 of these, zeros up to 64                                     (all little-endian)
 
 A segment gets its name, its first position in 20 digits, once all segments before it and its own
-header are on disk (see `writer`). Hence in any segment but the newest everything was acknowledged,
+header are on disk (see `log`). Hence in any segment but the newest everything was acknowledged,
 the segment ends where the next one begins, and a bad frame is damage.
 """
 
