@@ -65,7 +65,9 @@ async def test_decoding_waits_until_a_descriptor_is_free_to_read_the_log(
             log = Failing(monkeypatch, daemon.disk.spool._log._disk, "read")
             log.error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             await life.send(*events(0, 1, 2))
+            before = daemon.progress
             await life.until(lambda: daemon.figures.log_descriptors > 3)
+            assert daemon.progress.lives_on(before), "a watchdog sees signs of life"
             log.error = None
             await life.committed()
             assert "damage" not in life.conditions

@@ -223,6 +223,7 @@ class Decoding:
                 return readable(self._spool, self._ingest, self._context.health, self._committed)
             except FullError:
                 self._context.figures.log_descriptors += 1
+                self._context.health.refusals += 1  # a restart would not help
                 yield Wait(LOOK_SECONDS)
 
     @property
