@@ -38,6 +38,14 @@ NAMES = {
 Variables have the long ones.
 """
 
+SENT = ("access_key_id", "session_token", "region")
+"""Options whose values are in the headers of a request."""
+
+_VISIBLE = re.compile(r"[!-~]*")
+_ENDPOINT = re.compile(r"https?://(?:[\w.-]+|\[[\w.:]+\])(?::\d+)?(?:/[\w.~/%-]*)?", re.ASCII)
+_SECRETS = re.compile(r"(?<=//)[^/]*@|\?.*", re.DOTALL)
+"""The parts of a URL that may be secret: a user with a password, and a query."""
+
 
 class StorePlace(NamedTuple):
     """A prefix in a bucket behind an endpoint."""
@@ -62,7 +70,7 @@ def place_of(
     """Return the place of a store, or why its endpoint cannot be tested."""
     store = urlsplit(url)
     if store.scheme not in SCHEMES or not store.netloc:
-        return _untested("The store is no URL as s3://bucket/prefix: others are not tested.")
+        return untested("The store is no URL as s3://bucket/prefix: others are not tested.")
     bucket = store.netloc.rpartition("@")[2]  # a key before it would be a secret
     place = StorePlace(bucket, store.path.strip("/"), "", _given(options, environ))
     host = f"{bucket}." if place.has("virtual_hosted_style_request") else ""
@@ -72,23 +80,28 @@ def place_of(
 
 
 def _obstacle(place: StorePlace) -> Finding | None:
-    """Return why requests to this endpoint are not even tried."""
-    text = place.endpoint
+    """Return why requests to this endpoint are not even tried. No text shows what may be a secret."""
+    text = _SECRETS.sub("", place.endpoint)
+    for name in SENT:
+        # obstore ends with a panic, which is no Exception.
+        if not _VISIBLE.fullmatch(place.given.get(name, "")):
+            return untested(f"The option {name} has a character that no request can carry.")
     try:
-        endpoint = urlsplit(text)
-        _ = endpoint.port
+        _ = urlsplit(text).port
     except ValueError as error:
-        return _untested(f"The endpoint {text} cannot be used: {error}.")
-    if endpoint.scheme not in {"http", "https"} or not endpoint.hostname:
-        return _untested(f"The endpoint {text} is no URL as https://host:port.")
-    if endpoint.scheme == "http" and not place.has("allow_http"):
-        return _untested(
+        return untested(f"The endpoint {text} cannot be used: {error}.")
+    if not _ENDPOINT.fullmatch(place.endpoint):
+        return untested(
+            f"The endpoint {text} is no URL as https://host:port, without a user or a query."
+        )
+    if text.startswith("http:") and not place.has("allow_http"):
+        return untested(
             f"The endpoint {text} is not encrypted, and the collector's library refuses it.",
             "export AWS_ALLOW_HTTP=true",
         )
     keys = {"access_key_id", "secret_access_key"}
     if not place.has("skip_signature") and not keys <= place.given.keys():
-        return _untested(
+        return untested(
             "The options and the environment have no keys for the store, and this test looks nowhere else.",
             "export AWS_ACCESS_KEY_ID=KEY AWS_SECRET_ACCESS_KEY=SECRET",
         )
@@ -107,7 +120,7 @@ def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def _untested(what: str, *commands: str) -> Finding:
+def untested(what: str, *commands: str) -> Finding:
     return Finding(
         check=CHECK,
         severity=Severity.PROBLEM,
@@ -127,6 +140,7 @@ CONFIG = ("access_key_id", "secret_access_key", "session_token", "region")
 
 _STATUS = re.compile(r"status code: (\d+)")
 _CODE = re.compile(r"<Code>([^<]*)</Code>|\(code: (\w+)\)")
+_LATE = re.compile(r"\bTime(?:d[oO]|o)ut\b")
 _CAUSE = re.compile(
     r'(?:message|error): "(?:[^":]*: )?([^"]+)"|(InvalidCertificate)\(\s*(\w+)|hyper::Error\(\s*(\w+)'
 )
@@ -178,7 +192,11 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )
-        words = " ".join(filter(None, cause.groups())) if cause else text.partition("\n")[0]
+        if _LATE.search(text):
+            return EndpointAnswer(0, f"nothing within {TIMEOUT} s")
+        # Before the dash are the URL and the time.
+        line = text.partition("\n")[0].rpartition(" - ")[2]
+        words = " ".join(filter(None, cause.groups())) if cause else line
         return EndpointAnswer(0, words.lower())
 
     return answer
@@ -188,6 +206,7 @@ class Client:
     """Connections of its own to an endpoint. Keys are relative to the store's prefix."""
 
     def __init__(self, place: StorePlace) -> None:
+        """Raise BaseError or ValueError if there can be no such place. Nothing is asked yet."""
         self._store = S3Store(
             place.bucket,
             prefix=place.prefix or None,

@@ -19,12 +19,28 @@ from math import inf
 from threading import Barrier, BrokenBarrierError
 from typing import NamedTuple
 
+from obstore.exceptions import BaseError
+
 from tailrace.clock import Clock
-from tailrace.doctor.endpoint import CHECK, TIMEOUT, Client, EndpointAnswer, StorePlace, place_of
+from tailrace.doctor.endpoint import (
+    CHECK,
+    TIMEOUT,
+    Client,
+    EndpointAnswer,
+    StorePlace,
+    place_of,
+    untested,
+)
 from tailrace.doctor.finding import Finding, Severity, good, plural
 
 WRITERS = 8
 KEYS = 50
+
+SECONDS = 60
+"""Each part of the examination that repeats a test begins no repetition after so long."""
+
+PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
+"""Variables, in any case, that send requests to a proxy."""
 
 
 class EndpointProbe:
@@ -55,7 +71,12 @@ def examine(
     if isinstance(place, Finding):
         yield place
         return
-    probe = EndpointProbe(place, clock)
+    try:
+        probe = EndpointProbe(place, clock)
+    except (BaseError, ValueError) as error:
+        line = str(error).partition("\n")[0]
+        yield untested(f"The library cannot use {place.url} at {place.endpoint}: {line}.")
+        return
     first = probe.client(0).list(probe.folder)
     if not first.status:
         yield Finding(
@@ -63,7 +84,7 @@ def examine(
             severity=Severity.PROBLEM,
             what=f"{place.endpoint} does not answer: {first.code}.",
             why="The collector cannot store anything there; its spool fills.",
-            commands=[f"curl -sS -o /dev/null {place.endpoint}"],
+            commands=[f"curl -sS -o /dev/null {place.endpoint}", *_proxies(environ)],
         )
         return
     yield good(CHECK, f"{place.endpoint} answers.")
@@ -72,6 +93,14 @@ def examine(
     finally:
         remaining = _clean(probe)
     yield _judge_remaining(probe, remaining)
+
+
+def _proxies(environ: Mapping[str, str]) -> list[str]:
+    """Return a remark if requests may go to a proxy. Its URL may hold a password."""
+    names = [name for name in sorted(environ) if name.lower() in PROXIES and environ[name]]
+    return [
+        f"# requests go to the proxy in {name}, unless NO_PROXY names the host" for name in names
+    ]
 
 
 def _promises(probe: EndpointProbe) -> Iterator[Finding]:
@@ -186,9 +215,6 @@ def _judge_clock(ahead: float) -> Finding:
 
 CREATE_CHECK = "conditional puts"
 
-SECONDS = 60
-"""No further key is raced for after so long."""
-
 UNKNOWN = frozenset({400, 405, 501})
 """Answers of servers that have no conditional puts."""
 
@@ -239,8 +265,11 @@ def race(probe: EndpointProbe) -> list[Raced]:
 
     with ThreadPoolExecutor(WRITERS) as pool:
         answers = list(pool.map(write, range(WRITERS)))
-    found = []
+    found: list[Raced] = []
+    end = probe.clock.monotonic() + SECONDS
     for number, of_key in enumerate(zip(*answers, strict=False)):
+        if probe.clock.monotonic() > end:
+            break
         key = keys[number]
         later = probe.client(number).put(key, _body(WRITERS), create=True)
         found.append(Raced(key, list(of_key), later, probe.client(number + 1).get(key)))
@@ -404,7 +433,11 @@ class Freshness:
 
     def measure(self, kept: Collection[str]) -> None:
         """Write, read, list and delete keys of our own; then list all, of which `kept` were not deleted."""
+        clock = self._probe.clock
+        end = clock.monotonic() + SECONDS
         for number in range(ROUNDS):
+            if clock.monotonic() > end:
+                break
             key = self._probe.key(f"fresh-{number:02}")
             self._round(self._probe.client(number), self._probe.client(number + 1), key)
         folder = self._probe.folder

@@ -70,6 +70,27 @@ def test_an_endpoint_that_is_no_url_is_named(endpoint):
     assert endpoint in refusal(aws_endpoint_url=endpoint).what
 
 
+@pytest.mark.parametrize(
+    "endpoint", ["http://user:5ecr3t@host", "ftp://u:5ecr3t@host", "https://u:5ecr3t@h:x", "https://h/?key=5ecr3t"]
+)  # fmt: skip
+def test_a_secret_in_the_endpoint_is_not_shown(endpoint):
+    found = refusal(aws_endpoint_url=endpoint, aws_allow_http="true")
+    assert "5ecr3t" not in found.what
+    assert found.commands == []
+
+
+@pytest.mark.parametrize("option", ["aws_access_key_id", "aws_session_token", "aws_region"])
+def test_a_value_that_no_request_can_carry_is_named_and_not_shown(option):
+    found = refusal(**{option: "5ecr3t\n"})
+    assert option.removeprefix("aws_") in found.what
+    assert "5ecr3t" not in found.what
+
+
+@pytest.mark.parametrize("endpoint", ["http://a b", "http://a{b", "http://host/a b"])
+def test_an_endpoint_that_no_request_can_name_is_refused(endpoint):
+    assert endpoint in refusal(aws_endpoint_url=endpoint, aws_allow_http="true").what
+
+
 @pytest.mark.parametrize("url", ["az://container/x", "file:///a", "s3://"])
 def test_other_stores_are_said_not_to_be_tested(url):
     assert "others are not tested" in refusal(url).what

@@ -7,6 +7,8 @@ import socket
 import pytest
 
 from tailrace.clock import SystemClock
+from tailrace.doctor import endpoint
+from tailrace.doctor.object_store import examine
 from tests.doctor.hosts import StoppedClock
 from tests.doctor.object_store.lying import LyingS3
 
@@ -28,6 +30,34 @@ def test_a_name_without_an_address_is_a_problem(examined):
     server.url = "http://name.invalid"
     found = examined(server)["endpoint"]
     assert found.what == "http://name.invalid does not answer: name or service not known."
+
+
+@pytest.mark.parametrize("prefix", ["a//b", "a/../b"])
+def test_a_prefix_that_the_library_refuses_is_a_problem(examined, prefix):
+    found = examined(url=f"s3://bucket/{prefix}")
+    assert {*found} == {"endpoint"}
+    assert f"cannot use s3://bucket/{prefix}" in found["endpoint"].what
+
+
+def test_an_endpoint_that_says_nothing_is_given_up(examined, monkeypatch):
+    monkeypatch.setattr(endpoint, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = LyingS3()
+        server._server.server_close()
+        server.url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        found = examined(server)["endpoint"]
+    assert found.what == f"{server.url} does not answer: nothing within 0.2 s."
+
+
+def test_a_proxy_is_named_without_its_password(monkeypatch):
+    proxy = {"HTTP_PROXY": "http://user:5ecr3t@127.0.0.1:1", "NO_PROXY": ""}
+    for name, value in proxy.items():
+        monkeypatch.setenv(name, value)
+    options = {"aws_skip_signature": "true", "allow_http": "true", "endpoint": "http://192.0.2.1"}
+    (found,) = examine("s3://bucket", options, proxy, SystemClock())
+    assert "does not answer" in found.what
+    assert "HTTP_PROXY" in found.commands[-1]
+    assert "5ecr3t" not in found.what + "".join(found.commands)
 
 
 def test_whatever_is_no_s3_server_is_a_problem(examined):
