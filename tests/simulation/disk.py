@@ -1,4 +1,4 @@
-"""A file system in memory (`tailrace.spool.disk.Files`) that fails and forgets as real disks do.
+"""A file system in memory (`tailrace.spool.disk.FileSystem`) that fails and forgets as real disks do.
 
 A kill leaves all that was written. A power cut takes of what was not synced whatever it takes: each
 sector of a file is as it was at the last sync or as it is now, each name that was made, changed or removed

@@ -65,7 +65,7 @@ SELECT * EXCLUDE (number), number, number, number FROM (
 )
 """  # noqa: S608 - our own words
 """The events of `rows`, each as a sum of one; `condition` selects rows by columns of the table. It names parts of
-`query.parts`, which must be defined."""
+`query.inner_views`, which must be defined."""
 
 KEYS = "what, timed, depth"
 """The columns that separate sums within a lane, beside the names of counters."""

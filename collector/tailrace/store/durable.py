@@ -9,7 +9,7 @@ The library never syncs, so every sync of the table happens by these rules:
 3. `checkpoint` syncs a checkpoint before it deletes the log files that the checkpoint replaces.
 4. The files that a merge wrote are synced before the files they replace may be deleted (`upkeep`).
 5. A start that is alone in the store (`presence`) validates the newest versions and repairs damage (`recovery`)
-   with the help of the `journal`.
+   with the help of the journal (`log`).
 
 An object store keeps what it has accepted; nothing here is called for one.
 
