@@ -12,11 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tailrace.query.completeness import Window
-from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, all_of
+
+if TYPE_CHECKING:
+    from tailrace.query.engine import Engine
 
 K = TypeVar("K")
 

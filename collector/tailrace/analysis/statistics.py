@@ -14,13 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tailrace.analysis.flame import LaneSpan, shares
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Window
-from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, all_of, quote
+
+if TYPE_CHECKING:
+    from tailrace.query.engine import Engine
 
 
 class Cell(NamedTuple):
@@ -145,7 +147,7 @@ SELECT s.*, c.ticks_per_second,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
 FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
-"""Spans that meet a condition, which stands beside the view's name, so that it chooses files (`query.regions`)."""
+"""Spans that meet a condition, which stands beside the view's name, so that it chooses files (`query.statement`)."""
 
 
 def statistics(

@@ -8,14 +8,16 @@ range of time decide which gaps concern it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import IncompleteError
-from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, Selection, Then, all_of, one_of
 from tailrace.query.live import NOBODY, Live
 from tailrace.units import counted
+
+if TYPE_CHECKING:
+    from tailrace.query.engine import Engine
 
 METADATA = b"tailrace.completeness"
 """The key under which an Arrow schema's metadata states the completeness of its rows, as JSON."""

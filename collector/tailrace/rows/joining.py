@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-
 from tailrace.kernels import active
-from tailrace.rows.block import Buffer, Integers, Texts, Values, Words
+from tailrace.rows.block import Integers, Texts, Values, Words
 from tailrace.rows.schema import CODED, COLUMNS, ROW
 
 if TYPE_CHECKING:
@@ -22,6 +20,7 @@ if TYPE_CHECKING or active():
     from tailrace.rows import _joined
     from tailrace.rows._columns import divided
 if TYPE_CHECKING or not active():
+    import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
     from arro3.core import Array, DataType
 
 LARGE = 4096
@@ -57,9 +56,9 @@ class PackedRows(NamedTuple):
             return None
         if active():
             return Integers(divided(times.values, self.rows, 1000), times.valid)
-        nanoseconds = pa.Array.from_buffers(
-            pa.int64(), self.rows, list(map(arrow_buffer, times.buffers))
-        )
+        valid = None if times.valid is None else pa.py_buffer(times.valid)
+        buffers = [valid, pa.py_buffer(times.values)]
+        nanoseconds = pa.Array.from_buffers(pa.int64(), self.rows, buffers)
         micros = Array(nanoseconds).cast(DataType.timestamp("ns")).cast(DataType.timestamp("us"))
         return Integers(pa.array(micros).buffers()[1], times.valid)
 
@@ -69,10 +68,6 @@ def pack(parts: Sequence[Rows]) -> list[PackedRows]:
 
     Raise TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that its column cannot hold."""
     return list(map(_packed, _groups(parts)))
-
-
-def arrow_buffer(buffer: Buffer | None) -> pa.Buffer | None:
-    return None if buffer is None else pa.py_buffer(buffer)
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
