@@ -1,9 +1,7 @@
-"""Write the archive: every part within its limits of time and size, and a README about its content.
+"""Write a bundle: an archive of facts for support, each part within its limits of time and size, and a README.
 
-The parts of a bundle. Each is a text; a part that cannot be made raises an error, and the bundle names
-it.
-
-No part contains an event, an event's name, an attribute or a quarantined byte.
+Each part is a text. A part that cannot be made raises an error, and the bundle names the part and the error. No part
+contains an event, an event's name, an attribute or a quarantined byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands about collectors. `tailrace collectors` lists those of a store, and how each is; `tailrace top` watches the running ones."""
+"""`tailrace collectors` and `tailrace top`: list the collectors of a store, and watch those that run."""
 
 from __future__ import annotations
 

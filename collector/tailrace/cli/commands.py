@@ -1,9 +1,10 @@
 """The group of all subcommands, whose modules are imported only when they are used.
 
-A subcommand is a click command in a module of `tailrace/cli` (see `MODULES`), with `_command` behind its name, and a line in
-`COMMANDS`; so `tailrace --help` imports nothing but click. Errors end here: a
-TailraceError, and an error that names the file that the system refused, becomes its text on standard error and an
-exit code, without a traceback. Any other exception is a bug of ours, so its traceback is shown.
+A subcommand has a line in `COMMANDS`, and is a click command in a module of `tailrace/cli` (see `MODULES`): a
+function of its name with `_command` behind it. So `tailrace --help` imports nothing but click.
+
+Errors end here. A TailraceError, and an error that names the file that the system refused, becomes its text on
+standard error and an exit code, without a traceback. Any other exception is a bug of ours, so its traceback is shown.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Commands about jobs. `tailrace merge` makes one store and one certificate of the stores of a job's nodes; `tailrace ranks` shows a map
-of rank and time; `tailrace verify` compares a certificate with the table, or a store with its checksums.
+"""`tailrace merge`, `tailrace ranks` and `tailrace verify`: the stores of a job, its ranks, and its certificate.
+
+`merge` makes one store and one certificate of the stores of a job's nodes. `ranks` shows a map of rank and time.
+`verify` compares a certificate with the table, or a store with its checksums.
 """
 
 from __future__ import annotations

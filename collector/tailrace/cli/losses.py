@@ -1,4 +1,4 @@
-"""Commands about what is missing. `tailrace gaps` lists it, why, and what may still arrive; `tailrace streams` lists the streams."""
+"""`tailrace gaps` and `tailrace streams`: list what is missing, why, and what may still arrive; list the streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that several commands share, and the store that all commands open that read one."""
+"""The options that several commands share, and the opening of the store that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about rows. `tailrace query` runs SQL over them; `tailrace follow` shows them as they arrive."""
+"""`tailrace query` and `tailrace follow`: run SQL over rows, and show rows as they arrive."""
 
 from __future__ import annotations
 

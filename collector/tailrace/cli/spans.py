@@ -1,5 +1,6 @@
-"""Commands about spans. `tailrace stats` counts and measures them by group; `tailrace diff` compares those of two runs, with a threshold
-as exit code.
+"""`tailrace stats` and `tailrace diff`: measure spans.
+
+`stats` counts and measures spans by group. `diff` compares the spans of two runs, with a threshold as exit code.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Commands that help. `tailrace doctor` finds what to change on this host and in a configuration before anything is lost;
-`tailrace bundle` makes one file with what a helper needs to know; `tailrace demo` shows everything at once, on generated traffic.
+"""`tailrace doctor`, `tailrace bundle` and `tailrace demo`: help for whoever installs or mends a collector.
+
+`doctor` finds what to change on this host and in a configuration before anything is lost. `bundle` makes one file
+with the facts that a helper needs. `demo` shows everything at once, on generated traffic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The producers of the demonstration: `PRODUCERS` has one entry each. Pure, given a seed.
 
-A producer's function chooses what is sent or written to files, and what is left out. To add a producer, write a function from
-seed and epoch to `Traffic`, and add an entry. A new transport also needs a sender in `traffic`.
+A producer's function chooses the events that it sends or writes to files, and those that it leaves out. To add a
+producer, write a function from seed and epoch to `Traffic`, and add an entry. A new transport also needs a sender in
+`traffic`.
 """
 
 from __future__ import annotations

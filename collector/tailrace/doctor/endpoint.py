@@ -1,7 +1,7 @@
-"""The endpoint of a store: where it is, by the options and variables that the collector's library reads, and a client.
+"""A client of an object store's endpoint, and the place of the endpoint.
 
-obstore is built on the same client of S3 as the table's library, and reports errors as text. An answer that never came
-is an answer, too.
+Options and variables name the place, in the words of the collector's library. obstore is built on the same client of
+S3 as that library, and reports errors as text. A request that gets no answer has an `EndpointAnswer`, too.
 """
 
 from __future__ import annotations

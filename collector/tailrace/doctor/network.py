@@ -1,9 +1,10 @@
-"""Check the network: the addresses of listeners, receive buffers, dropped datagrams, and how many small datagrams a second arrive.
+"""Check the network: listeners' addresses, receive buffers, dropped datagrams, and the rate of small datagrams.
 
 Each address is bound for a moment, and the path of a unix socket examined, unless a daemon holds it.
 
-A child sends datagrams over loopback to our own receive loop, at a rate that rises step by step until one is lost. The
-result estimates what this host receives in bursts. A real collector also decodes from the spool when no datagram waits.
+To measure the rate, a child process sends datagrams over loopback to our own receive loop, faster step by step until
+one is lost. The result estimates the bursts that this host receives whole. A real collector also decodes from the
+spool when no datagram waits.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Test the endpoint of an object store for `tailrace doctor --store URL`, and name the promises that it breaks.
 
-A Delta table at a URL is as right as its server: a version of the table is whatever object was created first under the
-version's name. If two writers believe that they have created it, the rows of one are lost, and no gap names them.
+A Delta table at a URL is only as right as its server. The first object under a version's name is that version of the
+table. If two writers both believe that they created it, the rows of one are lost, and no gap names them.
 
 The checks write small keys in a folder below the store's prefix, beside the table, and delete them. Each client has
-connections of its own, to any of the endpoint's addresses. A reader is another client than the writer before it, so
-that nodes which disagree are found out.
+connections of its own, to any of the endpoint's addresses. Another client than the writer reads each key, so that the
+checks notice nodes which disagree.
 """
 
 from __future__ import annotations

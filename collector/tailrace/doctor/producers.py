@@ -1,7 +1,7 @@
-"""Check producers: settings in this environment that delay or hide events, and the files that tail sources would find now.
+"""Check producers: settings in this environment that delay or hide events, and the files that tail sources find now.
 
-PRODUCERS.md lists these settings and what each costs. A producer may be started in another environment than this one. The
-search for files is the daemon's own, and opens no file.
+PRODUCERS.md lists these settings and what each costs. A producer may be started in another environment than this one.
+The search for files is the daemon's own, and opens no file.
 """
 
 from __future__ import annotations

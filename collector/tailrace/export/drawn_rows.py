@@ -1,7 +1,7 @@
 """The rows that are drawn, in the order of lanes and times, with their place on one axis (`timeline`).
 
-A lane is a stream of a session, or one of its substreams. Gaps have no times of their own: `lost` places
-them between their neighbours.
+A lane is a stream of a session, or one of its substreams. Gaps have no times of their own: `lost` places them between
+their neighbours.
 """
 
 from __future__ import annotations

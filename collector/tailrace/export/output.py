@@ -1,7 +1,7 @@
-"""Places that have their names only once they are whole, and how far an export into one is.
+"""Write exports to places that get their names only once they are whole, and show how far an export is.
 
-`Output` is `PATH`, and other files beside it (`trace.gaps.csv`). `Directory` is a directory. `RowCount` shows on a terminal how
-far an export is.
+`Output` is the file PATH, and other files beside it (`trace.gaps.csv`). `Directory` is a directory. `RowCount` shows
+on a terminal how far an export is.
 """
 
 from __future__ import annotations

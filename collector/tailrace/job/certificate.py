@@ -1,8 +1,7 @@
-"""A job certificate: which ranks there were on which nodes, what each left in the table, and what of it is missing.
+"""A job certificate: the ranks of a job and their nodes, what each left in the table, and what of it is missing.
 
-It is one JSON object. Its digest and its signature are those of a run certificate (`run.certificate`).
-
-`lines` summarises such a certificate for people.
+It is one JSON object. Its digest and its signature are those of a run certificate (`run.certificate`). `lines`
+summarises it for people.
 """
 
 from __future__ import annotations

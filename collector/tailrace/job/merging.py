@@ -114,7 +114,9 @@ class MergedStore(NamedTuple):
 def merge(
     stores: Iterable[Path], into: Path, config: StoreConfig, clock: Clock
 ) -> Iterator[MergedStore]:
-    """Merge stores, and yield each once it is durable in the other. Raise StoreError, FullError or LockedError."""
+    """Merge stores into the store `into`. Yield each once its rows are durable there.
+
+    Raise StoreError, FullError or LockedError."""
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:

@@ -1,5 +1,6 @@
-"""A map of rank and time: how many events of each rank begin in each part of the time, and where some are missing. It is drawn as SVG,
-and as text for a terminal.
+"""A map of rank and time: how many events of each rank begin in each part of the time, and where some are missing.
+
+It is drawn as SVG, and as text for a terminal.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Follow the table's rows as they are committed, each once.
 
-A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower
-that is stopped for longer cannot go on that way. It then compares a snapshot with what it gave before, by
-a *mark* for each session: the position in the session's bytes up to which it has given rows; a span stands
-where its end stands. It gives no row twice, and it omits none except, possibly, a gap row that was found late, before the mark.
+A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower that is
+stopped for longer cannot go on that way. It then compares a snapshot with the rows that it gave before, by a *mark*
+for each session: the position in the session's bytes up to which it has given rows; a span stands where its end
+stands. It gives no row twice, and it omits none except, possibly, a gap row that was found late, before the mark.
 
-`Commits` reads what each version added from the log's own files, local or behind a URL. Merging files makes versions, too. Such a version says that it changes no data (`dataChange` false), so it
-adds nothing here. See the Delta transaction log protocol, "Add File and Remove File".
+`Commits` reads what each version added from the log's own files, local or behind a URL. A merge of files makes a
+version, too. Such a version says that it changes no data (`dataChange` false), so it adds nothing here. See the Delta
+transaction log protocol, "Add File and Remove File".
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Limit a statement's memory, processor time and wall time. The kernel holds a process of its own to
-them.
+"""Limit a statement's memory, processor time and wall time. The kernel holds a process of its own to them.
 
-DuckDB checks its own limits only between two steps of its work, and a function that sleeps, pads a text
-to a gigabyte or recurses too deeply is one step. So a statement that may come from anybody runs in a
-process that the kernel ends, and the program that started it explains why it ended (`verdict`).
+DuckDB checks its own limits only between two steps of its work, and a function that sleeps, pads a text to a gigabyte
+or recurses too deeply is one step. So a statement that may come from anybody runs in a process that the kernel ends,
+and the program that started it explains why it ended (`verdict`).
 
-`go_apart` runs the rest of a command in such a process. The process is forked before a database is loaded. The fork costs a
-millisecond, and the child writes to the same terminal, file or pipe, so that a slow reader holds it up and nothing is copied.
+`go_apart` runs the rest of a command in such a process. It forks before a database is loaded, which costs a
+millisecond. The child writes to the same terminal, file or pipe, so that a slow reader holds it up and nothing is
+copied.
 """
 
 from __future__ import annotations

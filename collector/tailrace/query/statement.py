@@ -1,16 +1,16 @@
-"""The powers of a statement, whoever wrote it, and the regions of the table that it reads.
+"""Refuse statements that could do more than read the table, and find the regions of the table that a statement reads.
 
-**Limits.** DuckDB has no switch for that. Its own lock (see `engine`) restricts a statement to the files of the
-table, but a statement can write where it can read: to DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a
-SELECT. So we run a statement only if it is the only one, if its kind returns rows, and if its plan, which
-shows nested and generated statements, writes nothing and calls no table function but `READERS` and those
-of the views. (`json_execute_serialized_sql`, for example, does what no plan shows.) A plan does not show
-what was computed while it was made. So we also check the statement as written: it may call no function
-that reveals the host, and no table function that only the views may call.
+DuckDB has no switch that limits a statement to reading. Its own lock (see `engine`) restricts a statement to the
+files of the table, but a statement can write where it can read: to DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a
+SELECT. So we run a statement only if it is the only one, if its kind returns rows, and if its plan, which shows
+nested and generated statements, writes nothing and calls no table function but `READERS` and those of the views.
+(`json_execute_serialized_sql`, for example, does what no plan shows.) A plan does not show what was computed while it
+was made. So we also check the statement as written: it may call no function that reveals the host, and no table
+function that only the views may call.
 
-**Regions.** A view's rows that a statement uses match the WHERE clause beside the view's name. The part of that clause about columns
-with statistics is the view's region. It may be too large, but never too small: whatever is not understood bounds
-nothing.
+The rows of a view that a statement uses match the WHERE clause beside the view's name. The part of that clause about
+columns with statistics is the view's region. It may be too large, but never too small: a condition that is not
+understood bounds nothing.
 """
 
 from __future__ import annotations

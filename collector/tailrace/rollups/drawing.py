@@ -1,8 +1,8 @@
-"""Draw the pieces of a frame: rows and sums of rows become the columns that a frame shows of its lanes.
+"""Draw the pieces of a frame: turn rows and sums of rows into the columns that a frame shows of its lanes.
 
-`added` and `latest` do for columns in memory what `events` does in SQL: they add rows up by buckets. `stacked` gives a lane's
-spans rows: a span stands below those that contain it and overlaps none, a bucket of short spans below those that contain its
-begin.
+`added` and `latest` do for columns in memory what `events` does in SQL: they add rows up by buckets. `stacked` gives
+a lane's spans rows: a span stands below the spans that contain it and overlaps none, and a bucket of short spans
+below those that contain its begin.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NEARLY = 2.0**62
 
 
 def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Return the sums of spans or of instants that agree in all keys, in the order of the keys, and the place of one of
-    each sum among the pieces.
+    """Add up the pieces (spans, or instants) that agree in all keys.
 
-    The label is that of one of the longest; `spot`, `start`, `offset` and `kind` are those of a single row."""
+    Return the sums in the order of the keys, and for each the index of its longest piece. A sum has the label, `spot`,
+    `start`, `offset` and `kind` of that piece."""
     key = _packed(keys)
     order = np.argsort(key) if len(keys) == 1 or key.ndim == 1 else np.lexsort(key)
     first = _firsts(key[..., order])

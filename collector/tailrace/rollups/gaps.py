@@ -1,11 +1,12 @@
-"""The gaps of a frame, placed in time without a look at each event in Python.
+"""Place the gaps of a frame in time, without a look at each event in Python.
 
-**Places.** A gap lies between the events that are nearest by number or by offset, those that `export.lost` finds. Nearly always an event stands directly before and directly behind a gap, and a join by equal numbers finds both. The
-other gaps are compared with all events of their streams, in the database. The findings of each file stay true, so a newer
-version costs a look at its new files, and at all files for new gaps alone.
+A gap lies between the events that are nearest by number or by offset, as in `export.lost`. Nearly always an event
+stands directly before and directly behind a gap, and a join by equal numbers finds both. The database compares the
+other gaps with all events of their streams. The findings of each file stay true, so a newer version of the table
+costs a look at its new files, and at all files for new gaps alone.
 
-**Frames.** Gaps of one stream that begin in one bucket and end in one bucket are one, and it states how many they are and how
-much is missing; so there are few, however many the table has, and none is out of sight.
+In a frame, gaps of one stream that begin in one bucket and end in one bucket are drawn as one, with their number and
+how much is missing. So a frame has few gaps, however many the table has, and leaves none out.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Read rows of data files as pieces of a frame, batch by batch, where there are no sums of them, and keep those around the last
-windows, so that a window beside or inside of these reads nothing.
+"""Read rows of data files as pieces of a frame, batch by batch, where there are no sums of them.
+
+Rows around the last windows stay in memory, so that a window beside or inside of these reads nothing.
 """
 
 from __future__ import annotations

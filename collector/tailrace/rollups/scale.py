@@ -1,11 +1,11 @@
-"""The window of a frame, how coarse it is, and where ticks lie in it, for single values and for whole columns.
+"""The window of a frame, its buckets, and the place of ticks in it, for single values and for whole columns.
 
-A frame is divided into buckets, whose width is the largest power of two that is at most a pixel. A bucket
-holds the spans that begin in it and are shorter than it is wide. The buckets of rows that are stored without
-a time are ticks, since only ticks are known of these rows.
+A frame is divided into buckets, whose width is the largest power of two that is at most a pixel. A bucket holds the
+spans that begin in it and are shorter than it is wide. The buckets of rows that are stored without a time are ticks,
+since only ticks are known of these rows.
 
-`durations`, `places` and `ends` do for columns what `timeline` does for single ticks; `Scales` has the buckets of all lanes,
-each on its own clock.
+`durations`, `places` and `ends` do for columns what `timeline` does for single ticks. `Scales` has the buckets of all
+lanes, each on its own clock.
 """
 
 from __future__ import annotations

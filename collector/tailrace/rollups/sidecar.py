@@ -1,12 +1,13 @@
-"""Sidecars on disk: two files beside the table for each data file, by the name of the latter.
+"""Write and read sidecars: two files beside the table for each data file, named after it.
 
-They are in `STORE/rollups/v1`, named after the hash of the data file's path in the table. The one with `cells`
-in its name has the sums, and in its metadata the header; the one with `longs` has the long spans. Data files
-never change, so a sidecar is right as long as it is there, and may be deleted at any time. A table behind a URL,
-and one in whose directory nothing may be written, has its sidecars in the user's cache.
+They are in `STORE/rollups/v1`, under the hash of the data file's path in the table. The one with `cells` in its name
+has the sums, and in its metadata the header; the one with `longs` has the long spans. Data files never change, so a
+sidecar is right as long as it is there, and may be deleted at any time. A table behind a URL, and one in whose
+directory nothing may be written, has its sidecars in the user's cache.
 
-`PagedFile` reads such a file page by page. A page is a row group of a sidecar's file as columns in memory. The footer of the file says which levels and edges, or which
-lengths and times, a page has, so a window reads few of them. KeptPages of coarse levels serve any window, and stay.
+`PagedFile` reads such a file page by page. A page is a row group of the file, as columns in memory. The footer of the
+file gives the levels and edges, or the lengths and times, of each page, so that a window reads few of them. Pages of
+coarse levels serve any window, so `KeptPages` keeps them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Know of one snapshot of the table its sessions, its lanes and its gaps.
+"""The sessions, lanes and gaps of one snapshot of the table.
 
-A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix
-nanoseconds, or for a session without wall time nanoseconds from its arrival on.
+A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix nanoseconds, or
+for a session without wall time nanoseconds from its arrival on.
 
-`BegunSpans` are spans that have the row of a begin and no row of a whole span: open, or ended when the begin was forgotten.
+`BegunSpans` are spans with the row of a begin and no row of a whole span: open, or ended when the begin was
+forgotten.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Where the ranks of one node meet, and what they send: a directory of this user's on the node, with a lock and a socket.
+"""The place where the ranks of one node meet, and their messages: a directory of this user's, with a lock and a socket.
 
 The node's collector holds the lock for as long as it lives, and listens on the socket while ranks may join it. The
 kernel gives the lock back, whoever is killed. So a rank that finds no socket and gets the lock starts the collector.
 
-The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same rank is connected. When its
-program has ended, it sends `Bye` and receives `Released`: at once if other ranks are connected; the last rank waits
-for the certificate.
+The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same
+rank is connected. When its program has ended, it sends `Bye` and receives `Released`: at once if other ranks are
+connected; the last rank waits for the certificate.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Run a collector around one program: listen, run the program, wait for its events, certify.
 
-A second, short run of the collector on the same store reads files to their end, as a restarted daemon
-does. The program runs whatever goes wrong with the collector.
+A second, short run of the collector on the same store reads files to their end, as a restarted daemon does. The
+program runs whatever goes wrong with the collector.
 
-`Collecting` runs the collector; `Tracing` runs it beside the program, which starts once the collector listens, and runs on if
-the collector fails.
+`Collecting` runs the collector. `Tracing` runs it beside the program, which starts once the collector listens, and
+runs on if the collector fails.
 """
 
 from __future__ import annotations
