@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 0.2
 """How long to retry a taken lock: other processes take it for a moment, to see whether it is held."""
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
-"""Errors of a call by name whose directory was removed or renamed."""
+"""Errors of a call with a path, if a directory of the path was removed or renamed."""
 
 Identity = tuple[int, int]
 """Device and inode."""

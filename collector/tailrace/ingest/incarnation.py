@@ -32,7 +32,7 @@ from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 
 Attach = Callable[[IncarnationState], "Incarnation"]
-"""Returns the incarnation of a state, in one session."""
+"""Returns the incarnation that a state describes, in one session."""
 
 
 class Incarnation:

@@ -423,7 +423,7 @@ class Log:
         """Make durable the entries that follow `durable`.
 
         After a FullError the entries below `durable` are on disk; call again with the rest, or with more. Raise LostError
-        where nothing would lead to the entries.
+        if the directory or a segment was removed, renamed or replaced: no later start would find the entries.
         """
         done = 0
         try:

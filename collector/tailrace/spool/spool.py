@@ -205,7 +205,7 @@ class Spool:
 
         Raise FullError when there is no room: entries below `durable` are on disk, none is lost, and the
         call may be repeated. Raise SyncError when the disk failed: entries beyond `durable` are lost. Raise LostError
-        when no name leads to them (see `check`).
+        when no later start would find them (see `check`).
         """
         with self._disk_lock, self._refusing_after_sync_error():
             with self._lock:

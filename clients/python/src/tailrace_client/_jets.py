@@ -208,7 +208,7 @@ class JetsWriter:
         self._entered.append(record)
 
     def leave(self, record: Record) -> None:
-        """End a record that was entered."""
+        """End the record, and take it from the parents that `enter` made."""
         self._entered.remove(record)
         record.end(self._clk)
 

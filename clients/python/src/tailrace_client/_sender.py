@@ -89,7 +89,7 @@ EXIT_SECONDS = 1.0
 """How long an exit waits at most for what is not sent yet."""
 
 _SENDING_SECONDS = EXIT_SECONDS / 2
-"""How much of this is kept for events that the kernel has no room for, where there are many late events."""
+"""The last part of `EXIT_SECONDS`, in which a sender no longer waits for answers and sends the events that are left."""
 
 PROMPT_SENDS = 4
 

@@ -71,7 +71,7 @@ _PROBE = 64
 DOUBT_MAX = 2 * 65_536
 """Bytes of input that no accident inflates: more than a stored block, which accepts any bytes."""
 _TRIAL_MAX = 2**20
-"""Bytes of content that no accident yields."""
+"""Bytes of content that prove a member genuine: random bytes never inflate to as many."""
 TRIALS_BLOCK = 64 * 1024
 TRIALS_MAX = 16
 """The most trials in each block of `TRIALS_BLOCK` bytes after the beginning of a member. The first bytes of a member appear

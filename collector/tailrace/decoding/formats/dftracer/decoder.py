@@ -205,7 +205,7 @@ class DFTracerDecoder:
         self._offset = stop - len(self._held)
 
     def _read_other(self, offset: int, line: bytes) -> bool:
-        """Read a line that is not usual; return whether a split record waits for others."""
+        """Read an unusual line; return whether a split record still waits for its other lines."""
         self._offset = offset - len(self._held)
         self._line(line, "bad_json")
         return bool(self._held)
