@@ -37,6 +37,18 @@ def both(*parts, limit=1 << 20, path=PATH):
     return found
 
 
+def test_an_event_behind_bytes_that_were_given_up_ends_their_fault():
+    python, kernel = OvniDecoder(1 << 20), FORMAT.decoder(1 << 20, None)
+    clocks = [event("VS@", clock) for clock in range(1, 40)]
+    for part in (stream(), jumbo("VYc", 1, u32(4) + b"gemm\0")[:-3]):
+        assert records(kernel.blocks(part)) == python.feed(part)
+    assert kernel.give_up() == python.give_up()
+    for part in (b"".join(clocks), b"\xff" * 30):
+        assert records(kernel.blocks(part)) == python.feed(part)
+    assert kernel.state == python.state
+    assert kernel.end()[0].flaw == "bad_event"
+
+
 def rows(units):
     return sum(unit.rows for unit in units if isinstance(unit, Block))
 

@@ -71,7 +71,12 @@ class OvniBlockDecoder(OvniDecoder):
                 continue
             block, stop = None, at
             in_order = order.last is not None and not (order.stale or order.copy)
-            if in_order and self._state.order == "<" and have - at >= ROWS_MIN * HEAD:
+            if (
+                in_order
+                and not self._state.fault
+                and self._state.order == "<"
+                and have - at >= ROWS_MIN * HEAD
+            ):
                 block, stop = _scan(data, at, self._state.offset, order, self._thread, ROWS_MIN)
             if block is None:
                 size = stop - at + self._size_at(data, stop)
