@@ -384,3 +384,48 @@ def test_another_program_beside_a_producer_does_not_go_on_with_it(log):
     lost = [(f"session{other}", "1", "late_join", 0, 10) for other in others]
     assert sorted(gaps(rows)) == sorted(lost)
     assert continues(rows) == {}
+
+
+def test_all_other_open_connections_learn_what_one_brings(log):
+    first, second, third = log.open(), log.open(), log.open()
+    log.data(first, EPOCH + events(0))
+    log.data(second, EPOCH + events(5))
+    log.data(third, EPOCH + events(10))
+    log.data(second, events(6, 7))
+    ingest, rows = check(log)
+    assert {(row["seq"], row["missing"]) for row in gap_rows(rows)} == {(1, 4), (8, 2)}
+    assert ingest.account("s").missing == 6
+
+
+class _Open:
+    """An open session that counts how often it is asked for the end of a stream."""
+
+    asked = 0
+
+    def __init__(self, number: int, stream: str) -> None:
+        self.name, self._stream = f"{number:04}", stream
+
+    def has(self, stream):
+        return stream == self._stream
+
+    def end_of(self, stream):
+        _Open.asked += 1
+        return (7, 0)
+
+    def begin_behind(self, stream, numbers, now):
+        raise AssertionError
+
+
+def test_an_event_looks_at_few_open_connections_that_have_its_stream():
+    known = Departures([])
+    for number in range(1000):
+        known.come(_Open(number * 7 % 1000, str(number % 2)), "h", 5)
+    newest = _Open(1000, "0")
+    known.come(newest, "h", 5)
+    _Open.asked = 0
+    limits = LedgerConfig()
+    found = known.find("0", 7, 0, bits=32, host="h", epoch=5, limits=limits, now=0, asks="1000")
+    assert found == ("0998", 7)
+    assert _Open.asked == 16
+    others = [other.name for other in known.beside(newest, "h", 5, "0")]
+    assert others == [f"{number:04}" for number in range(968, 1000, 2)]

@@ -16,6 +16,7 @@ sessions, which have at most `source_streams_max` streams together.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -28,7 +29,10 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
-"""Sessions looked at: a limit on the work for one event, however many connections a peer opens."""
+"""Ended sessions looked at, and open ones that have the stream: a limit on the work for one event, however many connections a
+peer opens."""
+
+_name = attrgetter("name")
 
 
 class Departure(msgspec.Struct, array_like=True):
@@ -51,6 +55,9 @@ class Present(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    def has(self, stream: str) -> bool:
+        """Return whether a stream is known."""
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
         """Return a stream's next number and the mark of its last event, None if it has no event."""
@@ -77,13 +84,14 @@ class Departures:
         self._of: dict[tuple[str, str], deque[Departure]] = {}
         """By host and stream, the ended sessions that had the stream, in the same order."""
         self._present: dict[tuple[str, int], list[Present]] = {}
-        """Open sessions, by host and epoch."""
+        """Open sessions by host and epoch, in the order of their names, which is that of their times. They come in another order
+        after a restart."""
         for departure in state:
             self._index(departure)
 
     def come(self, session: Present, host: str, epoch: int) -> None:
         """Add an open session."""
-        self._present.setdefault((host, epoch), []).append(session)
+        insort(self._present.setdefault((host, epoch), []), session, key=_name)
 
     def go(self, session: Present, host: str, epoch: int) -> None:
         """Remove an open session, if it is known."""
@@ -93,10 +101,11 @@ class Departures:
         if not present:
             self._present.pop((host, epoch), None)
 
-    def beside(self, session: Present, host: str, epoch: int) -> list[Present]:
-        """Return the other open sessions of the same producer, by name: they come in another order after a restart."""
-        others = [each for each in self._present.get((host, epoch), ()) if each is not session]
-        return sorted(others, key=attrgetter("name")) if others else others
+    def beside(self, session: Present, host: str, epoch: int, stream: str) -> list[Present]:
+        """Return the newest `_LOOKED_AT` other open sessions of the same producer that have a stream, by name."""
+        newest = reversed(self._present.get((host, epoch), ()))
+        having = (each for each in newest if each is not session and each.has(stream))
+        return list(islice(having, _LOOKED_AT))[::-1]
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:
         """Remember an ended session. Forget others where there are too many."""
@@ -169,7 +178,7 @@ class Departures:
         the newest session that had this stream, or None.
 
         `count` is the event's number on the wire, modulo 2^`bits`; `asks` is the session that has the
-        event. Look at the newest `_LOOKED_AT` ended sessions that had this stream."""
+        event. Look at the newest `_LOOKED_AT` open sessions and at as many ended ones that had this stream."""
         newest = nearest = None
         if self._alone(stream, host, epoch, asks):
             return None
@@ -198,8 +207,8 @@ class Departures:
         """Yield the sessions that a stream may continue, the newest first. Yield also how far the stream
         came in each, and whether the epoch is the same."""
         if epoch is not None:
-            present = self._present.get((host, epoch), [])
-            for session in sorted(present, key=attrgetter("name"), reverse=True):
+            present = reversed(self._present.get((host, epoch), ()))
+            for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
                 if end := session.end_of(stream):
                     yield session.name, end, True
         for departure in islice(reversed(self._of.get((host, stream), ())), _LOOKED_AT):

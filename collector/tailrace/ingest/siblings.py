@@ -47,6 +47,10 @@ class Siblings:
 
     # Asked by others
 
+    def has(self, stream: str) -> bool:
+        """Return whether a stream is known."""
+        return stream in self._counters.state.streams
+
     def end_of(self, stream: str) -> tuple[int, int] | None:
         """Return a stream's next number and the mark of its last event, None if it has no event."""
         return self._counters.numbers.end_of(stream)
@@ -75,8 +79,8 @@ class Siblings:
         epoch = self._state.epoch
         if epoch is None:
             return
-        for other in self._departures.beside(self, self._host, epoch):
-            for stream in sorted({*streams}):
+        for stream in sorted({*streams}):
+            for other in self._departures.beside(self, self._host, epoch, stream):
                 other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
