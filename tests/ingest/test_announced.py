@@ -405,6 +405,20 @@ def test_a_report_or_a_goodbye_ends_the_doubt(log, says, same):
     assert_replays(log.entries, *range(len(log.entries)))
 
 
+def test_all_events_before_unreadable_bytes_end_the_doubt_at_once(log):
+    """A kernel may have packed some of them: the last one denies what the others leave open."""
+    peer = log.open(transport="udp")
+    log.datagrams(peer, [events(*range(20))])
+    log.tick(3)
+    log.datagrams(peer, [EPOCH + SESSION])
+    other = heph_event(1, 5, start=9999, end=10000)
+    log.datagrams(peer, [*map(events, range(20, 60)), other + b"\xff" * 20])
+    ingest, rows = run(log.entries)
+    assert ingest.tally("s").restarts == 1
+    assert "resume" not in course(rows, "session0")
+    assert_replays(log.entries, *range(len(log.entries)))
+
+
 def test_a_run_in_doubt_that_another_connection_goes_on_with_is_a_run_of_its_own(log):
     peer, other = log.open(transport="udp"), log.open(transport="udp")
     log.datagrams(peer, [events(*range(20))])

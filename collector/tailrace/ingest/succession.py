@@ -130,13 +130,15 @@ class Succession:
         for i, kind in enumerate(kinds):
             if kind not in _APART:
                 continue
-            yield from self._events(before, now)
             waiting.setdefault(self._state.process, []).extend(range(begin, i))
-            before, begin = [], i + 1
+            begin = i + 1
             if kind == Kind.SESSION and (process := _process_of(records[i])) is not None:
+                yield from self._events(before, now)
+                before = []
                 self._generations.turn(process, now)
                 continue
-            yield from self._waiting(columns, waiting, now)
+            yield from self._waiting(before, columns, waiting, now)
+            before = []
             if kind == Kind.SESSION or (kind == Kind.MALFORMED and not pieces):
                 yield
             if kind == Kind.SESSION:
@@ -149,18 +151,23 @@ class Succession:
             else:
                 self._generations.current.claim(self._placed(records[i]), now)
         rows = [*waiting.pop(self._state.process, []), *range(begin, len(kinds))]
-        yield from self._waiting(columns, waiting, now)
+        yield from self._waiting([], columns, waiting, now)
         return _of_rows(columns, rows)
 
     def _waiting(
-        self, columns: Sequence[Sequence[Any]], waiting: dict[int, list[int]], now: int
+        self,
+        before: list[Part],
+        columns: Sequence[Sequence[Any]],
+        waiting: dict[int, list[int]],
+        now: int,
     ) -> Iterator[None]:
-        """Take the rows that wait: those of each process at once, though they may have come in turn."""
+        """Take the rows that wait: those of each process at once, though they may have come in turn. Where events come
+        `before` them, all are of one process."""
         here = self._state.process
         for process, rows in waiting.items():
-            if rows:
+            if parts := [*before, *_of_rows(columns, rows)]:
                 self._generations.turn(process, now)
-                yield from self._events(_of_rows(columns, rows), now)
+                yield from self._events(parts, now)
         waiting.clear()
         self._generations.turn(here, now)
 
