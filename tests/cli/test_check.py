@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import tailrace
+from tailrace import kernels
 from tests import program
 from tests.security.authority import PAST, Authority, replace
 
@@ -259,3 +260,14 @@ def test_files_of_certificates_and_tokens_are_looked_into(check, tmp_path):
     assert [problem["line"] for problem in found] == [3, 8]
     kept = check(path, TAILRACE_SOURCES_A_TOKENS=str(tmp_path / "nowhere")).stdout.splitlines()
     assert kept[1].startswith("environment: TAILRACE_SOURCES_A_TOKENS: ")
+
+
+@pytest.mark.skipif(not kernels.active(), reason="kernels are off, or not built: make clean dev")
+def test_a_check_loads_no_library_that_only_rows_need():
+    script = (
+        "import sys, tailrace.cli.check; print({'pyarrow', 'numpy', 'duckdb'} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "set()\n"

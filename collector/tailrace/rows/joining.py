@@ -57,8 +57,8 @@ class PackedRows(NamedTuple):
         if active():
             return Integers(divided(times.values, self.rows, 1000), times.valid)
         valid = None if times.valid is None else pa.py_buffer(times.valid)
-        buffers = [valid, pa.py_buffer(times.values)]
-        nanoseconds = pa.Array.from_buffers(pa.int64(), self.rows, buffers)
+        values = pa.py_buffer(times.values)
+        nanoseconds = pa.Array.from_buffers(pa.int64(), self.rows, [valid, values])
         micros = Array(nanoseconds).cast(DataType.timestamp("ns")).cast(DataType.timestamp("us"))
         return Integers(pa.array(micros).buffers()[1], times.valid)
 

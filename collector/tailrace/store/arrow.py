@@ -71,7 +71,11 @@ def _array(field: pa.Field, rows: PackedRows) -> pa.Array:
     values = rows.walls if field.name == "wall" else rows.values(field.name)
     if values is None:
         return _nulls(rows.rows, field.type)
-    return pa.Array.from_buffers(field.type, rows.rows, list(map(_arrow_buffer, values.buffers)))
+    return pa.Array.from_buffers(field.type, rows.rows, _buffers(values.buffers))
+
+
+def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
+    return [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
 
 
 def _nulls(count: int, type_: pa.DataType) -> pa.Array:
@@ -94,14 +98,12 @@ def _coded(field: pa.Field, parts: list[PackedRows]) -> pa.ChunkedArray:
             indices.append(_nulls(part.rows, pa.int32()))
             continue
         buffers = [words.valid, coding.codes(words, part.rows)]
-        indices.append(
-            pa.Array.from_buffers(pa.int32(), part.rows, list(map(_arrow_buffer, buffers)))
-        )
+        indices.append(pa.Array.from_buffers(pa.int32(), part.rows, _buffers(buffers)))
     return _dictionaries(coding.texts, indices, field.type)
 
 
 def _dictionaries(texts: list[str], indices: list[pa.Array], type_: pa.DataType) -> pa.ChunkedArray:
-    buffers = list(map(_arrow_buffer, Texts.of(texts).buffers))
+    buffers = _buffers(Texts.of(texts).buffers)
     dictionary = pa.Array.from_buffers(pa.string(), len(texts), buffers)
     chunks = [pa.DictionaryArray.from_arrays(each, dictionary, safe=False) for each in indices]
     return pa.chunked_array(chunks, type_)
@@ -130,7 +132,3 @@ def _repeated(numbers: list[int], counts: list[int], type_: pa.DataType) -> pa.A
     pairs = zip(numbers, counts, strict=True)
     data = b"".join(number.to_bytes(4, sys.byteorder) * count for number, count in pairs)
     return pa.Array.from_buffers(type_, sum(counts), [None, pa.py_buffer(data)], null_count=0)
-
-
-def _arrow_buffer(buffer: Buffer | None) -> pa.Buffer | None:
-    return None if buffer is None else pa.py_buffer(buffer)
