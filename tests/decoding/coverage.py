@@ -145,7 +145,7 @@ EXCEPTIONS = {
             Place("formats/et3/maps.py", "if len(found) >= READ_MAX and id_ not in found:"),
             Place("formats/et3/stack.py", "if len(passed) > PASSED_MAX:"),
             Place("formats/et3/stack.py", "if len(self.frames) >= THREADS_MAX:"),
-            Place("formats/heph/layout.py", "if len(_layouts) >= _LAYOUTS_MAX:"),
+            Place("formats/heph/body.py", "if len(_layouts) >= _LAYOUTS_MAX:"),
             Place("formats/ovni/names.py", "if len(names) >= entries_max:"),
             Place("formats/ovni/names.py", "if len(tasks) >= TASKS_MAX:"),
             Place("formats/ovni/stack.py", "if len(spans) > OPEN_MAX:"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import json
 import os
 import random
 import shutil
@@ -269,6 +270,24 @@ def test_twice_as_many_files_that_begin_alike_take_twice_as_many_steps(readings_
 
     def work(count):
         taken.append(len(choose({"jets": files[:count]}, readings[:count], again=False).taken))
+
+    assert steps(lambda: work(200)) < 2.5 * steps(lambda: work(100))
+    assert taken == [200, 100]
+
+
+def test_twice_as_many_equal_files_beside_other_documents_take_twice_as_many_steps(tmp_path):
+    """As those of threads that wrote nothing."""
+    files = []
+    for number in range(200):
+        directory = tmp_path / f"loom.n/proc.{number}/thread.1"
+        directory.mkdir(parents=True)
+        (directory / "stream.json").write_text(json.dumps({"version": number}))
+        (directory / "stream.obs").write_bytes(b"ovni\1\0\0\0")
+        files.append(str(directory / "stream.obs"))
+    taken = []
+
+    def work(count):
+        taken.append(len(choose({"ovni": files[:count]}, [], again=False).taken))
 
     assert steps(lambda: work(200)) < 2.5 * steps(lambda: work(100))
     assert taken == [200, 100]

@@ -282,13 +282,15 @@ class _Group:
             read = reading.file
             self._by_content.setdefault((read.size, read.crc), []).append(reading)
         self._prints = prints
+        self._documents_of: dict[str, dict[str, int]] = {}
 
     def choose(self, choice: Choice) -> None:
         kept: dict[str, int] = {}
-        kin, by_content = _Kin[str](), dict[tuple[int, int], list[str]]()
+        kin, twins = _Kin[str](), dict[object, str]()
         for file in self._in_order():
             mine = self._prints.get(file)
-            alike = by_content.setdefault((mine.size, mine.crc), []) if mine else []
+            content = mine and (mine.size, mine.crc, *sorted(self._documents(file).items()))
+            alike = [twins[content]] if mine and content in twins else []
             near = sorted({*kin.of(file, self._key(file)), *alike}, key=kept.__getitem__)
             original = next((other for other in near if self._is_copy(file, other)), None)
             same = next(self._same(file), None)
@@ -303,7 +305,8 @@ class _Group:
                 choice.taken.append(TakenFile(file, self._format, None, tuple(self._begun(file))))
             kept[file] = len(kept)
             kin.add(file, self._key(file), file)
-            alike.append(file)
+            if mine:
+                twins.setdefault(content, file)
 
     def _in_order(self) -> list[str]:
         """Return the files in the order of choice: interrupted readings first, then the longest, since a
@@ -382,8 +385,10 @@ class _Group:
 
     def _documents(self, file: str) -> dict[str, int]:
         """Return the checksums of the documents beside a file, within the tail's limits."""
+        if (known := self._documents_of.get(file)) is not None:
+            return known
         files = FORMATS[self._format].files
-        found: dict[str, int] = {}
+        found = self._documents_of[file] = {}
         for name in files.documents(file):
             data = _content(posixpath.join(posixpath.dirname(file), name), files.document_max)
             if data is not None:
