@@ -31,7 +31,7 @@ from tailrace.errors import TailraceError
 from tailrace.figures import Status
 from tailrace.ingest.state import IngestState, decode
 from tailrace.model.quarantine import frames
-from tailrace.query import live
+from tailrace.query import admin
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
 from tailrace.query.live import ask
@@ -92,7 +92,7 @@ def page(path: str) -> Callable[[Subject], str]:
     """Return a function that gets a page of the running daemon's admin endpoint."""
 
     def get(subject: Subject) -> str:
-        found = live.page(subject.loaded.config.admin, _admin(subject), path)
+        found = admin.page(subject.loaded.config.admin, _admin(subject), path)
         return found.decode(errors="replace")
 
     return get

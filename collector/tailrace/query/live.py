@@ -1,74 +1,23 @@
-"""Ask the collectors of a store which events it still waits for, since the table does not show these yet.
-
-`page` asks a collector's admin endpoint, with its certificate and a token from its file.
-"""
+"""Ask the collectors of a store which events it still waits for, since the table does not show these yet."""
 
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
-from urllib.error import HTTPError
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import msgspec
 
-from tailrace.config.load import expanded, shared_path, spool_path
-from tailrace.config.schema import MAIN, OWN_SOURCE, AdminConfig, Config
-from tailrace.config.text import unmarked
-from tailrace.errors import NoAnswerError, StoreError, TailraceError
+from tailrace.config.load import shared_path, spool_path
+from tailrace.config.schema import MAIN, OWN_SOURCE, Config
+from tailrace.errors import NoAnswerError, TailraceError
 from tailrace.query.filters import Selection
 from tailrace.store import presence
 from tailrace.store.presence import RunningCollector, directories, find, is_finished, is_import
 
 if TYPE_CHECKING:
     from tailrace.query.engine import Engine
-
-
-ANSWER_SECONDS = 5.0
-ANSWER_BYTES = 4 * 2**20
-
-
-def page(admin: AdminConfig, address: str, path: str) -> bytes:
-    """Return at most ANSWER_BYTES of a page of the endpoint at `address`, even if the collector reports
-    that it is not well.
-
-    Raise OSError when the endpoint does not answer or refuses, StoreError when there is no token to
-    send."""
-    scheme = "https" if admin.tls_certificate else "http"
-    request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
-    if admin.tokens:
-        request.add_header("Authorization", f"Bearer {_token(expanded(admin.tokens))}")
-    # Bypass any proxy that the environment names for the outside world.
-    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
-    try:
-        with opener.open(request, timeout=ANSWER_SECONDS) as answer:
-            return bytes(answer.read(ANSWER_BYTES))
-    except HTTPError as error:
-        with error:
-            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
-                raise
-            return error.read(ANSWER_BYTES)
-
-
-def _token(path: Path) -> str:
-    for line in map(bytes.strip, unmarked(path.read_bytes()).splitlines()):
-        if line and not line.startswith(b"#"):
-            return line.decode("latin-1")
-    raise StoreError(f"{path}: contains no token")
-
-
-def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """Trust exactly the configured certificate: we know which endpoint we mean, but not by which name."""
-    if not admin.tls_certificate:
-        return None
-    context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context
 
 
 class AwaitedEvents(NamedTuple):
@@ -216,13 +165,14 @@ def beside(snapshot: Engine, ask: LiveLook) -> Live:
 
 
 def _status(config: Config, daemon: RunningCollector, type_: type[T]) -> T:
+    from tailrace.query import admin  # noqa: PLC0415 - HTTP and TLS, only where a collector runs
 
     which = "the collector" if daemon.name == MAIN else f"collector {daemon.name}"
     who = f"{which} that runs on this store (process {daemon.pid})"
     if not daemon.addresses.get("admin"):
         raise NoAnswerError(f"{who} has no admin endpoint")
     try:
-        text = page(config.admin, daemon.addresses["admin"], "/status?format=json")
+        text = admin.page(config.admin, daemon.addresses["admin"], "/status?format=json")
         return msgspec.json.decode(text, type=type_)
     except (OSError, TailraceError, msgspec.DecodeError, ValueError) as error:
         why = f"{who} did not answer: {error}; is --config its configuration?"

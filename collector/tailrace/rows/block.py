@@ -13,13 +13,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tailrace.kernels import active
 from tailrace.model.record import FLAW_OF_ROW, Record
-
-if TYPE_CHECKING or active():
-    from tailrace.rows._columns import present, recoded
 
 Buffer = bytes | bytearray | memoryview
 
@@ -110,38 +106,6 @@ class Texts(NamedTuple):
         """Return the values of these rows."""
         ends, data = memoryview(self.ends).cast("B").cast("i"), memoryview(self.data)
         return _of_rows(rows, self.valid, lambda row: str(data[ends[row] : ends[row + 1]], "utf-8"))
-
-
-class Coding:
-    """The codes of one dictionary for the words of many blocks. Each text of the dictionary occurs in some row."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self._tables: dict[int, array[int]] = {}
-        """For each list of texts that blocks share, the codes that are known so far; -1 for the other texts."""
-
-    @property
-    def texts(self) -> list[str]:
-        return list(self._codes)
-
-    def codes(self, words: Words, rows: int) -> Buffer:
-        """Return the codes of the words of so many rows, 0 for a row without a word."""
-        codes, texts = self._codes, words.texts
-        if not active():
-            known = [
-                codes.setdefault(text, len(codes)) for text in texts
-            ]  # all occur (see `joining`)
-            if known == list(range(len(texts))):
-                return words.codes
-            return array(
-                "i", map(known.__getitem__, memoryview(words.codes).cast("B").cast("i"))
-            ).tobytes()
-        table = self._tables.setdefault(id(texts), array("i"))
-        table.frombytes(b"\xff" * (4 * max(0, words.known - len(table))))
-        for code in present(words.codes, rows, words.known, words.valid):
-            if table[code] < 0:
-                table[code] = codes.setdefault(texts[code], len(codes))
-        return recoded(words.codes, rows, table)
 
 
 Values = Integers | Words | Texts | None

@@ -7,18 +7,19 @@ a part has as many as the table has columns; to copy a row costs 15 ns (docs/dec
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tailrace.kernels import active
-from tailrace.rows.block import Integers, Texts, Values, Words
+from tailrace.rows.block import Buffer, Integers, Texts, Values, Words
 from tailrace.rows.schema import CODED, COLUMNS, ROW
 
 if TYPE_CHECKING:
     from tailrace.rows.batch import Rows
 if TYPE_CHECKING or active():
     from tailrace.rows import _joined
-    from tailrace.rows._columns import divided
+    from tailrace.rows._columns import divided, present, recoded
 if TYPE_CHECKING or not active():
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
     from arro3.core import Array, DataType
@@ -148,3 +149,33 @@ def _has_none(values: Any) -> bool:  # noqa: ANN401 - a column of a block, or a 
 
 def _count(part: Rows) -> int:
     return len(part[0]) if isinstance(part, list) else part.rows
+
+
+class Coding:
+    """The codes of one dictionary for the words of many blocks. Each text of the dictionary occurs in some row."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._tables: dict[int, array[int]] = {}
+        """For each list of texts that blocks share, the codes that are known so far; -1 for the other texts."""
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._codes)
+
+    def codes(self, words: Words, rows: int) -> Buffer:
+        """Return the codes of the words of so many rows, 0 for a row without a word."""
+        codes, texts = self._codes, words.texts
+        if not active():
+            known = [codes.setdefault(text, len(codes)) for text in texts]  # all of them occur
+            if known == list(range(len(texts))):
+                return words.codes
+            return array(
+                "i", map(known.__getitem__, memoryview(words.codes).cast("B").cast("i"))
+            ).tobytes()
+        table = self._tables.setdefault(id(texts), array("i"))
+        table.frombytes(b"\xff" * (4 * max(0, words.known - len(table))))
+        for code in present(words.codes, rows, words.known, words.valid):
+            if table[code] < 0:
+                table[code] = codes.setdefault(texts[code], len(codes))
+        return recoded(words.codes, rows, table)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.rows.batch import Batch, RowRun
-from tailrace.rows.block import Buffer, Coding, Texts
-from tailrace.rows.joining import PackedRows
+from tailrace.rows.block import Buffer, Texts
+from tailrace.rows.joining import Coding, PackedRows
 from tailrace.rows.schema import CODED, COLUMNS, RUN
 
 NAMES = pa.dictionary(pa.int32(), pa.string())
