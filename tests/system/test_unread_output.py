@@ -235,11 +235,17 @@ def has(mask, number):
 def expects_signals(process):
     """Whether the interpreter's own handlers are gone. Before that, nobody can help.
 
-    An interpreter that starts looks so, too, between two of its steps: it must still look so after some work."""
+    An interpreter that starts looks so, too, between two of its steps, in which it waits for nothing: it must still look
+    so after some work, or wait."""
     if not _has_no_handlers(process):
         return False
-    before = _ticks(process)
-    until(lambda: process.poll() is not None or _ticks(process) > before, "some work")
+    before = _state(process)[1]
+
+    def waits_or_has_worked():
+        state, ticks = _state(process)
+        return state == "S" or ticks > before
+
+    until(waits_or_has_worked, "some work")
     return _has_no_handlers(process)
 
 
@@ -248,10 +254,10 @@ def _has_no_handlers(process):
     return has(now["SigIgn"], signal.SIGPIPE) and not has(now["SigCgt"], signal.SIGINT)
 
 
-def _ticks(process):
-    """The time that a process has worked, in clock ticks."""
+def _state(process):
+    """The state of a process, and the time that it has worked (clock ticks)."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return fields[0], int(fields[11]) + int(fields[12])
 
 
 def test_nothing_is_imported_before_signals_are_expected():
