@@ -11,13 +11,16 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.parts import marks_of
 from tailrace.kernels import active
 from tailrace.ledger.bounds import Commons, CommonsState
-from tailrace.ledger.counters import Counters, InOrder, count_block, hear, hear_block
+from tailrace.ledger.counters import Counters, count_block, hear_block
 from tailrace.ledger.stream import CountersState
 from tailrace.model.record import Kind, Record
 from tailrace.normalize import COUNTER, STREAM
 from tailrace.rows.block import Integers
 from tests.forms import examples
 from tests.rows.packing import packed
+
+if active():
+    from tailrace.ledger._observe import InOrder, hear
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
 BITS = 12
