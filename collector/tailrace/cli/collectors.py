@@ -212,10 +212,10 @@ def top_command(
 def _watch(
     config: Config, first: Asked[Status], interval: float, *, patient: bool = False
 ) -> Iterator[tuple[list[Answered], str]]:
-    """Yield what the collectors answer after their first statuses, for ever, and why others do not.
+    """Ask all collectors again and again, for ever. Yield the statuses of each round, and why some collectors gave none.
 
-    If none answers, raise NoAnswerError. With `patient`, yield the last figures of those that do not answer, with the
-    reason."""
+    If no collector answers, raise NoAnswerError. With `patient`, yield the last figures of the collectors that do not
+    answer, with the reason."""
     from tailrace.cli.output.screen import Answered
     from tailrace.overview import overview
 

@@ -120,7 +120,7 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
 
 
 class GapTotals:
-    """Sums over the lines of the table, added while they are printed."""
+    """Counts of the printed gaps and of what they miss. `adding` updates them while the lines are printed."""
 
     def __init__(self) -> None:
         self.gaps = self.unknown = 0
@@ -205,7 +205,7 @@ def streams_command(
 
 
 class StreamTotals:
-    """Sums over the lines of the table, added while they are printed."""
+    """Sums over the printed streams. `adding` updates them while the lines are printed."""
 
     def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0

@@ -70,7 +70,8 @@ def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
 
 
 class FileStatistics:
-    """The data files of one version of the table, by their number in the order of the log."""
+    """What the log states about the data files of one version of the table: paths, sizes, smallest and greatest values. A
+    file's number is its place in the log."""
 
     def __init__(self, table: DeltaTable) -> None:
         actions = table.get_add_actions(flatten=True)

@@ -183,7 +183,7 @@ _CHUNK = 2**20
 
 
 class Checksum(NamedTuple):
-    """The CRC-32 and size of a file when it was written."""
+    """CRC-32 and size (bytes) of a file, as its writer noted them."""
 
     crc: int
     size: int

@@ -92,7 +92,7 @@ def shown_event(
 
 
 def _by_wall_time(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return at most one event more than `limit`."""
+    """Return the found events in the order of their wall times: up to `limit`, and one more if the search has more."""
     conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
     if asked.after is None:
         conditions.append(RowCondition("time IS NOT NULL"))
