@@ -70,7 +70,7 @@ def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
 
 
 class FileStatistics:
-    """What the log states about the data files of one version of the table: paths, sizes, smallest and greatest values. A
+    """Facts of the log about the data files of one version of the table: paths, sizes, smallest and greatest values. A
     file's number is its place in the log."""
 
     def __init__(self, table: DeltaTable) -> None:
