@@ -13,6 +13,7 @@ import random
 import shutil
 from collections import Counter
 from copy import copy
+from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -25,11 +26,13 @@ from msgspec.structs import replace
 from benchmarks.spellings import COMMAS, SPELLINGS
 from tailrace.cli.commands import tailrace
 from tailrace.rows.schema import COLUMNS
-from tailrace.spool.payloads import FileFacts, Rest
+from tailrace.spool.entry import LAST
+from tailrace.spool.payloads import HEAD, FileFacts, Rest
 from tests.decoding.test_conformance import ALL, LONG, VECTORS, Vector
 from tests.ingest.log import Log, run
 from tests.program import COMMAND, run as run_program
 from tests.query.asking import ask
+from tests.query.memory import Views
 from tests.traffic.grow import may_join
 
 FILES = [
@@ -239,6 +242,45 @@ def test_another_spelling_gives_the_same_rows(format_, spelling):
         if found != as_read(rows(vector, ("\n".join(lines) + "\n").encode())):
             wrong[vector.name] = found
     assert not wrong, sorted(wrong)
+
+
+def followed(vector, rng, *paths, more=b""):
+    """The rows of files that grow by the same bytes while a daemon follows them, which is then stopped. The last one has `more` by
+    then."""
+    log = Log()
+    files = [log.open_file(vector.format.name, path, record_max=vector.limit) for path in paths]
+    at = 0
+    while at < len(vector.data):
+        part = vector.data[at : at + rng.randrange(1, len(vector.data) + 1)]
+        at += len(part)
+        for file in rng.sample(files, len(files)):
+            log.data(file, part)
+    if more:
+        log.data(files[-1], more)
+    log.stop(LAST)
+    return readable(run(log.entries)[1])
+
+
+def readable(found):
+    return [row | {"day": date(1970, 1, 1)} for row in found]
+
+
+@pytest.mark.parametrize("format_", ["dftracer", "et3", "heph", "jets"])
+def test_two_files_that_grow_together_are_one_unless_they_part(format_):
+    """However they were read. The first bytes of the vector are what the second one may have beside it."""
+    views, rng = Views(), random.Random(format_)
+    events = "SELECT count(*) AS n FROM events WHERE kind IN ('span', 'instant', 'counter')"
+    copies = "SELECT copies FROM sessions WHERE copies IS NOT NULL"
+    seen = 0
+    alone = [vector for vector in of(format_) if not vector.beside and not may_join(vector.data)]
+    for vector in [each for each in alone if HEAD <= len(each.data) < 10**4][::3]:
+        own = followed(vector, rng, "/runs/a")
+        together = followed(vector, rng, "/runs/a", "/copies/a")
+        parted = followed(vector, rng, "/runs/a", "/copies/a", more=vector.data[:40])
+        seen += len(views.of(together, copies))
+        assert views.of(together, events) == views.of(own, events), vector.name
+        assert views.of(parted, copies) == [], vector.name
+    assert seen > 3
 
 
 def members(data):

@@ -258,6 +258,63 @@ def test_a_session_that_another_one_stands_for_is_shown_no_more(views):
     assert shown(rows) == (["aa", "c"], 0)
 
 
+def rests(name, path, size=500, **words):
+    """A session that has read a file to its end, with one event in it."""
+    file = {"path": path, "size": size, "crc": 7} | words.pop("file", {})
+    yield session("open", session=name, **words.pop("opened", {}))
+    yield row(session=name, offset=1)
+    about = {"rest": "silent", "file": file} | words
+    yield session("rest", session=name, offset=size, **about) | {"time": 100}
+
+
+COPIES = [
+    # how the session of a second file differs from one that rests with 500 bytes, and whether it is a copy
+    ({}, True),
+    ({"size": 501}, False),
+    ({"file": {"crc": 8}}, False),
+    ({"file": {"crc": None}}, False),
+    ({"file": {"documents": {"stream.json": 1}}}, False),
+    ({"file": {"path": "/a"}}, False),
+    ({"opened": {"rank": 3}}, False),
+    ({"closed": "deleted"}, True),
+    ({"closed": "end of file"}, False),
+]
+
+
+@pytest.mark.parametrize(("words", "is_copy"), COPIES)
+def test_a_followed_file_that_rests_with_the_content_of_another_one_is_a_copy(
+    views, words, is_copy
+):
+    rows = [*rests("a", "/a"), *rests("b", "/b", **words)]
+    found = views.of(rows, "SELECT session, events, copies FROM sessions ORDER BY session")
+    assert views.of(rows, "SELECT count(*) AS n FROM spans") == [{"n": 2 - is_copy}]
+    alone = {"session": "b", "events": 1, "copies": None}
+    first = {"session": "a", "events": 1, "copies": '["/b"]' if is_copy else None}
+    assert found == [first] + [alone] * (not is_copy)
+
+
+@pytest.mark.parametrize("name", "ab")
+def test_a_copy_that_grows_on_is_a_file_of_its_own(views, name):
+    """Whichever of the two it is; and a copy of several is one of the first."""
+    rows = [*rests("a", "/a"), *rests("b", "/b"), *rests("c", "/c")]
+    copies = "SELECT session, copies FROM sessions ORDER BY session"
+    assert views.of(rows, copies) == [{"session": "a", "copies": '["/b","/c"]'}]
+    rows.append(session("rest", session=name, offset=500, rest="") | {"time": 200})
+    first = "b" if name == "a" else "a"
+    shown = {name: None, first: '["/c"]'}
+    assert {each["session"]: each["copies"] for each in views.of(rows, copies)} == shown
+
+
+@pytest.mark.parametrize(("lacks", "is_copy"), [("", True), ("no_end", False), (None, False)])
+def test_a_file_that_is_hardly_more_than_a_header_is_a_copy_once_it_has_ended(
+    views, lacks, is_copy
+):
+    """Ranks begin alike, and all may die there."""
+    words = {"size": 255, "lacks": lacks}
+    rows = [*rests("a", "/a", **words), *rests("b", "/b", **words)]
+    assert views.of(rows, "SELECT count(*) AS n FROM sessions") == [{"n": 2 - is_copy}]
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from(["begin", "span"]), st.sampled_from("ab"),
                           st.integers(1, 2), st.integers(0, 2)), max_size=12))  # fmt: skip
@@ -444,7 +501,7 @@ def test_a_session_is_all_that_was_said_of_it(views):
         "closed_at": 99, "continues": None, "peer": "10.0.0.1:5", "transport": "tcp", "run": None,
         "rank": None, "node": None, "job": None, "clock": "clk", "ticks_per_second": 1e9, "epoch": 1, "clock_offset": None,
         "totals": '{"begin":4}', "rows": 8,
-        "events": 1, "missing": 3, "unknown": False, "state": "ended",
+        "events": 1, "missing": 3, "unknown": False, "state": "ended", "copies": None,
     }  # fmt: skip
     assert (second["session"], second["continues"], second["opened"]) == ("a.1", "a", 99)
     assert (second["peer"], second["transport"], second["closed"]) == ("10.0.0.1:5", "tcp", None)

@@ -6,7 +6,7 @@ give what the original gave. A start of the daemon relies on that (ARCHITECTURE,
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal, NamedTuple
@@ -261,8 +261,10 @@ class Ingest:
             for number in files:
                 self._sessions[number].settle(now)
                 self._hold(self._sessions[number], now)
+            contents = {number: self._sessions[number].content for number in files}
+            alike = Counter(contents.values())
             for number in files:
-                self._sessions[number].stopped(now)
+                self._sessions[number].stopped(now, is_alike=alike[contents[number]] > 1)
         for number in sorted(self._waiting):
             generations = self._sessions[number].generations
             generations.expire(now) if kind == EntryKind.TICK else generations.settle(now)

@@ -299,9 +299,9 @@ class Session:
 
     # The end
 
-    def stopped(self, now: int) -> None:
-        """Take note that the daemon stops."""
-        self._file.stopped(self._own, now)
+    def stopped(self, now: int, *, is_alike: bool) -> None:
+        """Take note that the daemon stops. `is_alike`: another file of the source has been read to the same content."""
+        self._file.stopped(self._own, now, is_alike=is_alike)
 
     def closed(self, reason: str, now: int) -> None:
         """End the session: its connection, peer or file is over."""
@@ -315,6 +315,14 @@ class Session:
         if self._pieces:
             del self._pieces.resting[self.name]
         self.generations.close(reason, self._file.as_read(), now)
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """Return what two files have in common if they have the same content."""
+        file, info = self.state.file, self.state.info
+        if file is None or not file.crc:
+            return (self.state.number,)
+        return info.source, info.format, file.offset, file.crc, *sorted(file.documents.items())
 
     @property
     def _own(self) -> OwnRows:

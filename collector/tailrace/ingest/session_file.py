@@ -54,15 +54,17 @@ class SessionFile:
         if file and file.facts.rest:
             self._rest(file, file.facts.rest, own, now)
 
-    def stopped(self, own: OwnRows, now: int) -> None:
-        """Write a row at the daemon's stop if the file's stream has stated its end, if the file ends within a record, or if
-        names have not come."""
+    def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
+        """Write a row at the daemon's stop if the file's stream has stated its end, if the file ends within a record, if
+        names have not come, or if another file `is_alike`."""
         file = self._state.file
         if not file or file.facts.rest:
             return
-        since, pending = own.wall(self._state.last), self.decoder.pending
-        if pending or self._lacks(own) == "":
-            self._rest(file, Rest(why="stopped" if pending else "ended", since=since), own, now)
+        since, ended = own.wall(self._state.last), self._lacks(own) == ""
+        if self.decoder.pending or (is_alike and not ended):
+            self._rest(file, Rest(why="stopped", since=since), own, now)
+        elif ended:
+            self._rest(file, Rest(why="ended", since=since), own, now)
         elif self._asked:
             self._rest(file, None, own, now)
 
@@ -99,12 +101,15 @@ class SessionFile:
         return {"file": _as_read(file)} | self._asked if file else {}
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
-        """Write that the file rests or grows again, and what the stream's end still lacks."""
+        """Write that the file rests or grows again, and what the stream's end still lacks. Readers leave out a file that
+        rests with the content of another one (`query.inner_views`)."""
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
         if rest and (pending := self.decoder.pending + rest.pending):
             about["pending"] = pending
+        if rest:
+            about["file"] = _as_read(file)
         if (lacking := self._lacks(own)) is not None:
             about["lacks"] = lacking
         own.session("rest", about | self._end | self._asked, now)

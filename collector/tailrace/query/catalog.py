@@ -16,7 +16,18 @@ from typing import NamedTuple, Protocol
 
 import duckdb
 
-from tailrace.query.inner_views import FOUND, HIDE, KEPT, LOST, OPEN, PARTS, SUMS, shown
+from tailrace.query.inner_views import (
+    COPIES,
+    FOUND,
+    HIDDEN,
+    HIDE,
+    KEPT,
+    LOST,
+    OPEN,
+    PARTS,
+    SUMS,
+    shown,
+)
 from tailrace.query.rows import (
     GIVEN,
     MOVED_NUMBERS,
@@ -46,6 +57,7 @@ _LISTING_PREFIXES = ("duckdb_", "pg_", "pragma", "sqlite_")
 
 _MADE_OF = {
     "part.known": "part.kept_names",
+    "part.copies": FEW_ROWS,
     **dict.fromkeys((table for table in KEPT if table != FEW_ROWS), FEW_ROWS),
 }
 """Tables, and the tables that must be filled before them."""
@@ -161,9 +173,11 @@ class Catalog:
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
             FOUND
         ).fetchall()
+        self._define(connection, {"part.root", "part.place"})
+        connection.execute(COPIES.format(within="true" if replacing else "false"))
         if replacing:
-            self._define(connection, {"part.root"})
             connection.execute(HIDE)
+            ((replacing,),) = connection.execute(HIDDEN).fetchall()
         sessions = connection.execute(MOVED_SESSIONS).fetchall() if announced else []
         if sessions:
             pick([{"session": Bounds(session, session)} for _, session, _ in sessions])

@@ -9,11 +9,13 @@ bits, or is no JSON or no number, becomes null.
 
 from __future__ import annotations
 
+from tailrace.spool.payloads import HEAD
+
 PARTS = """
 -- A session and its restarts have one root.
 CREATE MACRO part.root(session) AS split_part(session, '.', 1);
 
--- The rows of all sessions except replaced ones. A file that has grown is read again from its beginning
+-- The rows of all sessions except replaced ones and copies. A file that has grown is read again from its beginning
 -- in a new session. Until that is done, the new session is left out; then the old one. See `HIDE`.
 CREATE VIEW part.shown AS FROM stored;
 
@@ -361,15 +363,47 @@ FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
   coalesce(bool_or(kind = 'begin'), false), coalesce(bool_or(kind = 'name' AND id IS NOT NULL), false),
   coalesce(bool_or(kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"')), false),
-  coalesce(bool_or(kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')), false),
+  coalesce(bool_or(kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')), false)
+    OR count(*) FILTER (kind = 'session' AND contains(attributes, '"file"') AND NOT contains(attributes, '"end of file"')) > 1,
   coalesce(bool_or(kind = 'session' AND contains(attributes, '"asks"')), false),
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
 """Rows of few kinds without a time, and those among them with a start; whether there are begins, names by id, names by key,
-sessions that replace others, sessions that ask for names, and several announced sessions."""
+sessions that may replace others or be copies, sessions that ask for names, and several announced sessions."""
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
+
+COPIES = f"""
+CREATE OR REPLACE TABLE part.copies AS
+WITH last AS (
+  SELECT source, format, root, coalesce(max(words ->> '$.rank') FILTER (name = 'open'), '') AS rank,
+    arg_max(words, place) FILTER (name = 'rest' OR words ->> '$.file' IS NOT NULL) AS words
+  FROM (
+    SELECT source, format, part.root(session) AS root, name, part.place("offset", time) AS place,
+      CASE WHEN json_valid(attributes) THEN attributes END AS words
+    FROM part.kept_few
+    WHERE {{within}} AND kind = 'session' AND name IN ('open', 'rest', 'close', 'leave')
+  )
+  GROUP BY source, format, root
+),
+followed AS (
+  SELECT source, format, root, rank, words ->> '$.file.path' AS path,
+    [words ->> '$.file.size', words ->> '$.file.crc', coalesce(words ->> '$.file.documents', '')] AS content
+  FROM last
+  WHERE coalesce(words ->> '$.closed', words ->> '$.left', '') <> 'end of file' AND words ->> '$.file.crc' IS NOT NULL
+    AND (try_cast(words ->> '$.file.size' AS BIGINT) >= {HEAD} OR words ->> '$.lacks' = '')
+)
+SELECT source, later.root AS session, later.path, min(first.root) AS original
+FROM followed AS later JOIN followed AS first USING (source, format, rank, content)
+WHERE later.root > first.root AND later.path <> first.path
+GROUP BY ALL
+"""  # noqa: S608 - our own words
+"""Note which sessions of followed files are copies of which other ones. `within` is a condition on rows.
+
+A file is a copy as long as it rests with the content of another file, if both are of one rank. An import compares its files itself, and
+two runs that wrote one path after the other are two. Many files begin with the same header: a file of fewer than `HEAD` bytes is a copy
+only if its stream has ended."""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
@@ -384,11 +418,14 @@ whole AS (
 )
 SELECT replaced AS root FROM pairs SEMI JOIN whole USING (root)
 UNION
-SELECT root FROM pairs ANTI JOIN whole USING (root);
+SELECT root FROM pairs ANTI JOIN whole USING (root)
+UNION
+SELECT session FROM part.copies;
 DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
 """Note which sessions are left out of `part.shown`, and forget their rows."""
 
+HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
 _NOT_HIDDEN = "part.root(session) NOT IN (SELECT root FROM part.hidden)"
 _NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offset")'
 

@@ -268,6 +268,11 @@ SESSIONS = View(
         ViewColumn("missing", "BIGINT", "its events known to be missing"),
         ViewColumn("unknown", "BOOLEAN", "whether an unknown number of further events is missing"),
         ViewColumn("state", "VARCHAR", STATES),
+        ViewColumn(
+            "copies",
+            "VARCHAR",
+            "JSON list: the paths of followed files that rest with the same content; only `stored` has the rows of their sessions",
+        ),
     ),
     """
     WITH words AS (
@@ -309,7 +314,7 @@ SESSIONS = View(
       (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
       least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
       coalesce(l.unknown, false) OR d.source IS NOT NULL AS unknown,
-      coalesce(y.state, part.unopened()) AS state
+      coalesce(y.state, part.unopened()) AS state, k.copies
     FROM (FROM seen ANTI JOIN part.resuming USING (source, session)) AS s
     LEFT JOIN words AS w USING (source, session)
     LEFT JOIN part.origins AS f USING (source, session)
@@ -323,6 +328,10 @@ SESSIONS = View(
     LEFT JOIN lost AS l USING (source, session)
     LEFT JOIN part.moved_from AS m USING (source, session)
     LEFT JOIN part.damaged_sources AS d USING (source)
+    LEFT JOIN (
+      SELECT source, original AS session, to_json(list(path ORDER BY path))::VARCHAR AS copies
+      FROM part.copies GROUP BY ALL
+    ) AS k USING (source, session)
     """,
     "source, opened, session",
 )
