@@ -17,11 +17,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 TESTS = {
-    "decoding/formats/dftracer/_kernel": ["decoding/test_dftracer_kernel.py"],
-    "decoding/formats/et3/_kernel": ["decoding/test_et3_kernel.py"],
-    "decoding/formats/heph/_kernel": ["decoding/test_heph_kernel.py"],
-    "decoding/formats/jets/_kernel": ["decoding/test_jets_kernel.py"],
-    "decoding/formats/ovni/_kernel": ["decoding/test_ovni_kernel.py"],
+    "decoding/formats/dftracer/_kernel": [
+        "decoding/test_kernels.py",
+        "decoding/test_dftracer_kernel.py",
+    ],
+    "decoding/formats/et3/_kernel": ["decoding/test_kernels.py", "decoding/test_et3_kernel.py"],
+    "decoding/formats/heph/_kernel": ["decoding/test_kernels.py", "decoding/test_heph_kernel.py"],
+    "decoding/formats/jets/_kernel": ["decoding/test_kernels.py", "decoding/test_jets_kernel.py"],
+    "decoding/formats/ovni/_kernel": ["decoding/test_kernels.py", "decoding/test_ovni_kernel.py"],
     "ingest/_match": ["ingest/test_span_blocks.py", "ingest/test_blocks.py"],
     "ledger/_observe": ["ledger/test_block_count.py", "ingest/test_vector_rows.py"],
     "rows/_columns": ["rows/test_columns_kernel.py", "rows/test_block.py"],

@@ -1,9 +1,8 @@
-"""The kernel of DFTracer against the decoder in Python: equal records and states, whatever the input; and its bounds."""
+"""The kernel of DFTracer: which lines it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
 
 from __future__ import annotations
 
 import random
-import threading
 from itertools import pairwise
 
 import msgspec
@@ -12,15 +11,13 @@ from hypothesis import given, settings, strategies as st
 
 from benchmarks.spellings import OF_FORMAT, SPELLINGS
 from tailrace import kernels
-from tailrace.decoding.formats.dftracer import FORMAT
-from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
 from tailrace.decoding.formats.dftracer.ids import HOLES_MAX
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
-from tailrace.model.record import Kind, Record
+from tailrace.model.record import Record
 from tailrace.rows.block import Block
-from tests.decoding.blockwise import by_line, current, records
+from tests.decoding.blockwise import records
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
-from tests.decoding.kernel_inputs import VECTORS, compare, damaged, dftracer
+from tests.decoding.pair import Pair, rows
 from tests.decoding.test_dftracer_usual import counter, counters, lines, no_objects, others, usual
 
 if kernels.active():
@@ -30,63 +27,26 @@ if kernels.active():
 pytestmark = pytest.mark.skipif(
     not kernels.active(), reason="kernels are off, or not built: make clean dev"
 )
-LIMIT = 1 << 20
 BEGIN = text(
     metadata("HH", "vm", HOST), metadata("CM", "time_metric", "US"), metadata("FH", "/a", "f1"), start()
 )  # fmt: skip
 KNOWN = f'"hhash":"{HOST}"'
 SPELLED = SPELLINGS | OF_FORMAT["dftracer"]
-REAL = ("v200_py_brackets", "v220_kill9_partial_line", "v220_preload_threads")
-"""Vectors from the real tracer, of more than a few events."""
-
-
-class Pair:
-    """The decoder with the kernel and the one in Python, which must say the same."""
-
-    def __init__(self, limit=LIMIT):
-        self.python, self.kernel = DFTracerDecoder(limit), FORMAT.decoder(limit, None)
-        self.limit = limit
-
-    def feed(self, data):
-        process = current(self.kernel)
-        units = self.kernel.blocks(data)
-        assert by_line(units, process) == self.python.feed(data)
-        assert self.kernel.state == self.python.state
-        return units
-
-    def exchange(self):
-        """Let each decoder go on from a checkpoint of the other."""
-        python, kernel = (
-            msgspec.msgpack.decode(msgspec.msgpack.encode(each.state), type=DFTracerState)
-            for each in (self.python, self.kernel)
-        )
-        self.python, self.kernel = (
-            DFTracerDecoder(self.limit, kernel),
-            FORMAT.decoder(self.limit, python),
-        )
-
-    def end(self):
-        assert self.kernel.end() == self.python.end()
-        assert self.kernel.state == self.python.state
 
 
 def both(*lines, begin=BEGIN):
     """Return what the kernel's decoder makes of lines behind a usual beginning."""
-    pair = Pair()
+    pair = Pair("dftracer")
     pair.feed(begin)
     units = pair.feed(text(*lines))
     pair.end()
     return units
 
 
-def rows(units):
-    return sum(unit.rows for unit in units if isinstance(unit, Block))
-
-
 @pytest.mark.parametrize("spelling", SPELLED)
 def test_no_spelling_of_a_usual_record_leaves_the_kernel(spelling):
     lines = [naming(), *(event(n, args=f'{KNOWN},"fhash":"f2","ret":{n}') for n in range(2, 100))]
-    pair = Pair()
+    pair = Pair("dftracer")
     pair.feed(BEGIN)
     left = {
         "numbers in quotes": 1,  # the first id in quotes makes ids doubtful
@@ -107,7 +67,7 @@ def test_records_of_processes_in_turn_take_the_kernel(number, host):
         event(1 + n // number, pid=n % number, args=f'{host}{"," * bool(host)}"ret":{n}')
         for n in range(20 * number)
     ]
-    pair = Pair()
+    pair = Pair("dftracer")
     pair.feed(BEGIN + text(*lines[:number]))
     units = pair.feed(text(*lines[number:]))
     assert rows(units) == (19 * number if number <= 64 else 0)
@@ -123,18 +83,11 @@ def test_two_processes_of_one_pid_are_told_apart_by_their_hosts():
         event(n // 2 + 1, args=f'"hhash":"{(HOST, "5", "6")[n % 3]}"' if n % 4 else '"ret":1')
         for n in range(60)
     ]
-    pair = Pair()
+    pair = Pair("dftracer")
     pair.feed(BEGIN)
     for at in range(0, 60, 20):
         pair.feed(text(*lines[at : at + 20]))
     pair.end()
-
-
-@pytest.mark.parametrize("case", REAL)
-def test_nearly_all_real_events_take_the_kernel(case):
-    units = Pair().feed((VECTORS / "dftracer" / f"{case}.in").read_bytes())
-    events = [record for record in records(units) if record.kind in {Kind.SPAN, Kind.COUNTER}]
-    assert rows(units) >= 0.95 * len(events)
 
 
 @settings(max_examples=300, deadline=None)
@@ -144,7 +97,7 @@ def test_nearly_all_real_events_take_the_kernel(case):
     st.booleans(),
 )
 def test_any_lines_are_the_same_under_any_cut(found, cuts, exchange):
-    pair, data = Pair(), BEGIN + text(*found, end(9))
+    pair, data = Pair("dftracer"), BEGIN + text(*found, end(9))
     for at, stop in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
         pair.feed(data[at:stop])
         if exchange:
@@ -225,19 +178,8 @@ def test_what_is_not_is_left_to_python_alone(line):
     assert len(records(units)) > rows(units)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (VECTORS / "dftracer").glob("*.in")))
-@pytest.mark.parametrize("size", [1 << 20, 333, 7])
-def test_vectors_are_the_same(name, size):
-    data = (VECTORS / "dftracer" / f"{name}.in").read_bytes()
-    pair = Pair()
-    for at in range(0, len(data), size):
-        pair.feed(data[at : at + size])
-        pair.exchange()
-    pair.end()
-
-
 def test_a_line_whose_beginning_waits_takes_the_kernel():
-    pair, data = Pair(), text(*(event(n) for n in range(2, 42)))
+    pair, data = Pair("dftracer"), text(*(event(n) for n in range(2, 42)))
     pair.feed(BEGIN + data[:40])
     units = pair.feed(data[40:-40])
     assert [unit.rows for unit in units] == [39]
@@ -245,7 +187,7 @@ def test_a_line_whose_beginning_waits_takes_the_kernel():
 
 
 def test_a_long_beginning_is_completed_by_python():
-    pair = Pair()
+    pair = Pair("dftracer")
     pair.feed(BEGIN)
     long = text(event(2, args=f'"s":"{"x" * blocks.WAITING_MAX}"'))
     pair.feed(long[:-10])
@@ -256,7 +198,7 @@ def test_a_long_beginning_is_completed_by_python():
 
 
 def test_a_line_over_the_limit_is_not_the_kernels():
-    pair = Pair(limit=len(event(2)) + 1)
+    pair = Pair("dftracer", limit=len(event(2)) + 1)
     pair.feed(BEGIN)
     long = event(3, name="a longer name than all others")
     units = pair.feed(text(event(2), event(4), long, event(5), event(6)))
@@ -268,11 +210,6 @@ def test_few_rows_stay_records(monkeypatch):
     monkeypatch.setattr(blocks, "ROWS_MIN", 16)
     assert rows(both(*(event(n) for n in range(2, 17)))) == 0
     assert rows(both(*(event(n) for n in range(2, 18)))) == 16
-
-
-def test_more_rows_than_a_block_takes_are_several_blocks():
-    units = both(*(event(n) for n in range(2, 20_002)))
-    assert [unit.rows for unit in units] == [8192, 8192, 3616]
 
 
 def test_more_attributes_than_a_block_takes_are_several_blocks():
@@ -431,17 +368,6 @@ def test_what_names_tell_of_the_release_is_the_same(before, after):
     assert records(units)
 
 
-def test_a_block_holds_no_more_than_its_rows():
-    (block,) = both(*(event(n) for n in range(2, 11)), counter(2, "").replace(',"args":{}', ""))
-    assert block.rows == 10
-    assert [len(c.values) for c in (block.offset, block.size, block.start, block.end)] == [80] * 4
-    assert [len(c.codes) for c in (block.kind, block.stream, block.name, block.category)] == [
-        40
-    ] * 4
-    assert len(block.end.valid) == 2
-    assert block.column(block.end)[-1] is None
-
-
 def test_columns_without_values_are_none():
     bare = counter(2, "").replace(',"args":{}', "").replace('"type":3,', "")
     (block,) = both(*[bare] * 9)
@@ -495,7 +421,7 @@ def test_many_holes_are_the_same(count):
 
 
 def test_names_that_become_known_or_are_evicted_change_what_comes_next():
-    pair = Pair()
+    pair = Pair("dftracer")
     line = text(event(2, args=f'{KNOWN},"fhash":"f2"'), event(3, args='"fhash":"f3"'))
     pair.feed(BEGIN + line)
     pair.feed(text(metadata("FH", "/b", "f2")) + line)
@@ -508,45 +434,10 @@ def test_names_that_become_known_or_are_evicted_change_what_comes_next():
 
 
 def test_files_read_in_turn_keep_their_names_apart():
-    one, other = Pair(), Pair()
+    one, other = Pair("dftracer"), Pair("dftracer")
     line = text(*[event(2, args=f'{KNOWN},"fhash":"f1"')] * 20)
     one.feed(BEGIN)
     other.feed(BEGIN.replace(b'"/a"', b'"/other"'))
     for _ in range(3):
         assert '"fname":"/a"' in records(one.feed(line))[0].attributes
         assert '"fname":"/other"' in records(other.feed(line))[0].attributes
-
-
-def test_threads_may_share_the_kernel():
-    """It lets go of the interpreter's lock; who comes meanwhile gets its records from Python."""
-    data = BEGIN + text(
-        *(event(n, name=f"name {n % 50}", tid=n, args=f'"fhash":"{n}"') for n in range(2, 2000))
-    )
-    expected = DFTracerDecoder(LIMIT).feed(data)
-    differing = []
-
-    def read():
-        for _ in range(20):
-            found = records(FORMAT.decoder(LIMIT, None).blocks(data))
-            differing.extend([found] if found != expected else [])
-
-    threads = [threading.Thread(target=read) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not differing
-
-
-@given(st.randoms(use_true_random=False))
-def test_damaged_lines_are_the_same(rng):
-    pair = Pair(rng.choice([64, 200, 4096]))
-    pair.feed(damaged(dftracer(rng), rng))
-    pair.end()
-
-
-@pytest.mark.parametrize("count", [500, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_damaged_lines_are_the_same_by_the_thousand(count):
-    inputs, found, from_blocks = compare("dftracer", count, seed=20261123)
-    assert inputs == count
-    assert from_blocks > found / 12

@@ -1,51 +1,20 @@
-"""The kernel of ET3 against the decoder in Python: equal records and states, whatever the input; and its bounds."""
+"""The kernel of ET3: which lines it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 from hypothesis import given, strategies as st
 
 from tailrace import kernels
-from tailrace.decoding.formats.et3 import FORMAT
-from tailrace.decoding.formats.et3.decoder import Et3Decoder
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, THREADS_MAX
-from tailrace.rows.block import Block
 from tests.decoding.blockwise import records
 from tests.decoding.et3_lines import et3
-from tests.decoding.kernel_inputs import VECTORS, compare, damaged
+from tests.decoding.kernel_inputs import damaged
+from tests.decoding.pair import Pair, rows
 
 pytestmark = pytest.mark.skipif(
     not kernels.active(), reason="kernels are off, or not built: make clean dev"
 )
-
-
-class Pair:
-    """The kernel's decoder and the one in Python, which have to agree after every step."""
-
-    def __init__(self, limit=1 << 20, path="", dialect="auto"):
-        self.python, self.kernel = Et3Decoder(limit), FORMAT.decoder(limit, None)
-        self._each(lambda decoder: decoder.begin(path, dialect))
-
-    def feed(self, data):
-        units = self.kernel.blocks(data)
-        assert records(units) == self.python.feed(data)
-        assert self.kernel.state == self.python.state
-        return units
-
-    def document(self, name, data):
-        self._each(lambda decoder: decoder.document(name, data))
-
-    def give_way(self, size):
-        self._each(lambda decoder: [each.give_way(size) for each in decoder.holdings])
-
-    def end(self):
-        self._each(lambda decoder: decoder.end())
-
-    def _each(self, do):
-        assert do(self.kernel) == do(self.python)
-        assert self.kernel.state == self.python.state
 
 
 def stated(*parts):
@@ -59,28 +28,11 @@ def threaded(*parts, path=""):
 
 
 def _said(dialect, first, parts, path=""):
-    pair = Pair(path=path, dialect=dialect)
+    pair = Pair("et3", path=path, dialect=dialect)
     pair.feed(first)
     units = [unit for part in parts for unit in pair.feed(part)]
     pair.end()
     return units
-
-
-def rows(units):
-    return sum(unit.rows for unit in units if isinstance(unit, Block))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "spec_simple", "agent_simple", "agent_simple_reordered", "agent_simple_with_deaths", "agent_threads",
-        "agent_threads_reordered", "agent_threads_with_deaths",
-    ],
-)  # fmt: skip
-def test_nearly_all_real_lines_take_the_kernel(name):
-    pair = Pair(path=f"/run/{name}")
-    units = pair.feed((VECTORS / "et3" / f"{name}.in").read_bytes())
-    assert rows(units) >= 0.95 * len([record for record in records(units) if record.size])
 
 
 def test_what_is_usual_takes_the_kernel():
@@ -127,15 +79,9 @@ def test_an_exit_of_another_frame_than_the_last_is_left_to_python():
     assert rows(threaded(b"E 3 8\n")) == 0
 
 
-def test_lines_that_a_chunk_cuts_take_the_kernel():
-    data = b"".join(b"M 2 0 %d\nE 2 %d\n" % (n, n + 1) for n in range(2, 400, 2))
-    for at in range(1, 40):
-        assert rows(stated(data[:at], data[at:])) == 398
-
-
 def test_a_line_over_the_limit_is_left_to_python():
     for limit, usual in ((20, 2), (19, 1), (18, 0)):
-        pair = Pair(limit, dialect="specification")
+        pair = Pair("et3", limit, dialect="specification")
         pair.feed(b"M 1 2 1\n")
         units = pair.feed(b"N 100000 2 3 4 5 1\n" + b"N 1000000 2 3 4 5 1\n")
         assert rows(units) == usual
@@ -147,7 +93,7 @@ def test_a_clock_near_the_end_of_its_bits_is_left_to_python():
 
 
 def test_a_file_of_et1_is_left_to_python():
-    pair = Pair(dialect="agent")
+    pair = Pair("et3", dialect="agent")
     pair.feed(b"T a 2 3 b\n")
     assert rows(pair.feed(b"M 1 2 3\n" * 20)) == 0
 
@@ -167,7 +113,7 @@ def test_as_many_frames_and_threads_as_python_remembers():
 
 def test_more_open_frames_than_the_kernel_takes_are_left_to_python():
     deep = [b"M 1 0 %d\n" % thread * 4000 for thread in range(1, 7)]
-    pair = Pair(dialect="agent")
+    pair = Pair("et3", dialect="agent")
     for part in deep:
         pair.feed(part)
     assert rows(pair.feed(b"M 1 0 1\n" * 20)) == 0
@@ -188,7 +134,7 @@ def test_more_methods_than_the_kernel_remembers():
 
 
 def test_more_text_of_names_than_the_kernel_remembers():
-    pair = Pair(dialect="agent")
+    pair = Pair("et3", dialect="agent")
     pair.feed(b"W 0 0 7\n")
     names = b"".join(b"C%d%s,%d\n" % (n, b"n" * 900, n) for n in range(3000))
     pair.document("classs.list", names)
@@ -201,7 +147,7 @@ def test_more_text_of_names_than_the_kernel_remembers():
 
 def test_names_that_become_known_or_are_evicted_change_what_comes_next():
     lines = b"M 1 0 7\nN 1 2 3 4 5 7\nU 1 2 4 7\nW 1 3 7\n"
-    pair = Pair(dialect="agent")
+    pair = Pair("et3", dialect="agent")
     assert '"$name":"method:1"' in records(pair.feed(lines))[1].attributes
     pair.document("methods.list", b"A#run,1\n")
     units = pair.feed(b"E 1 7\n")
@@ -218,7 +164,7 @@ def test_names_that_become_known_or_are_evicted_change_what_comes_next():
 
 
 def test_files_read_in_turn_keep_their_names_apart():
-    one, other = Pair(dialect="agent"), Pair(dialect="agent")
+    one, other = Pair("et3", dialect="agent"), Pair("et3", dialect="agent")
     one.document("methods.list", b"One,1\n")
     other.document("methods.list", b"Other,1\n")
     for _ in range(3):
@@ -227,7 +173,7 @@ def test_files_read_in_turn_keep_their_names_apart():
 
 
 def test_names_too_long_for_a_block_are_left_to_python(monkeypatch):
-    pair = Pair(dialect="agent")
+    pair = Pair("et3", dialect="agent")
     pair.feed(b"M 1 0 7\n")
     names = {"1": (None, '{"x":"' + "n" * 20_000 + '","receiver":', '{"x":1}')}
     for decoder in (pair.python, pair.kernel):
@@ -236,44 +182,12 @@ def test_names_too_long_for_a_block_are_left_to_python(monkeypatch):
     assert rows(pair.feed(b"M 1 0 7\n" * 20)) == 0
 
 
-def test_threads_may_share_the_kernel():
-    """It lets go of the interpreter's lock; who comes meanwhile gets its records from Python."""
-    data = b"".join(b"M %d 0 %d\nE %d %d\n" % (n % 50, n % 9, n % 50, n % 9) for n in range(3000))
-    expected = Et3Decoder(1 << 20).feed(data)
-    differing = []
-
-    def read():
-        for _ in range(10):
-            found = records(FORMAT.decoder(1 << 20, None).blocks(data))
-            differing.extend([found] if found != expected else [])
-
-    threads = [threading.Thread(target=read) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not differing
-
-
 @given(st.randoms(use_true_random=False), st.sampled_from(["auto", "specification", "agent"]))
 def test_damaged_lines_are_the_same(rng, dialect):
-    pair = Pair(rng.choice([64, 200, 4096]), rng.choice(["", "/run/trace_reordered"]), dialect)
+    pair = Pair(
+        "et3", rng.choice([64, 200, 4096]), rng.choice(["", "/run/trace_reordered"]), dialect
+    )
     pair.feed(damaged(et3(rng), rng))
     pair.document("methods.list", b"A#m,1\nA#n,2\n")
     pair.feed(damaged(et3(rng), rng))
     pair.end()
-
-
-@pytest.mark.parametrize("count", [500, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_damaged_lines_are_the_same_by_the_thousand(count):
-    inputs, found, from_blocks = compare("et3", count, seed=20261123)
-    assert inputs == count
-    assert from_blocks > found / 3
-
-
-def test_columns_have_room_for_their_rows_and_no_more():
-    (block,) = [unit for unit in stated(b"W 5 7 1\n" * 9 + b"E 1 2\n") if isinstance(unit, Block)]
-    assert block.rows == 10
-    assert [len(c.values) for c in (block.offset, block.size, block.id, block.start)] == [80] * 4
-    assert [len(c.codes) for c in (block.kind, block.stream, block.name)] == [40] * 3
-    assert [len(c.valid) for c in (block.parent, block.start, block.end, block.name)] == [2] * 4

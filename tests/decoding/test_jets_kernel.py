@@ -1,9 +1,8 @@
-"""The kernel of JETS against the decoder in Python: equal records and states, whatever the input; and its bounds."""
+"""The kernel of JETS: which lines it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
 
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 from hypothesis import given, strategies as st
@@ -12,10 +11,9 @@ from benchmarks.spellings import OF_FORMAT, SPELLINGS
 from tailrace import kernels
 from tailrace.decoding.formats.jets import FORMAT
 from tailrace.decoding.formats.jets.decoder import JetsDecoder
-from tailrace.rows.block import Block
 from tests.decoding.blockwise import records
-from tests.decoding.jets_lines import FOOTER, HEADER, lines
-from tests.decoding.kernel_inputs import VECTORS, compare, damaged
+from tests.decoding.jets_lines import FOOTER, HEADER
+from tests.decoding.pair import Pair, rows
 
 pytestmark = pytest.mark.skipif(
     not kernels.active(), reason="kernels are off, or not built: make clean dev"
@@ -26,15 +24,7 @@ EVENT = b'{"clk":5,"type":"event","name":"e","record_id":1,"description":"d"}\n'
 
 def both(data, limit=1 << 20):
     """Return what the kernel's decoder says, after a check that the decoder in Python says the same."""
-    python, kernel = JetsDecoder(limit), FORMAT.decoder(limit, None)
-    units = kernel.blocks(data)
-    assert records(units) == python.feed(data)
-    assert kernel.state == python.state
-    return units
-
-
-def rows(units):
-    return sum(unit.rows for unit in units if isinstance(unit, Block))
+    return Pair("jets", limit).feed(data)
 
 
 def event(**fields):
@@ -43,12 +33,6 @@ def event(**fields):
 
 def line(fields):
     return json.dumps(fields).encode() + b"\n"
-
-
-@pytest.mark.parametrize("case", ["tracegen_default_lossy", "tracegen_tiny"])
-def test_nearly_all_real_lines_take_the_kernel(case):
-    units = both((VECTORS / "jets" / f"{case}.in").read_bytes())
-    assert rows(units) >= 0.95 * len(records(units))
 
 
 USUAL = [
@@ -116,14 +100,6 @@ def test_lines_outside_a_session_are_left_to_python():
     assert rows(both(EVENT + EVENT)) == 1
 
 
-def test_a_line_that_is_cut_takes_the_kernel():
-    data = HEADER + EVENT * 40
-    decoder = FORMAT.decoder(1 << 20, None)
-    units = decoder.blocks(data[:1010]) + decoder.blocks(data[1010:])
-    assert records(units) == JetsDecoder(1 << 20).feed(data)
-    assert rows(units) == 40
-
-
 def test_a_line_over_the_limit_is_left_to_python():
     assert rows(both(HEADER + EVENT * 2, len(EVENT))) == 2
     assert rows(both(HEADER + EVENT * 2, len(EVENT) - 1)) == 0
@@ -144,18 +120,6 @@ def test_any_fields_are_the_same(fields, ascii_, clk, id_):
     both(HEADER + text.encode(errors="surrogatepass") + b"\n" + EVENT)
 
 
-@given(st.randoms(use_true_random=False))
-def test_damaged_lines_are_the_same(rng):
-    both(damaged(lines(rng), rng), rng.choice([64, 200, 4096]))
-
-
-@pytest.mark.parametrize("count", [500, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_damaged_lines_are_the_same_by_the_thousand(count):
-    inputs, found, from_blocks = compare("jets", count, seed=20261123)
-    assert inputs == count
-    assert from_blocks > found / 10
-
-
 def test_unusual_lines_one_after_the_other_are_read_together(monkeypatch):
     """So that the kernel does not make slower what it cannot read."""
     reads, feed = [], JetsDecoder.feed
@@ -166,11 +130,6 @@ def test_unusual_lines_one_after_the_other_are_read_together(monkeypatch):
     )
     assert records(FORMAT.decoder(1 << 20, None).blocks(data)) == expected
     assert len(reads) < len(data) / 10_000
-
-
-def test_more_rows_than_a_block_takes_are_several_blocks():
-    units = both(HEADER + EVENT * 20_000)
-    assert [unit.rows for unit in units[1:]] == [8192, 8192, 3616]
 
 
 def test_more_attributes_than_a_block_takes_are_several_blocks():
@@ -204,31 +163,3 @@ def test_columns_without_values_are_none():
     assert block.start.valid is block.parent.valid is block.name.valid is None
     _, block = both(HEADER + b'{"clk":9,"type":"record_end","record_id":1}\n' * 9)
     assert (block.name, block.category, block.parent, block.start, block.attributes) == (None,) * 5
-
-
-def test_a_block_holds_no_more_than_its_rows():
-    _, block = both(HEADER + EVENT * 9 + USUAL[3])
-    assert block.rows == 10
-    assert [len(c.values) for c in (block.offset, block.size, block.start, block.end)] == [80] * 4
-    assert [len(c.codes) for c in (block.kind, block.stream, block.name)] == [40] * 3
-    texts = block.attributes
-    assert (len(texts.ends), len(texts.data), len(texts.valid)) == (44, 9 * len('{"description":"d"}'), 2)  # fmt: skip
-
-
-def test_threads_may_share_the_kernel():
-    """It lets go of the interpreter's lock; who comes meanwhile gets its records from Python."""
-    data = HEADER + b"".join(event(name=f"n{i % 50}", record_id=i) for i in range(3000))
-    expected = JetsDecoder(1 << 20).feed(data)
-    differing = []
-
-    def read():
-        for _ in range(30):
-            found = records(FORMAT.decoder(1 << 20, None).blocks(data))
-            differing.extend([found] if found != expected else [])
-
-    threads = [threading.Thread(target=read) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not differing

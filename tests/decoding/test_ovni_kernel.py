@@ -1,19 +1,15 @@
-"""The kernel of ovni against the decoder in Python: equal records and states, whatever the input; and its bounds."""
+"""The kernel of ovni: which events it takes, and its bounds. `test_kernels.py` has what holds for every kernel."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
-from hypothesis import given, strategies as st
 
 from tailrace import kernels
-from tailrace.decoding.formats.ovni import FORMAT
-from tailrace.decoding.formats.ovni.decoder import OvniDecoder, OvniState
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX
 from tailrace.rows.block import Block
 from tests.decoding.blockwise import records
-from tests.decoding.kernel_inputs import VECTORS, compare, damaged, ovni
 from tests.decoding.ovni_bytes import HEADER, event, jumbo, mark, starts, u32
+from tests.decoding.pair import Pair, rows
 
 pytestmark = pytest.mark.skipif(
     not kernels.active(), reason="kernels are off, or not built: make clean dev"
@@ -24,45 +20,22 @@ TYPE = jumbo("VYc", 1, u32(4) + b"gemm\0")
 
 def both(*parts, limit=1 << 20, path=PATH):
     """Return what the kernel's decoder says of some chunks, after a check that the decoder in Python says the same."""
-    python, kernel = OvniDecoder(limit), FORMAT.decoder(limit, None)
-    found = []
-    for decoder in (python, kernel):
-        decoder.begin(path, "auto")
-    for part in parts:
-        units = kernel.blocks(part)
-        assert records(units) == python.feed(part)
-        assert kernel.state == python.state
-        found += units
-    assert kernel.end() == python.end()
+    pair = Pair("ovni", limit, path)
+    found = pair.feed(*parts)
+    pair.end()
     return found
 
 
 def test_an_event_behind_bytes_that_were_given_up_ends_their_fault():
-    python, kernel = OvniDecoder(1 << 20), FORMAT.decoder(1 << 20, None)
-    clocks = [event("VS@", clock) for clock in range(1, 40)]
-    for part in (stream(), jumbo("VYc", 1, u32(4) + b"gemm\0")[:-3]):
-        assert records(kernel.blocks(part)) == python.feed(part)
-    assert kernel.give_up() == python.give_up()
-    for part in (b"".join(clocks), b"\xff" * 30):
-        assert records(kernel.blocks(part)) == python.feed(part)
-    assert kernel.state == python.state
-    assert kernel.end()[0].flaw == "bad_event"
-
-
-def rows(units):
-    return sum(unit.rows for unit in units if isinstance(unit, Block))
+    pair = Pair("ovni")
+    pair.feed(stream(), TYPE[:-3])
+    pair.give_up()
+    pair.feed(b"".join(event("VS@", clock) for clock in range(1, 40)), b"\xff" * 30)
+    assert pair.end()[0].flaw == "bad_event"
 
 
 def stream(*events):
     return b"".join([HEADER, starts(0), *events])
-
-
-@pytest.mark.parametrize("trace", ["nosv-l2", "truncated-kill9"])
-def test_nearly_all_real_records_take_the_kernel(trace):
-    files = sorted((VECTORS / "ovni/traces" / trace).rglob("stream.obs"))
-    longest = max(files, key=lambda path: path.stat().st_size)
-    units = both(longest.read_bytes())
-    assert rows(units) >= 0.95 * len(records(units))
 
 
 def test_what_is_usual_takes_the_kernel():
@@ -146,11 +119,6 @@ def test_the_open_spans_are_not_copied_for_each_event_that_is_not_usual(monkeypa
     assert len(asked) < many // 10
 
 
-def test_more_rows_than_a_block_takes_are_several_blocks():
-    units = both(stream(event("VU[", 1), event("VU]", 1)) + event("VS@", 2) * 40_000)
-    assert [unit.rows for unit in units if isinstance(unit, Block)] == [16384, 16384, 7234]
-
-
 def test_more_names_than_are_remembered_begin_a_new_list():
     """The blocks before keep theirs."""
     named = (
@@ -166,41 +134,3 @@ def test_attributes_longer_than_a_block_takes_are_several_blocks():
     path = f"/runs/ovni/loom.{'é' * 3000}/proc.7/thread.7/stream.obs"
     units = both(stream(event("VTx", 1, u32(1, 0)) * 500), path=path)
     assert len([unit for unit in units if isinstance(unit, Block)]) > 1
-
-
-def test_a_block_holds_no_more_than_its_rows():
-    *_, block = both(stream(*[event("VU[", 1), event("VU]", 1)] * 5))
-    assert block.rows == 10
-    for column in (block.offset, block.size, block.id, block.parent, block.start, block.end):
-        assert len(column.values) == 80
-        assert column.valid is None or len(column.valid) == 2
-    assert len(block.attributes.data) == sum(len(record.attributes) for record in block.records())
-
-
-@given(st.randoms(use_true_random=False), st.integers(0, 400))
-def test_either_goes_on_where_the_other_was(rng, cut):
-    data = damaged(ovni(rng), rng)
-    for first, second in ((OvniDecoder, FORMAT.decoder), (FORMAT.decoder, OvniDecoder)):
-        whole, one = OvniDecoder(4096), first(4096, None)
-        expected, found = whole.feed(data), fed(one, data[:cut])
-        saved = msgspec.msgpack.decode(msgspec.msgpack.encode(one.state), type=OvniState)
-        other = second(4096, saved)
-        assert found + fed(other, data[cut:]) == expected
-        assert other.state == whole.state
-
-
-def fed(decoder, data):
-    return records(decoder.blocks(data)) if type(decoder) is not OvniDecoder else decoder.feed(data)
-
-
-@given(st.randoms(use_true_random=False))
-def test_damaged_events_are_the_same(rng):
-    data, cut = damaged(ovni(rng), rng), rng.randrange(500)
-    both(data[:cut], data[cut:], limit=rng.choice([64, 200, 4096]))
-
-
-@pytest.mark.parametrize("count", [400, pytest.param(500_000, marks=pytest.mark.slow)])
-def test_damaged_events_are_the_same_by_the_thousand(count):
-    inputs, found, from_blocks = compare("ovni", count, seed=20261123)
-    assert inputs == count
-    assert from_blocks > found / 5
