@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 
+from tests import toml
 from tests.c.building import CLIENT, HERE, Program, build
 from tests.system.collector import until
 
@@ -196,9 +197,7 @@ def test_a_libovni_of_a_plugin_is_found(program, preload, tmp_path):
 
 def test_a_collector_that_follows_the_files_sees_them_live(start, collector_of, tmp_path):
     """One program with the library, one without, in one trace directory, followed by a real daemon."""
-    followed = collector_of(
-        sources=f'[sources.runs]\ntype = "tail"\nformat = "ovni"\npaths = ["{tmp_path}/ovni"]\n'
-    )
+    followed = collector_of(sources=toml.source("runs", "tail", "ovni", paths=[f"{tmp_path}/ovni"]))
     live, dark = start(live="20"), start(live=None)
     for program in (live, dark):
         program.ask("begin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tests import program
+from tests import program, toml
 from tests.system.collector import Collector
 
 
@@ -12,7 +12,7 @@ class BucketCollector(Collector):
     """`store` is the spool's directory, where the daemon says on which ports it listens."""
 
     def __init__(self, directory, url, options, *, more="", **keywords):
-        spool = f'[spool]\npath = "{directory / "store"}"\n'
+        spool = toml.section("spool", path=directory / "store")
         super().__init__(directory, more=spool + more, environ=options, **keywords)
         self.url = url
 

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from tests import toml
 from tests.ceph.bucket import BucketCollector
 from tests.ceph.table_log import TableLog, transactions, turns
 from tests.faults.test_kill import SpoolReader
@@ -108,7 +109,7 @@ class RemoteLife(Life):
         tcp, jets, client = free_ports(socket.SOCK_STREAM, 3)
         (udp,) = free_ports(socket.SOCK_DGRAM, 1)
         sources = "".join(
-            f'[sources.{name}]\ntype = "{kind}"\nformat = "{format_}"\nlisten = "127.0.0.1:{port}"\n'
+            toml.source(name, kind, format_, listen=f"127.0.0.1:{port}")
             for name, kind, format_, port in (
                 ("tcp", "tcp", "heph", tcp), ("udp", "udp", "heph", udp),
                 ("jets", "tcp", "jets", jets), ("client", "tcp", "heph", client),

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from tests import program
+from tests import program, toml
 from tests.ceph.bucket import BucketCollector
 from tests.ceph.cluster import INSTALL, RunningCeph, missing
 from tests.ingest.log import heph_event
@@ -77,7 +77,10 @@ def test_the_doctor_names_rights_that_are_missing(ceph, doctor):
 
 def test_everything_is_stored_once_though_daemon_and_osd_are_killed(ceph, bucket, tmp_path):
     collector = BucketCollector(
-        tmp_path, f"{bucket}/killed", ceph.options, more='[store]\ncommit_interval = "100 ms"\n'
+        tmp_path,
+        f"{bucket}/killed",
+        ceph.options,
+        more=toml.section("store", commit_interval="100 ms"),
     )
     sent = 0
     try:

@@ -17,6 +17,7 @@ from tailrace import kernels
 from tailrace.cli.commands import COMMANDS, Commands, load, tailrace as group
 from tailrace.cli.options import config_option, load_config, store_option
 from tailrace.errors import ConfigError, StoreError, SyncError
+from tests import toml
 
 COLLECTOR = Path(tailrace.__path__[0])
 
@@ -207,7 +208,7 @@ def show(monkeypatch):
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "file.toml"
-    path.write_text("[store]\npath = 'of the file'\n")
+    path.write_text(toml.section("store", path="of the file"))
     return path
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests import program
+from tests import program, toml
 from tests.cli.command import COMMAND, ENVIRONMENT, run, start
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
@@ -21,7 +21,7 @@ from tests.system.collector import Collector, until
 
 @pytest.fixture
 def collector(tmp_path):
-    collector = Collector(tmp_path, more='[ledger]\nreorder_time = "10 min"').start()
+    collector = Collector(tmp_path, more=toml.section("ledger", reorder_time="10 min")).start()
     yield collector
     collector.end()
 

@@ -13,10 +13,13 @@ from tailrace.daemon.loops import commit
 from tailrace.errors import FullError, LostError, causes
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
+from tests import toml
 from tests.daemon.virtual import CONFIG, configuration, opened, running
 from tests.ingest.log import heph_event
 
-OFTEN = '\n[spool]\ncheckpoint_interval = "1 h"\ncheckpoint_bytes = "16 KiB"\nmax_size = "1 GiB"\n'
+OFTEN = toml.section(
+    "spool", checkpoint_interval="1 h", checkpoint_bytes="16 KiB", max_size="1 GiB"
+)
 ROUNDS, NUMBERS = 40, 200
 
 

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from tailrace.store.durable import CHECKPOINT_EVERY
 from tailrace.store.log import DeltaLog
+from tests import toml
 from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
 from tests.ingest.log import heph_event
 
@@ -47,8 +48,10 @@ async def test_rows_are_committed_within_the_interval_after_their_arrival(
     autojump_clock, calls, tmp_path, interval, sync, at_most
 ):
     """Blocking calls take no time here. Where the interval is short, rows wait for half of it after the spool's sync."""
-    keys = f'[store]\ncommit_interval = "{interval}"\n[spool]\nsync_interval = "{sync}"\n'
-    quiet = '[heartbeat]\ninterval = "none"\n'
+    keys = toml.section("store", commit_interval=interval) + toml.section(
+        "spool", sync_interval=sync
+    )
+    quiet = toml.section("heartbeat", interval="none")
     with opened(configuration(tmp_path, CONFIG + keys + quiet)) as life:
         async with running(life):
             await life.committed()
@@ -61,7 +64,7 @@ async def test_rows_are_committed_within_the_interval_after_their_arrival(
                 assert at_most / 2 < trio.current_time() - sent <= at_most + LOOK_SECONDS
 
 
-FEW = CONFIG + "[store]\ncommit_rows = 20\n" + '[heartbeat]\ninterval = "none"\n'
+FEW = CONFIG + toml.section("store", commit_rows=20) + toml.section("heartbeat", interval="none")
 
 
 def rows_of(tmp_path):
@@ -141,7 +144,9 @@ async def test_a_batch_with_room_waits_while_another_lands(
 async def test_a_checkpoint_on_its_way_is_not_made_a_second_time(
     autojump_clock, calls, tmp_path, monkeypatch
 ):
-    with opened(configuration(tmp_path, FEW + '[spool]\ncheckpoint_bytes = "1 KiB"\n')) as life:
+    with opened(
+        configuration(tmp_path, FEW + toml.section("spool", checkpoint_bytes="1 KiB"))
+    ) as life:
         daemon = life.daemon
         saved = Failing(monkeypatch, daemon.disk.checkpoints, "save")
         async with running(life):

@@ -23,6 +23,7 @@ from tailrace.ledger.stream import MARK_BYTES
 from tailrace.rows.batch import BlockRows
 from tailrace.rows.schema import ROW
 from tailrace.store.arrow import to_arrow
+from tests import toml
 from tests.decoding import ovni_bytes
 from tests.ingest.log import Log, heph_event
 from tests.system.collector import until
@@ -230,7 +231,7 @@ def test_a_batch_that_is_written_and_the_next_take_no_more_than_they_say(format_
 
 def test_check_prints_the_sum_and_its_parts(tmp_path):
     file = tmp_path / "tailrace.toml"
-    file.write_text('[ledger]\nstate_max = "8 MiB"\n')
+    file.write_text(toml.section("ledger", state_max="8 MiB"))
     command = [sys.executable, "-m", "tailrace", "check", file]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     (line,) = [line for line in done.stdout.splitlines() if "memory:" in line]

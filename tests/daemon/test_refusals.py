@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from tailrace.daemon.loops import commit, sync
 from tailrace.errors import FullError, StoreError, SyncError
+from tests import toml
 from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
 from tests.ingest.log import heph_event
 
@@ -77,7 +78,7 @@ async def test_decoding_waits_until_a_descriptor_is_free_to_read_the_log(
 async def test_sources_wait_while_the_spool_is_full_and_go_on_when_it_has_room(
     autojump_clock, calls, tmp_path, monkeypatch
 ):
-    text = CONFIG + '[spool]\nmax_size = "4 MiB"\nsegment_size = "1 MiB"\n'
+    text = CONFIG + toml.section("spool", max_size="4 MiB", segment_size="1 MiB")
     text += (
         'checkpoint_interval = "1 h"\ncheckpoint_bytes = "1 GiB"\n'  # only want of room is a reason
     )
@@ -166,7 +167,9 @@ async def test_the_store_is_well_again_only_when_nothing_is_refused(
     autojump_clock, calls, tmp_path, monkeypatch
 ):
     """A commit lands while the files of the next are refused."""
-    text = CONFIG + "[store]\ncommit_rows = 20\n" + '[heartbeat]\ninterval = "none"\n'
+    text = (
+        CONFIG + toml.section("store", commit_rows=20) + toml.section("heartbeat", interval="none")
+    )
     with opened(configuration(tmp_path, text)) as life:
         table, committing = life.daemon.disk.table, life.daemon.loops.committing
         async with running(life):

@@ -9,6 +9,7 @@ import trio
 
 from tailrace.daemon.service import Reloading
 from tailrace.service_manager.notify import Notifier
+from tests import toml
 from tests.daemon.virtual import CONFIG, configuration, opened, running
 from tests.ingest.log import heph_event
 
@@ -70,7 +71,7 @@ async def test_a_bad_configuration_is_said_and_the_one_before_goes_on(
             await life.committed()
             assert life.daemon.ingest.account("udp").seen == 1
 
-            good = CONFIG + '[store]\ncommit_interval = "7 s"\n'
+            good = CONFIG + toml.section("store", commit_interval="7 s")
             status = await reloads.ask(good)
             assert (status.reload_success, status.reloads) == (1, {"done": 1, "failed": 1})
             assert "reload" not in life.conditions
@@ -82,7 +83,11 @@ async def test_a_bad_configuration_is_said_and_the_one_before_goes_on(
 async def test_what_needs_a_restart_prevents_the_whole_reload(autojump_clock, calls, tmp_path):
     with opened(configuration(tmp_path)) as life:
         async with reloads_of(life, tmp_path) as reloads:
-            both = CONFIG + '[store]\ncommit_interval = "7 s"\n[spool]\nmax_size = "4 GiB"\n'
+            both = (
+                CONFIG
+                + toml.section("store", commit_interval="7 s")
+                + toml.section("spool", max_size="4 GiB")
+            )
             status = await reloads.ask(both)
             assert status.last_reload.problems == [
                 "spool.max_size: cannot change while the daemon runs; it needs a restart"
@@ -97,7 +102,7 @@ async def test_an_address_that_is_taken_leaves_all_sources_as_they_are(
         async with reloads_of(life, tmp_path) as reloads:
             with socket.create_server(("127.0.0.1", 0)) as taken:
                 where = "{}:{}".format(*taken.getsockname())
-                more = f'[sources.more]\ntype = "tcp"\nformat = "jets"\nlisten = "{where}"\n'
+                more = toml.source("more", "tcp", "jets", listen=where)
                 # The source `udp` is not in it, and must not be gone after the failure.
                 text = CONFIG.partition("[sources.udp]")[0] + more
                 status = await reloads.ask(text)
@@ -126,8 +131,8 @@ async def test_a_source_that_had_to_make_way_for_a_reload_that_failed_is_back(
                 where = "{}:{}".format(*taken.getsockname())
                 # The whole host in place of one address: `tcp` cannot listen meanwhile.
                 text = CONFIG.partition("[sources.udp]")[0]
-                text += f'[sources.all]\ntype = "tcp"\nformat = "heph"\nlisten = "0.0.0.0:{port}"\nopen_to_all = true\n'
-                text += f'[sources.more]\ntype = "tcp"\nformat = "jets"\nlisten = "{where}"\n'
+                text += toml.source("all", "tcp", listen=f"0.0.0.0:{port}", open_to_all=True)
+                text += toml.source("more", "tcp", "jets", listen=where)
                 status = await reloads.ask(text)
             assert where in status.last_reload.problems[0]
             assert set(life.daemon.sources) == {"udp", "tcp"}

@@ -9,6 +9,7 @@ import trio
 
 from tailrace.daemon.service import EXTEND_SECONDS, LOOK_SECONDS, STATUS_SECONDS, Supervision
 from tailrace.errors import StoreError
+from tests import toml
 from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
 from tests.ingest.log import heph_event
 
@@ -54,7 +55,7 @@ async def test_a_daemon_that_nobody_sends_to_gives_signs_in_time_for_what_it_com
     autojump_clock, calls, tmp_path
 ):
     manager = Manager()
-    seldom = configuration(tmp_path, CONFIG + '[store]\ncommit_interval = "10 min"\n')
+    seldom = configuration(tmp_path, CONFIG + toml.section("store", commit_interval="10 min"))
     with opened(seldom, watchdog_seconds=WATCHDOG) as life:
         async with watched(life, manager):
             await trio.sleep(20 * WATCHDOG)

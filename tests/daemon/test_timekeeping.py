@@ -15,27 +15,16 @@ from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.daemon.daemon import collecting
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.sources.recorder import until
 
-CONFIG = """
-[store]
-retention_age = "30 d"
-
-[ledger]
-reorder_time = "500 ms"
-
-[sources.udp]
-type = "udp"
-format = "heph"
-listen = "127.0.0.1:0"
-
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-record_timeout = "1 s"
-"""
+CONFIG = (
+    toml.section("store", retention_age="30 d")
+    + toml.section("ledger", reorder_time="500 ms")
+    + toml.source("udp", "udp")
+    + toml.source("tcp", "tcp", record_timeout="1 s")
+)
 
 TEN_YEARS = timedelta(days=3652)
 

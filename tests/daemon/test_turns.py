@@ -5,11 +5,12 @@ from __future__ import annotations
 import trio
 
 from tailrace.daemon.loops.steps import Between, Flag
+from tests import toml
 from tests.daemon.virtual import CONFIG, configuration, opened, running
 from tests.ingest.log import heph_epoch, heph_option
 
 PACKETS = 300
-QUIET = '[heartbeat]\ninterval = "none"\n'
+QUIET = toml.section("heartbeat", interval="none")
 
 
 class Decoded:

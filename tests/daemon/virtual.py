@@ -14,21 +14,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tailrace.chosen import transports
 from tailrace.config.load import load
 from tailrace.daemon.daemon import Mode, collecting
+from tests import toml
 
-CONFIG = """
-[admin]
-listen = "127.0.0.1:0"
-
-[sources.udp]
-type = "udp"
-format = "heph"
-listen = "127.0.0.1:0"
-
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-"""
+CONFIG = (
+    toml.section("admin", listen="127.0.0.1:0")
+    + toml.source("udp", "udp")
+    + toml.source("tcp", "tcp")
+)
 
 
 class VirtualClock:

@@ -23,6 +23,7 @@ import tailrace
 from tailrace.ingest.machine import Ingest
 from tailrace.kernels import active
 from tailrace.rows.block import ROWS_MIN
+from tests import toml
 from tests.daemon.virtual import CONFIG, Calls, configuration, opened, running
 from tests.ingest.log import Log, heph_event
 
@@ -30,7 +31,11 @@ if active():
     from tailrace.decoding.formats.heph import blocks
 
 BASE = f"{Path(tailrace.__file__).parent}/"
-QUIET = CONFIG + '[heartbeat]\ninterval = "none"\n[store]\ncommit_interval = "100 ms"\n'
+QUIET = (
+    CONFIG
+    + toml.section("heartbeat", interval="none")
+    + toml.section("store", commit_interval="100 ms")
+)
 """The commit comes before the first tick, which would look after much else."""
 FILES = """
 [admin]

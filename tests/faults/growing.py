@@ -7,6 +7,7 @@ import time
 from typing import NamedTuple
 
 from tailrace.decoding.formats import FORMATS
+from tests import toml
 from tests.system.collector import until
 from tests.traffic.grow import Growth, Style, tree
 
@@ -17,7 +18,7 @@ LOOKS = 20
 PATIENT = {"TAILRACE_LEDGER_REORDER_TIME": "1 h", "TAILRACE_HEARTBEAT_INTERVAL": "none"}
 """An event that is awaited too long becomes a gap, and is healed when it comes, and a daemon that lives
 long enough has heartbeats: on a busy machine both would depend on how fast a trace grew."""
-OFTEN = '[store]\ncommit_interval = "100 ms"\n'
+OFTEN = toml.section("store", commit_interval="100 ms")
 """So of a short life, too, a part is in the table when it is killed."""
 
 
@@ -36,14 +37,14 @@ class Trace:
         self.case = case
         self.directory = directory
         self.name = str(case).replace("-", "_").replace(" ", "_")
-        self.config = f"""
-[sources.{self.name}]
-type = "tail"
-format = "{case.format}"
-paths = ["{directory}"]
-poll_interval = "10 ms"
-idle_interval = "{IDLE_SECONDS} s"
-"""
+        self.config = toml.source(
+            self.name,
+            "tail",
+            case.format,
+            paths=[directory],
+            poll_interval="10 ms",
+            idle_interval=f"{IDLE_SECONDS} s",
+        )
         self.life = None
         self.growth = Growth(source, directory, seed, case.style, second=second, seen=self.seen)
         self.final = {}

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 from tests.system.producers import TcpProducer, free_ports
@@ -32,8 +33,9 @@ def stored(collector):
 def on_loopfs(loopfs, collectors):
     port = free_ports(socket.SOCK_STREAM, 1)[0]
     collector = collectors(
-        sources=f'[sources.tcp]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:{port}"\n',
-        more='[spool]\nsegment_size = "1 MiB"\n[store]\ncommit_interval = "200 ms"\n',
+        sources=toml.source("tcp", "tcp", listen=f"127.0.0.1:{port}"),
+        more=toml.section("spool", segment_size="1 MiB")
+        + toml.section("store", commit_interval="200 ms"),
     )
     collector.store = loopfs.path / "store"
     return collector

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from tests import toml
 from tests.faults import preload
 from tests.ingest.log import heph_event
 from tests.system.collector import until
@@ -63,7 +64,7 @@ def test_a_failed_sync_ends_the_daemon_and_loses_nothing_acknowledged(collectors
 
 def test_no_room_in_the_spool_is_waited_for(collectors, disk):
     collector = collectors(
-        environ=disk.environment("/spool/"), more='[spool]\nsegment_size = "1 MiB"\n'
+        environ=disk.environment("/spool/"), more=toml.section("spool", segment_size="1 MiB")
     ).start()
     disk.no_room()
     send(collector, 0, 1000)

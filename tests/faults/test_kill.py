@@ -23,19 +23,15 @@ from tailrace.spool.entry import Datagrams, EntryKind
 from tailrace.spool.payloads import OpenInfo
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
+from tests import toml
 from tests.ingest.log import EVENT_MAGIC
 from tests.system.producers import TcpProducer, UdpProducer, free_ports
 
 SEGMENT = Size(2**20)
 # Segments older than two checkpoints go. A life of the daemon has to be shorter than that, or the reader misses them.
-MORE = """
-[spool]
-segment_size = "1 MiB"
-checkpoint_interval = "20 s"
-[store]
-commit_interval = "200 ms"
-commit_rows = 5000
-"""
+MORE = toml.section("spool", segment_size="1 MiB", checkpoint_interval="20 s") + toml.section(
+    "store", commit_interval="200 ms", commit_rows=5000
+)
 
 
 class SpoolReader:
@@ -84,9 +80,8 @@ class SpoolReader:
 
 
 def sources(tcp_port, udp_port):
-    return (
-        f'[sources.tcp]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:{tcp_port}"\n'
-        f'[sources.udp]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:{udp_port}"\n'
+    return toml.source("tcp", "tcp", listen=f"127.0.0.1:{tcp_port}") + toml.source(
+        "udp", "udp", listen=f"127.0.0.1:{udp_port}"
     )
 
 

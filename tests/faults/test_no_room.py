@@ -12,12 +12,12 @@ from contextlib import suppress
 import pytest
 
 from tailrace.filesystem import LITTLE, FreeRoom, free_room, refusal_text
-from tests import program
+from tests import program, toml
 from tests.ingest.log import heph_event
 from tests.query.asking import ask
 from tests.system.collector import until
 
-MORE = '[store]\ncommit_interval = "50 ms"\n[heartbeat]\ninterval = "1 h"\n'
+MORE = toml.section("store", commit_interval="50 ms") + toml.section("heartbeat", interval="1 h")
 
 
 def take_inodes(place, *, left=0):

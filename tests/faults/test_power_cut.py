@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests import toml
 from tests.faults.test_kill import MORE, SpoolReader, check
 from tests.system.producers import TcpProducer, UdpProducer, free_ports
 
@@ -15,9 +16,8 @@ from tests.system.producers import TcpProducer, UdpProducer, free_ports
 def cut_often(collectors, fs, cuts, seed, *, tcp, udp):
     tcp_port = free_ports(socket.SOCK_STREAM, 1)[0]
     udp_port = free_ports(socket.SOCK_DGRAM, 1)[0]
-    sources = (
-        f'[sources.tcp]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:{tcp_port}"\n'
-        f'[sources.udp]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:{udp_port}"\n'
+    sources = toml.source("tcp", "tcp", listen=f"127.0.0.1:{tcp_port}") + toml.source(
+        "udp", "udp", listen=f"127.0.0.1:{udp_port}"
     )
     collector = collectors(sources=sources, more=MORE)
     collector.store = fs.path / "store"

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.announcing import Client
 from tests.system.collector import Collector, until
@@ -24,7 +25,10 @@ EVENTS = 100
 @pytest.fixture
 def collector(collectors):
     """A collector that has committed some events, and keeps later ones in its batch for a minute."""
-    made = collectors(more='[store]\ncommit_interval = "1 min"\n[spool]\nsegment_size = "1 MiB"')
+    made = collectors(
+        more=toml.section("store", commit_interval="1 min")
+        + toml.section("spool", segment_size="1 MiB")
+    )
     return made.start()
 
 
@@ -226,7 +230,9 @@ def test_nothing_is_acknowledged_after_the_store_is_lost(collector, client, what
 def test_a_batch_that_is_full_does_not_delay_the_end_of_a_collector_without_a_store(
     collectors, what
 ):
-    collector = collectors(more='[store]\ncommit_rows = 1\ncommit_interval = "10 ms"').start()
+    collector = collectors(
+        more=toml.section("store", commit_rows=1, commit_interval="10 ms")
+    ).start()
     what(collector.store)
     with socket.create_connection(collector.address("tcp")) as sock, suppress(OSError):
         sock.sendall(b"".join(heph_event(1, number, name=b"n" * 2000) for number in range(300)))

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests import program
+from tests import program, toml
 from tests.faults.loopfs import why_not
 from tests.ingest.log import heph_event
 from tests.query.asking import ask
 from tests.system.collector import until
 
-MORE = '[store]\ncommit_interval = "50 ms"\n[heartbeat]\ninterval = "1 h"\n'
+MORE = toml.section("store", commit_interval="50 ms") + toml.section("heartbeat", interval="1 h")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from tests import toml
 from tests.system.collector import until
 from tests.system.manager import Manager
 
@@ -16,7 +17,9 @@ WATCHDOG = 2.0
 
 @pytest.fixture
 def manager(loopfs, tmp_path):
-    small = "[spool]\nsegment_size = '1 MiB'\n[store]\ncommit_interval = '200 ms'\n"
+    small = toml.section("spool", segment_size="1 MiB") + toml.section(
+        "store", commit_interval="200 ms"
+    )
     manager = Manager(tmp_path, watchdog_seconds=WATCHDOG, more=small)
     manager.collector.store = loopfs.path / "store"
     manager.start()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import toml
 from tests.docs.pages import Shell, blocks, environment
 from tests.formats.toy import PAGE, SOURCE
 from tests.query.asking import ask_all
@@ -93,7 +94,7 @@ def test_its_files_are_imported(tree, environ, tmp_path):
 
 def test_its_files_are_followed(tree, environ, tmp_path, collectors):
     runs = tmp_path / "runs"
-    source = f'[sources.toys]\ntype = "tail"\nformat = "toy"\npaths = ["{runs}"]'
+    source = toml.source("toys", "tail", "toy", paths=[runs])
     collector = collectors(sources=source, environ=environ).start()
     runs.mkdir()
     with (runs / "a.toy").open("wb", buffering=0) as file:
@@ -110,7 +111,7 @@ def test_its_files_are_followed(tree, environ, tmp_path, collectors):
 
 @pytest.mark.parametrize("transport", ["udp", "tcp"])
 def test_it_is_received(tree, environ, collectors, transport):
-    source = f'[sources.toys]\ntype = "{transport}"\nformat = "toy"\nlisten = "127.0.0.1:0"'
+    source = toml.source("toys", transport, "toy", listen="127.0.0.1:0")
     collector = collectors(sources=source, environ=environ).start()
     kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as producer:
@@ -128,7 +129,7 @@ def test_it_is_received(tree, environ, collectors, transport):
 
 def test_a_source_that_cannot_carry_it_is_refused(tree, environ, tmp_path):
     config = tmp_path / "tailrace.toml"
-    config.write_text('[sources.toys]\ntype = "unix"\nformat = "toy"\nlisten = "/run/toys.sock"\n')
+    config.write_text(toml.source("toys", "unix", "toy", listen="/run/toys.sock"))
     done = subprocess.run(
         [sys.executable, "-m", "tailrace", "check", config],
         cwd=tree, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False,

@@ -19,7 +19,7 @@ from tailrace.job import merging
 from tailrace.query.engine import Engine
 from tailrace.store.presence import START, WRITERS, DirectoryLock, Entrance, is_held
 from tailrace.store.verify import verify
-from tests import program
+from tests import program, toml
 from tests.ingest.log import heph_event
 from tests.query.tables import DAY, commit, commit_many, gap, make, row, session
 from tests.system.collector import until
@@ -154,7 +154,7 @@ def test_a_url_is_refused_and_no_directory_is_made_of_it(nodes, tmp_path, url):
 def test_every_collector_of_a_store_comes_to_rest_first(collectors, tmp_path):
     """One is killed with events that the table lacks; the other one runs, and then stops."""
     store, into = tmp_path / "store", tmp_path / "all"
-    more = '[store]\ncommit_interval = "10 min"'
+    more = toml.section("store", commit_interval="10 min")
     main = collectors(store=store).start()
     second = collectors(store=store, name="second", more=more).start()
     for number, collector in enumerate((main, second)):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import toml
 from tests.query.asking import ask
 from tests.system.collector import until
 
@@ -40,7 +41,7 @@ def lines_of(path):
 def test_a_running_program_is_seen(settings, collectors, tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
-    source = f'[sources.ai]\ntype = "tail"\nformat = "dftracer"\npaths = ["{runs}"]'
+    source = toml.source("ai", "tail", "dftracer", paths=[runs])
     collector = collectors(sources=source).start()
     program = subprocess.Popen(
         [PYTHON, PROGRAM, tmp_path],

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import toml
 from tests.program import COMMAND, TRUE, environment, run, start
 from tests.program.forked import Forked
 from tests.system.collector import until
 
-CONFIGURATION = '[sources.a]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:0"\n'
+CONFIGURATION = toml.source("a", "tcp")
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,14 @@ import threading
 
 import tailrace
 from tailrace_client import Emitter
+from tests import toml
 from tests.system.collector import until
 
 EVENTS = 20_000
 
 
 def test_every_snapshot_is_a_beginning_of_what_was_sent_and_nothing_is_missing(collector_of):
-    collector = collector_of(more='[store]\ncommit_interval = "100 ms"')
+    collector = collector_of(more=toml.section("store", commit_interval="100 ms"))
     host, port = collector.address("tcp")
     emitter = Emitter(f"tcp://{host}:{port}", process="sender")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.query.engine import Engine
 from tailrace.sources.source import Refusal
-from tests import program
+from tests import program, toml
 from tests.ingest.log import heph_event
 from tests.run.jobs import Job
 from tests.system.collector import until
@@ -190,7 +190,7 @@ def test_a_host_that_names_no_users_is_traced_and_named(tmp_path):
 
 def test_a_source_that_cannot_know_its_users_is_a_clear_error(tmp_path):
     (tmp_path / "tailrace.toml").write_text(
-        '[store]\npath = "store"\n[sources.a]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:0"\nsame_user = true\n'
+        toml.section("store", path="store") + toml.source("a", "udp", same_user=True)
     )
     done = subprocess.run(
         [sys.executable, "-c", UNNAMED, "serve", "--config", "tailrace.toml"],

@@ -13,25 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from tailrace.figures import AWAITED_MAX
-from tests import program
+from tests import program, toml
 from tests.metrics.scrape import OPENMETRICS, Scrape
 
-SOURCES = """
-[sources.udp]
-type = "udp"
-format = "heph"
-listen = "127.0.0.1:0"
-
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-
-[sources.jets]
-type = "tcp"
-format = "jets"
-listen = "127.0.0.1:0"
-"""
+SOURCES = toml.source("udp", "udp") + toml.source("tcp", "tcp") + toml.source("jets", "tcp", "jets")
 
 
 SETTLED = 600
@@ -63,7 +48,7 @@ class Collector:
         self.name = name
         self.config = directory / "tailrace.toml"
         self.output = directory / "serve.log"
-        head = f'[collector]\nname = "{name}"\n[admin]\nlisten = "127.0.0.1:0"\n'
+        head = toml.section("collector", name=name) + toml.section("admin", listen="127.0.0.1:0")
         self.config.write_text(f"{head}{more}\n{sources}")
         self.environ = environ or {}
         self.handed = None

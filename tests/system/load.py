@@ -8,6 +8,7 @@ import shutil
 import socket
 from pathlib import Path
 
+from tests import toml
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import Collector
 
@@ -57,12 +58,7 @@ paths = ["{directory}/{format}"]
 """
 
 
-MORE = """
-[ledger]
-reorder_time = "0.2 s"
-[heartbeat]
-interval = "3 s"
-"""
+MORE = toml.section("ledger", reorder_time="0.2 s") + toml.section("heartbeat", interval="3 s")
 
 
 class Load:

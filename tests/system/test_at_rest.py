@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import program
+from tests import program, toml
 from tests.ingest.log import heph_event
 from tests.query.asking import ask
 from tests.system.collector import Collector, until
@@ -136,7 +136,7 @@ def test_after_several_collectors_on_one_store(tmp_path, collectors):
 
 def test_what_a_stopped_collector_needs_is_there(collectors):
     """Its counters go on, and a damaged checkpoint costs nothing."""
-    collector = collectors(more='[heartbeat]\ninterval = "1 h"').start()
+    collector = collectors(more=toml.section("heartbeat", interval="1 h")).start()
 
     def send(numbers):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:

@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 from tailrace.query.engine import Engine
+from tests import toml
 from tests.ingest.log import heph_event, heph_session
 from tests.system.collector import Collector, until
 from tests.system.test_import import jets
@@ -23,43 +24,25 @@ MEMORY = 300 * MIB
 honest_streams = count(10**6)
 """One for each honest peer, which nobody else uses."""
 
-SOURCES = """
-[sources.udp]
-type = "udp"
-format = "heph"
-listen = "127.0.0.1:0"
-peers_max = 64
-
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-connections_max = 64
-connections_per_peer_max = 16
-
-[sources.jets]
-type = "tcp"
-format = "jets"
-listen = "127.0.0.1:0"
-record_max = "1 MiB"
-"""
-LIMITS = """
-[ledger]
-streams_max = 64
-source_streams_max = 256
-source_holes_max = 1024
-holes_max = 64
-sessions_max = 16
-references_max = 256
-open_spans_max = 256
-
-[quarantine]
-max_size = "4 MiB"
-session_size = "256 KiB"
-
-[metrics]
-series_max = 50
-"""
+SOURCES = (
+    toml.source("udp", "udp", peers_max=64)
+    + toml.source("tcp", "tcp", connections_max=64, connections_per_peer_max=16)
+    + toml.source("jets", "tcp", "jets", record_max="1 MiB")
+)
+LIMITS = (
+    toml.section(
+        "ledger",
+        streams_max=64,
+        source_streams_max=256,
+        source_holes_max=1024,
+        holes_max=64,
+        sessions_max=16,
+        references_max=256,
+        open_spans_max=256,
+    )
+    + toml.section("quarantine", max_size="4 MiB", session_size="256 KiB")
+    + toml.section("metrics", series_max=50)
+)
 
 
 @pytest.fixture(scope="module")
@@ -294,8 +277,8 @@ def test_a_file_that_inflates_without_end(collector_of, tmp_path):
     bomb = gzip.compress(bytes(whole // 32)) * 32
     assert len(bomb) < whole / 500
     collector = collector_of(
-        sources=f'[sources.runs]\ntype = "tail"\nformat = "jets"\npaths = ["{runs}"]\n',
-        more='[spool]\nmax_size = "64 MiB"\nsegment_size = "8 MiB"\n' + LIMITS,
+        sources=toml.source("runs", "tail", "jets", paths=[runs]),
+        more=toml.section("spool", max_size="64 MiB", segment_size="8 MiB") + LIMITS,
     )
     with bounded(collector, 128 * MIB):
         (runs / "bomb.jets").write_bytes(bomb)

@@ -10,12 +10,12 @@ import sys
 import pytest
 
 import tailrace
-from tests import program
+from tests import program, toml
 from tests.cli.command import COMMAND
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 
-LONG = '[ledger]\nreorder_time = "1h"'
+LONG = toml.section("ledger", reorder_time="1h")
 NOT_YET = "no gaps: 3 still awaited"
 
 
@@ -145,7 +145,9 @@ def test_a_source_of_the_daemon_is_known_before_it_has_rows(waiting):
 
 def test_from_a_hole_to_its_gap_the_sum_never_falls(collector_of):
     """Neither while the window is open, nor while the gap that was found is being committed."""
-    more = '[ledger]\nreorder_time = "1h"\nreorder_events = 16\n[store]\ncommit_interval = "2s"'
+    more = toml.section("ledger", reorder_time="1h", reorder_events=16) + toml.section(
+        "store", commit_interval="2s"
+    )
     collector = collector_of(more=more)
     said = []
     with (

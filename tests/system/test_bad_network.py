@@ -12,12 +12,13 @@ import trio
 
 import tailrace_client
 from tailrace.demo.heph import DROPPED, DUPLICATED, Chances
+from tests import toml
 from tests.ingest.test_network import compare_reasons, compare_rows
 from tests.system.collector import until
 from tests.traffic.network import Network
 from tests.traffic.relay import Cutter, open_relay
 
-IMPATIENT = '[ledger]\nreorder_time = "400 ms"\n'
+IMPATIENT = toml.section("ledger", reorder_time="400 ms")
 
 
 def settled(collector, received):

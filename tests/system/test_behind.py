@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
@@ -16,15 +17,9 @@ TIMEOUT_SECONDS = 1
 
 EVENTS = 300
 
-SOURCE = f"""
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-record_timeout = "{TIMEOUT_SECONDS} s"
-"""
-ONE_ROW = '[store]\ncommit_rows = 1\ncommit_interval = "10 ms"\n'
-SMALL = '[spool]\nsegment_size = "64 KiB"\nmax_size = "256 KiB"\n'
+SOURCE = toml.source("tcp", "tcp", record_timeout=f"{TIMEOUT_SECONDS} s")
+ONE_ROW = toml.section("store", commit_rows=1, commit_interval="10 ms")
+SMALL = toml.section("spool", segment_size="64 KiB", max_size="256 KiB")
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["undecoded", "unread"])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests import program
+from tests import program, toml
 from tests.c.building import HERE, build, play
 from tests.query.asking import ask_all
 from tests.system.collector import Collector
@@ -167,7 +167,7 @@ def test_files_that_clients_wrote_are_stored_once(write, ways, tmp_path):
     assert stored(store) == imported
 
     sources = "".join(
-        f'[sources.{name}]\ntype = "tail"\nformat = "{name}"\npaths = ["{runs}/{which}"]\n'
+        toml.source(name, "tail", name, paths=[f"{runs}/{which}"])
         for name, which in (("heph", "[!j]*"), ("jets", "jets"))
     )
     collector = Collector(tmp_path, sources=sources, store=tmp_path / "followed")

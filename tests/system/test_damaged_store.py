@@ -26,22 +26,16 @@ from tailrace.query.completeness import Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.filters import Selection
 from tailrace.store.presence import DirectoryLock
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 from tests.system.corruption import FORMS
 
-MORE = """
-[store]
-commit_interval = "5 ms"
-
-[spool]
-sync_interval = "5 ms"
-segment_size = "64 KiB"
-checkpoint_bytes = "16 KiB"
-
-[heartbeat]
-interval = "1 h"
-"""
+MORE = (
+    toml.section("store", commit_interval="5 ms")
+    + toml.section("spool", sync_interval="5 ms", segment_size="64 KiB", checkpoint_bytes="16 KiB")
+    + toml.section("heartbeat", interval="1 h")
+)
 
 COMMITS = 104, 20
 """In the first life so many that the log has a checkpoint and upkeep merges; in the second so few that it

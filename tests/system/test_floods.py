@@ -14,15 +14,16 @@ from http.client import HTTPException
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_epoch, heph_event, heph_option, heph_session
 from tests.system.collector import until
 from tests.system.test_memory import peak
 
 SOURCES = "".join(
-    f'[sources.{name}]\ntype = "{name.split("_")[1]}"\nformat = "{name.split("_")[0]}"\nlisten = "127.0.0.1:0"\n'
+    toml.source(name, *name.split("_")[::-1])
     + ('pending_max = "2 MiB"\n' if name.endswith("tcp") else "")
     for name in ("heph_tcp", "heph_udp", "jets_tcp", "jets_udp")
-) + '[sources.honest]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:0"\n'  # fmt: skip
+) + toml.source("honest", "udp")  # fmt: skip
 RATE = 5000
 """Events that the honest program sends in a second."""
 
@@ -198,7 +199,7 @@ def test_a_followed_file_that_costs_more_than_its_size(collector_of, tmp_path, c
     """The source reads it to its end."""
     files = tmp_path / "files"
     files.mkdir()
-    source = f'[sources.files]\ntype = "tail"\nformat = "dftracer"\npaths = ["{files}"]\npending_max = "4 MiB"\n'
+    source = toml.source("files", "tail", "dftracer", paths=[files], pending_max="4 MiB")
     collector = collector_of(sources=SOURCES + source)
     last = b'\n{"id":9,"name":"last","cat":"POSIX","pid":9,"tid":9,"ts":9,"dur":9,"ph":"X","args":{}}\n'
     with beside_an_honest_program(collector):

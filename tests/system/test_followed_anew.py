@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests import toml
 from tests.system.collector import until
 from tests.system.test_reload import reload, write
 
@@ -18,7 +19,7 @@ HEADER = """\
 
 def following(name, pattern, format_="jets", **keys):
     more = "".join(f"{key} = {value}\n" for key, value in keys.items())
-    head = f'[sources.{name}]\ntype = "tail"\nformat = "{format_}"\npaths = ["{pattern}"]\n'
+    head = toml.source(name, "tail", format_, paths=[pattern])
     return f'{head}poll_interval = "20 ms"\nidle_interval = "50 ms"\n{more}'
 
 

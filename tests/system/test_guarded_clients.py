@@ -9,6 +9,7 @@ import socket
 import pytest
 
 import tailrace_client
+from tests import toml
 from tests.c.building import HERE, Program, build
 from tests.security.authority import PAST, Authority, replace
 from tests.system.collector import until
@@ -35,7 +36,7 @@ def collector(tmp_path, authority, collectors):
     }  # fmt: skip
     sources = ""
     for name, port in zip(("tls", "tcp"), free_ports(socket.SOCK_STREAM, 2), strict=True):
-        sources += f'[sources.{name}]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:{port}"\n'
+        sources += toml.source(name, "tcp", listen=f"127.0.0.1:{port}")
         sources += f"tokens = {json.dumps(str(tmp_path / 'tokens'))}\n"
         if name == "tls":
             sources += "".join(f"{k} = {json.dumps(str(v))}\n" for k, v in keys.items())

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import tailrace_client
+from tests import toml
 from tests.ingest.log import heph_epoch, heph_event
 from tests.metrics.scrape import Scrape
 from tests.security.authority import Authority, replace
@@ -38,7 +39,7 @@ def collector(tmp_path, authority, collectors):
     }  # fmt: skip
     more = "".join(f"{key} = {json.dumps(str(value))}\n" for key, value in keys.items())
     tcp = '[sources.{}]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:0"\n'
-    udp = '[sources.udp]\ntype = "udp"\nformat = "heph"\nlisten = "127.0.0.1:0"\nallow = ["192.0.2.0/24"]\n'
+    udp = toml.source("udp", "udp", allow=["192.0.2.0/24"])
     sources = tcp.format("guarded") + more + tcp.format("open") + udp
     return collectors(sources=sources).start()
 
@@ -167,10 +168,7 @@ def test_when_a_certificate_expires_is_a_metric_and_a_renewed_one_moves_it(colle
 def test_files_that_cannot_be_used_prevent_the_start_and_are_named(tmp_path, authority):
     certificate, _ = authority.issue(NAME)
     _, other = authority.issue("other.test", stem="other")
-    sources = (
-        '[sources.a]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:0"\n'
-        f'tls_certificate = "{certificate}"\ntls_key = "{other}"\ntokens = "/nowhere"\n'
-    )
+    sources = toml.source("a", "tcp", tls_certificate=certificate, tls_key=other, tokens="/nowhere")
     collector = Collector(tmp_path, sources=sources)
     collector.start(wait=False)
     assert collector.process.wait(timeout=60) == 2

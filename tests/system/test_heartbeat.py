@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import socket
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
-QUICK = "[heartbeat]\ninterval = '100 ms'\n[store]\ncommit_interval = '50 ms'\n"
+QUICK = toml.section("heartbeat", interval="100 ms") + toml.section(
+    "store", commit_interval="50 ms"
+)
 
 
 def beats(collector):
@@ -79,7 +82,7 @@ def test_people_see_one_complete_stream_beside_the_producers_own(collectors):
 
 
 def test_without_an_interval_there_are_none(collectors):
-    collector = collectors(more="[heartbeat]\ninterval = 'none'\n").start()
+    collector = collectors(more=toml.section("heartbeat", interval="none")).start()
     status = collector.status()["heartbeat"]
     assert (status["interval_seconds"], status["age_seconds"]) == (0, 0)
     assert "\ntailrace_heartbeat_interval_seconds 0.0\n" in collector.get("/metrics")[1]

@@ -11,6 +11,7 @@ import struct
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.announcing import connected
 from tests.system.collector import until
@@ -23,13 +24,7 @@ idle_timeout = "1 s"
 record_timeout = "1 s"
 garbage_max = "64 KiB"
 """
-UDP = """
-[sources.udp]
-type = "udp"
-format = "heph"
-listen = "127.0.0.1:0"
-peers_max = 4
-"""
+UDP = toml.source("udp", "udp", peers_max=4)
 
 both = pytest.mark.parametrize("source", ["tcp", "unix"])
 

@@ -21,7 +21,7 @@ from tailrace.importing import importing
 from tailrace.importing.choosing import choose
 from tailrace.importing.discover import find
 from tailrace_client import Emitter
-from tests import program
+from tests import program, toml
 from tests.query.asking import ask, ask_all
 from tests.system.collector import Collector, until
 
@@ -721,7 +721,7 @@ def test_sessions_that_a_daemon_left_open_stay_open(collectors, tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
     (runs / "live.jets").write_bytes(jets(10, footer=False))
-    source = f'[sources.runs]\ntype = "tail"\nformat = "jets"\npaths = ["{runs}"]'
+    source = toml.source("runs", "tail", "jets", paths=[runs])
     collector: Collector = collectors(sources=source).start()
 
     def seen():

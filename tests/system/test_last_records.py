@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests import toml
 from tests.decoding import dftracer_lines
 from tests.decoding.ovni_bytes import HEADER, ends, starts
 from tests.ingest.log import heph_event
@@ -28,15 +29,15 @@ NAMES = {"jets": "a.jets", "dftracer": "a.pfw", "dftracer.gz": "a.pfw.gz", "jets
 
 
 def following(format_, directory, rest_time):
-    return f"""
-[sources.files]
-type = "tail"
-format = "{format_}"
-paths = ["{directory}"]
-poll_interval = "20 ms"
-idle_interval = "50 ms"
-rest_time = "{rest_time}"
-"""
+    return toml.source(
+        "files",
+        "tail",
+        format_,
+        paths=[directory],
+        poll_interval="20 ms",
+        idle_interval="50 ms",
+        rest_time=rest_time,
+    )
 
 
 class Written:

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 import tailrace
 from tailrace.store.log import Journal
 from tailrace.store.verify import verify
-from tests import program
+from tests import program, toml
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 from tests.system.producers import free_ports
@@ -27,7 +27,7 @@ NAMES = ("main", "a", "b")
 def together(tmp_path_factory, collectors):
     """Collectors of these names on one store; a hole of theirs stays open for longer than any test."""
     store = tmp_path_factory.mktemp("shared") / "store"
-    more = '[ledger]\nreorder_time = "10 min"'
+    more = toml.section("ledger", reorder_time="10 min")
     return {name: collectors(store=store, name=name, more=more) for name in NAMES}
 
 
@@ -216,7 +216,9 @@ def test_what_each_could_not_read_is_verified_and_exported(running, tmp_path):
 
 def test_each_is_listed_with_its_health(tmp_path_factory, collectors):
     store = tmp_path_factory.mktemp("shared") / "store"
-    quick = "[heartbeat]\ninterval = '100 ms'\n[store]\ncommit_interval = '50 ms'\n"
+    quick = toml.section("heartbeat", interval="100 ms") + toml.section(
+        "store", commit_interval="50 ms"
+    )
     by_name = {name: collectors(store=store, name=name, more=quick).start() for name in NAMES}
     for collector in by_name.values():
         until(lambda each=collector: each.status()["heartbeat"]["committed"] >= 2, "two heartbeats")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import toml
 from tests.decoding import ovni_bytes
 from tests.ingest.log import heph_event, heph_goodbye, heph_session
 from tests.system.collector import Collector, until
@@ -23,25 +24,19 @@ from tests.system.test_attacks import Honest
 
 MIB = 2**20
 
-SMALL = """
-[store]
-commit_rows = 20000
-commit_bytes = "4 MiB"
-
-[ledger]
-session_state_max = "2 MiB"
-source_state_max = "6 MiB"
-state_max = "8 MiB"
-source_streams_max = 2048
-sessions_max = 64
-
-[spool]
-checkpoint_interval = "1 s"
-"""
-DEFAULTS = """
-[spool]
-checkpoint_interval = "1 s"
-"""
+SMALL = (
+    toml.section("store", commit_rows=20000, commit_bytes="4 MiB")
+    + toml.section(
+        "ledger",
+        session_state_max="2 MiB",
+        source_state_max="6 MiB",
+        state_max="8 MiB",
+        source_streams_max=2048,
+        sessions_max=64,
+    )
+    + toml.section("spool", checkpoint_interval="1 s")
+)
+DEFAULTS = toml.section("spool", checkpoint_interval="1 s")
 
 SOURCES = """
 [sources.tcp]
@@ -361,15 +356,9 @@ inflating_max = "{inflating_max}"
 record_max = "64 KiB"
 pending_max = "1 MiB"
 """
-MEMBERS_LIMITS = """
-[store]
-commit_bytes = "4 MiB"
-
-[ledger]
-session_state_max = "1 MiB"
-source_state_max = "4 MiB"
-state_max = "4 MiB"
-"""
+MEMBERS_LIMITS = toml.section("store", commit_bytes="4 MiB") + toml.section(
+    "ledger", session_state_max="1 MiB", source_state_max="4 MiB", state_max="4 MiB"
+)
 
 
 @pytest.mark.parametrize("inflating_max", ["1 MiB", "8 MiB", "100 MiB"])

@@ -10,6 +10,7 @@ import socket
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import Collector, until
 from tests.system.memory_limit import MemoryLimit
@@ -17,14 +18,8 @@ from tests.system.test_noise import of_process, resident
 from tests.system.test_pending import OFTEN, checkpoints
 
 MIB = 2**20
-TCP = """
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-pending_max = "1 GiB"
-"""
-SELDOM = '\n[spool]\ncheckpoint_interval = "1 h"\ncheckpoint_bytes = "4 GiB"\n'
+TCP = toml.source("tcp", "tcp", pending_max="1 GiB")
+SELDOM = toml.section("spool", checkpoint_interval="1 h", checkpoint_bytes="4 GiB")
 UNFINISHED = heph_event(7, 0, attributes=bytes(MIB - 100))[:-1]
 
 

@@ -10,30 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
-SOURCES = """
-[sources.udp]
-type = "udp"
-format = "heph"
-listen = "127.0.0.1:0"
-peers_max = 50
-new_peers_rate = 1000
-
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-garbage_max = "64 KiB"
-
-[sources.jets]
-type = "tcp"
-format = "jets"
-listen = "127.0.0.1:0"
-garbage_max = "64 KiB"
-"""
-MORE = '[quarantine]\nmax_size = "4 MiB"\nsession_size = "256 KiB"\n'
+SOURCES = (
+    toml.source("udp", "udp", peers_max=50, new_peers_rate=1000)
+    + toml.source("tcp", "tcp", garbage_max="64 KiB")
+    + toml.source("jets", "tcp", "jets", garbage_max="64 KiB")
+)
+MORE = toml.section("quarantine", max_size="4 MiB", session_size="256 KiB")
 
 FORGED, ROUNDS = 300, 20
 MEMORY = 64 * 2**20

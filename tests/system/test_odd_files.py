@@ -15,6 +15,7 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.importing.discover import find
+from tests import toml
 from tests.system.collector import until
 from tests.system.test_import import VECTORS, ask, command, do, jets
 
@@ -117,7 +118,7 @@ def test_files_whose_names_are_no_text_are_followed_over_a_restart(collectors, t
     trace = runs / os.fsdecode(b"\xfe.trace")
     Path(f"{str(trace)[:-5]}method_list").write_bytes(b"7,0,main\n")
     trace.write_bytes(b"M 7 0 1\n")
-    source = f'[sources.runs]\ntype = "tail"\nformat = "et3"\npaths = ["{tmp_path}/runs"]\n'
+    source = toml.source("runs", "tail", "et3", paths=[f"{tmp_path}/runs"])
     collector = collectors(sources=source + 'dialect = "specification"').start()
 
     def seen(events):

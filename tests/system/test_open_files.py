@@ -6,6 +6,7 @@ import contextlib
 import json
 import resource
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.announcing import connected
 from tests.system.collector import Collector, until
@@ -14,12 +15,7 @@ from tests.system.test_import import jets
 from tests.system.test_pending import of_files
 
 LIMIT = 160
-TCP = """
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-"""
+TCP = toml.source("tcp", "tcp")
 
 
 def limited():

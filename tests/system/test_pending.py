@@ -6,25 +6,20 @@ from __future__ import annotations
 import contextlib
 import socket
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 from tests.system.test_attacks import Honest, figures
 from tests.system.test_import import jets
 
 KIB, MIB = 2**10, 2**20
-OFTEN = '\n[spool]\ncheckpoint_interval = "100 ms"\n'
-TCP = """
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-pending_max = "4 MiB"
-"""
+OFTEN = toml.section("spool", checkpoint_interval="100 ms")
+TCP = toml.source("tcp", "tcp", pending_max="4 MiB")
 ATTACKERS, PART = 24, 900 * KIB
 
 
 def of_files(directory, format_="jets", more=""):
-    return f'[sources.runs]\ntype = "tail"\nformat = "{format_}"\npaths = ["{directory}"]\n{more}'
+    return toml.source("runs", "tail", format_, paths=[directory]) + more
 
 
 def checkpoints(collector):

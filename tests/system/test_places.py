@@ -11,15 +11,12 @@ from collections import Counter
 import pytest
 
 import tailrace_client
+from tests import toml
 from tests.ingest.log import heph_event, heph_goodbye, heph_session
 from tests.system.announcing import Client
 from tests.system.collector import SOURCES, until
 
-PLACES = """
-[ledger]
-streams_max = 64
-source_streams_max = 256
-"""
+PLACES = toml.section("ledger", streams_max=64, source_streams_max=256)
 
 
 def figures(collector, source):
@@ -111,7 +108,7 @@ def test_a_stream_without_a_place_is_never_called_complete(collector_of):
 @pytest.mark.parametrize("source", ["tcp", "udp"])
 def test_a_client_is_not_told_that_events_without_a_place_are_durable(collector_of, source):
     """Its flush and its close say no, and its count says why; they do not wait in vain."""
-    collector = collector_of(sources=SOURCES, more="[ledger]\nstreams_max = 2\n")
+    collector = collector_of(sources=SOURCES, more=toml.section("ledger", streams_max=2))
     host, port = collector.address(source)
     emitter = tailrace_client.connect(f"{source}://{host}:{port}")
     try:

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from tailrace.config.reload import Takes
-from tests import program
+from tests import program, toml
 from tests.docs.configuration import describe
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import Collector, until
@@ -22,11 +22,11 @@ from tests.system.producers import TcpProducer, UdpProducer, free_ports
 
 def source(name, type_="tcp", listen="127.0.0.1:0", format_="heph", **keys):
     more = "".join(f"{key} = {value}\n" for key, value in keys.items())
-    return f'[sources.{name}]\ntype = "{type_}"\nformat = "{format_}"\nlisten = "{listen}"\n{more}'
+    return toml.source(name, type_, format_, listen=listen) + more
 
 
 def write(collector, sources, more=""):
-    text = f'[admin]\nlisten = "127.0.0.1:0"\n{more}\n{sources}'
+    text = f"{toml.section('admin', listen=toml.EPHEMERAL)}{more}\n{sources}"
     new = collector.config.with_suffix(".new")
     new.write_text(text)
     new.replace(collector.config)
@@ -208,7 +208,7 @@ def test_datagram_peers_go_on_when_their_source_starts_anew(collector_of):
 
 def test_files_go_on_when_their_source_starts_anew(collector_of, tmp_path):
     def followed(more):
-        return f'[sources.files]\ntype = "tail"\nformat = "jets"\npaths = ["{tmp_path}/*.jets"]\n{more}'
+        return toml.source("files", "tail", "jets", paths=[f"{tmp_path}/*.jets"]) + more
 
     def append(numbers):
         with (tmp_path / "a.jets").open("a") as file:
@@ -276,7 +276,7 @@ def test_each_key_does_at_a_reload_what_the_reference_says(collector_of, tmp_pat
             sections[section] = line if "listen" in line else sections.get(section, "") + line
         return "".join(
             [f"[{name}]\n{body_}" for name, body_ in sections.items()]
-            + [f"[sources.{type_}]\n{body(type_)}" for type_ in base]
+            + [toml.section(f"sources.{type_}") + body(type_) for type_ in base]
         )
 
     collector = collector_of(sources=source("tcp"))
@@ -324,13 +324,13 @@ def test_each_key_does_at_a_reload_what_the_reference_says(collector_of, tmp_pat
 
 
 def test_store_path_needs_a_restart(collectors, tmp_path):
-    collector = collectors(sources=source("tcp"), more=f'[store]\npath = "{tmp_path}/a"')
+    collector = collectors(sources=source("tcp"), more=toml.section("store", path=f"{tmp_path}/a"))
     collector.store = tmp_path / "a"
     collector.command = lambda: [
         *program.COMMAND, "serve", "--config", collector.config,
     ]  # fmt: skip
     collector.start()
-    more = f'[store]\npath = "{tmp_path}/b"\n[spool]\nsegment_size = "1 MiB"'
+    more = toml.section("store", path=f"{tmp_path}/b") + toml.section("spool", segment_size="1 MiB")
     now = reload(collector, source("tcp", connections_max=7), more=more)
     problems = now["config"]["last_reload"]["problems"]
     assert [p.partition(":")[0] for p in problems] == ["store.path", "spool.segment_size"]

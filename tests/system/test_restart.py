@@ -15,15 +15,18 @@ from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.daemon.daemon import collecting
 from tailrace.ingest.machine import Ingest
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.program import COMMAND
 from tests.sources.recorder import until as taken_in
 from tests.system.collector import SOURCES, until
 
-KEEP = '[spool]\ncheckpoint_interval = "10 min"\ncheckpoint_bytes = "1 GiB"\n'
+KEEP = toml.section("spool", checkpoint_interval="10 min", checkpoint_bytes="1 GiB")
 """No decoder state is saved: the next life decodes all of the spool."""
 
-NEVER = '[store]\ncommit_interval = "10 min"\ncommit_rows = 100000000\ncommit_bytes = "100 GiB"\n'
+NEVER = toml.section(
+    "store", commit_interval="10 min", commit_rows=100000000, commit_bytes="100 GiB"
+)
 
 OLD, NEW = 50_000, 200
 PIECE = 1000
@@ -167,7 +170,7 @@ def test_a_daemon_has_its_sockets_while_it_is_still_being_loaded(collectors, tmp
     reached, go = tmp_path / "reached", tmp_path / "go"
     udp, tcp = _free(socket.SOCK_DGRAM), _free(socket.SOCK_STREAM)
     sources = "".join(
-        f'[sources.{kind}]\ntype = "{kind}"\nformat = "heph"\nlisten = "127.0.0.1:{port}"\n'
+        toml.source(kind, kind, listen=f"127.0.0.1:{port}")
         for kind, port in (("udp", udp), ("tcp", tcp))
     )
     collector = collectors(sources=sources)
@@ -197,7 +200,7 @@ def test_files_of_a_source_that_comes_back_by_a_reload_are_read_to_their_end(
     """One session: the source waits for the log to be decoded as far as the session lost its former source."""
     path = tmp_path / "file.heph"
     path.write_bytes(b"".join(heph_event(3, n) for n in range(10)))
-    files = f'[sources.files]\ntype = "tail"\nformat = "heph"\npaths = ["{path}"]\n'
+    files = toml.source("files", "tail", paths=[path])
     collector = collectors(more=KEEP + NEVER, sources=SOURCES + files).start()
     until(lambda: collector.status()["sources"]["files"]["seen_events"] == 10, "the file")
     _send_old(collector)

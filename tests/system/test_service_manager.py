@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 from tests.system.manager import Manager, threads
@@ -143,8 +144,8 @@ class Sender:
 @pytest.mark.parametrize("how", ["stop", pytest.param("kill", marks=pytest.mark.slow)])
 def test_what_is_sent_while_nobody_runs_arrives(managers, senders, how, tmp_path):
     path = tmp_path / "heph.sock"
-    unix = f'[sources.unix]\ntype = "unix"\nformat = "heph"\nlisten = "{path}"\n'
-    tcp = '[sources.tcp]\ntype = "tcp"\nformat = "heph"\nlisten = "127.0.0.1:0"\n'
+    unix = toml.source("unix", "unix", listen=path)
+    tcp = toml.source("tcp", "tcp")
     manager = managers(sources=ONE_UDP.format(more="") + tcp + unix)
     collector = manager.start()
     assert set(manager.store) == {
@@ -272,9 +273,7 @@ def test_sockets_that_the_manager_made_are_used_and_strange_ones_closed(managers
 
 def test_the_file_of_a_kept_socket_stays_and_one_that_is_gone_is_made_again(managers, tmp_path):
     path = tmp_path / "heph.sock"
-    manager = managers(
-        sources=f'[sources.unix]\ntype = "unix"\nformat = "heph"\nlisten = "{path}"\n'
-    )
+    manager = managers(sources=toml.source("unix", "unix", listen=path))
     collector = manager.start()
     made = path.lstat()
     collector.stop()
@@ -290,7 +289,7 @@ def test_the_file_of_a_kept_socket_stays_and_one_that_is_gone_is_made_again(mana
 
 
 def test_a_long_replay_asks_for_patience(managers):
-    manager = managers(more="[spool]\ncheckpoint_interval = '1 h'\n")
+    manager = managers(more=toml.section("spool", checkpoint_interval="1 h"))
     collector = manager.start()
     with socket.create_connection(collector.address("tcp")) as sock:
         sock.sendall(b"".join(heph_event(1, number) for number in range(100_000)))

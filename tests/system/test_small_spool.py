@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import socket
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
-SMALL = '[spool]\nsegment_size = "1 MiB"\nmax_size = "4 MiB"\n[store]\ncommit_rows = 5000\n'
+SMALL = toml.section("spool", segment_size="1 MiB", max_size="4 MiB") + toml.section(
+    "store", commit_rows=5000
+)
 
 
 def test_several_times_the_spools_size_goes_through_it(collectors):

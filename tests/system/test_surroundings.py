@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import toml
 from tests.program import environment
 from tests.system.collector import SOURCES, until
 from tests.system.surroundings import SURROUNDINGS
@@ -33,7 +34,9 @@ def test_a_start_holds(surrounding, tmp_path):
         pytest.skip("needs root and util-linux")
     store, config, log = tmp_path / surrounding.store, tmp_path / "tailrace.toml", tmp_path / "log"
     config.write_text(
-        f'[admin]\nlisten = "127.0.0.1:0"\n[store]\ncommit_interval = "200 ms"\n{SOURCES}'
+        toml.section("admin", listen="127.0.0.1:0")
+        + toml.section("store", commit_interval="200 ms")
+        + SOURCES
     )
     changed = {**environment(), **surrounding.environ}
     with log.open("wb") as output:

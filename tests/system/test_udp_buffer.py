@@ -10,16 +10,11 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
-TINY = """
-[sources.udp]
-type = "udp"
-format = "heph"
-listen = "127.0.0.1:0"
-receive_buffer = "16 KiB"
-"""
+TINY = toml.source("udp", "udp", receive_buffer="16 KiB")
 
 
 def stalled(collector, send):

@@ -8,6 +8,7 @@ import stat
 
 import pytest
 
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
@@ -107,7 +108,7 @@ def test_another_processs_socket_is_left_alone(collector, path):
 
 def test_a_reload_makes_it_again_as_well(collector, path):
     path.unlink()
-    collector.config.write_text(collector.config.read_text() + '\n[log]\nlevel = "debug"\n')
+    collector.config.write_text(collector.config.read_text() + toml.section("log", level="debug"))
     collector.process.send_signal(signal.SIGHUP)
     until(path.exists, "the socket")
     until(lambda: "reload: done" in collector.log(), "the reload")

@@ -7,10 +7,13 @@ import socket
 from deltalake import DeltaTable
 
 from tailrace.store.upkeep import CROWDED
+from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.collector import until
 
-MANY_COMMITS = '[store]\ncommit_interval = "10 ms"\n[spool]\nsync_interval = "5 ms"\n'
+MANY_COMMITS = toml.section("store", commit_interval="10 ms") + toml.section(
+    "spool", sync_interval="5 ms"
+)
 
 
 def send_by_commits(collector, sock, first, last):

@@ -26,6 +26,7 @@ from tailrace.spool.checkpoint import Checkpoints
 from tailrace.store import upkeep
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, version_of
+from tests import toml
 from tests.cli.command import run
 from tests.ingest.log import as_seen
 from tests.system.collector import until
@@ -33,21 +34,11 @@ from tests.upgrade import feeding, later
 from tests.upgrade.make import CLIENTS, DOCUMENTS, FILES, TAILS, leave
 from tests.upgrade.stored import NAMES, laid_out, unpack
 
-SOURCES = """
-[sources.udp]
-type = "udp"
-format = "heph"
-listen = "127.0.0.1:0"
-idle_timeout = "36500 d"
-[sources.tcp]
-type = "tcp"
-format = "heph"
-listen = "127.0.0.1:0"
-[sources.jets]
-type = "tcp"
-format = "jets"
-listen = "127.0.0.1:0"
-"""
+SOURCES = (
+    toml.source("udp", "udp", idle_timeout="36500 d")
+    + toml.source("tcp", "tcp")
+    + toml.source("jets", "tcp", "jets")
+)
 
 TAIL_SOURCES = {"simulator": "run.jets", "io": "trace.pfw.gz", "hpc": "ovni"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import toml
 from tests.query.tables import make
 from tests.store.s3_server import RunningS3
 from tests.view.conftest import EPOCH, few
@@ -20,7 +21,7 @@ def viewers(tmp_path_factory, few_store):
         make(URL, few(), options=server.options)
         config = directory / "tailrace.toml"
         options = "\n".join(f'"{key}" = "{value}"' for key, value in server.options.items())
-        config.write_text(f'[store]\npath = "{URL}"\n[store.options]\n{options}\n')
+        config.write_text(toml.section("store", path=URL) + toml.section("store.options") + options)
         both = Viewer("--config", config), Viewer(few_store)
         yield both
         assert [each.end() for each in both] == [(0, "")] * 2
