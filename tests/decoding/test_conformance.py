@@ -8,8 +8,8 @@ it is begun with, its dialect if that is stated, and the documents it is given, 
 the first byte. `paths.jsonl` says of paths what they tell.
 
 A format with a kernel is tested twice, by its decoder in Python and with the kernel (`blockwise.py`): the same
-expectations hold, and each goes on from the other's state. Beside its kernel, a decoder in Python is tried at
-every third place only: it is tried at all of them where kernels are off, as in `.ci/run` on every second day, and with `--slow`.
+expectations hold, and each goes on from the other's state. Each of the two is then tried at every third place only. The decoder
+in Python is tried at all of them where kernels are off, as in `.ci/run` on every second day; both are with `--slow`.
 
 A test takes all vectors of a format, and names those that fail. `VECTOR=busy` in the environment chooses those
 with such names. `pytest --update-vectors` writes expectations anew: read the difference before it is committed.
@@ -66,14 +66,16 @@ WAYS = FORMATS | {
 LONG = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 SHORT = settings(LONG, max_examples=8)
 """For what is tried with every vector, of which the small ones are also tried at every place."""
-BESIDE_A_KERNEL = 3
-"""A decoder in Python is tried at each so manieth place. Records begin at multiples of two or four."""
+IN_TWO_WAYS = 3
+"""A format that is read in two ways is tried at one of so many places. Records begin at multiples of two or four."""
 BYTES_MAX, PLACES_MIN = 100_000, 6
 """In the short form so many bytes of one vector are decoded, or so many places tried, by one test."""
 ALIKE = re.compile(rb"[A-Za-z]+|[0-9]+|\0+|.", re.DOTALL)
 """Bytes whose damage or loss is much the same."""
 SHORTER = 2
 """In the short form one of so many places is tried that are chosen by chance."""
+STRETCH = 2000
+"""In the short form so many bytes of a vector are fed one by one."""
 CHOSEN = os.environ.get("VECTOR", "")
 
 
@@ -90,7 +92,7 @@ class Vector:
         beside = path.with_suffix(".beside.json")
         self.beside = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else None
         self.name = f"{way}/{case}"
-        self.beside_a_kernel = f"{way}-kernel" in WAYS
+        self.in_two_ways = way.endswith("-kernel") or f"{way}-kernel" in WAYS
 
     def begun(self) -> tuple[Decoder, list[Record]]:
         """A decoder that knows what stands beside the vector, and what it said of that."""
@@ -264,12 +266,20 @@ class Trials:
             count = min(count // SHORTER, max(PLACES_MIN, BYTES_MAX // (size or 1)))
         return self._thinned(vector, random.Random(seed).sample(range(size), min(size, count)))
 
-    def every(self, vector: Vector, seed: int, runs: list[range]) -> list[int]:
+    def every(self, vector: Vector, seed: int, runs: Callable[[], list[range]]) -> list[int]:
         """Return all places and the end, or the ends of runs; some, where the vector is not small."""
         if not self.exhaustive(vector):
             return self.some(vector, 60, seed)
-        places = [*range(len(vector.data) + 1)] if self._slow else ends_of(runs, first=2)
+        places = [*range(len(vector.data) + 1)] if self._slow else ends_of(runs(), first=2)
         return self._thinned(vector, places)
+
+    def stretch(self, vector: Vector, seed: int) -> range:
+        """Return places one after the other: all of them, or those of a part of a long vector."""
+        size = len(vector.data)
+        if self._slow or size <= STRETCH:
+            return range(size)
+        begin = random.Random(seed).randrange(size - STRETCH + 1)
+        return range(begin, begin + STRETCH)
 
     def each(self, vector: Vector) -> list[int]:
         """Return the places of all bytes of a small vector, or the ends of runs."""
@@ -287,11 +297,11 @@ class Trials:
         """Return how often chance is tried."""
         if self._slow:
             return LONG
-        return settings(SHORT, max_examples=3) if vector.beside_a_kernel else SHORT
+        return settings(SHORT, max_examples=3) if vector.in_two_ways else SHORT
 
     def _thinned(self, vector: Vector, places: list[int]) -> list[int]:
-        """Leave out those that are tried where kernels are off."""
-        return places[:: 1 if self._slow or not vector.beside_a_kernel else BESIDE_A_KERNEL]
+        """Leave out places that are tried in the long form, or where kernels are off."""
+        return places[:: 1 if self._slow or not vector.in_two_ways else IN_TWO_WAYS]
 
 
 @pytest.fixture
@@ -335,17 +345,19 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
     """Nothing is held back that could be said, however little came at a time."""
     # The longer a piece, the more is said of it, as cuts show: between two places where as much is said, too.
     small = trials.exhaustive(vector)
-    compared = {*trials.every(vector, 14, vector.silences)} if small else set()
+    compared = {*trials.every(vector, 14, lambda: vector.silences)} if small else set()
     whole = vector.decoder()
     decoder = vector.decoder()
-    records: list[Record] = []
-    for i in range(len(vector.data)):
+    places = trials.stretch(vector, 14)
+    records = decoder.feed(vector.data[: places.start])
+    for i in places:
         records += decoder.feed(vector.data[i : i + 1])
         decided = sum(record.size for record in records)
         assert decoder.pending == i + 1 - decided
         assert decoder.pending <= vector.limit
         if i + 1 in compared:
             assert len(records) == len(vector.decoder().feed(vector.data[: i + 1]))
+    records += decoder.feed(vector.data[places.stop :])
     assert packed(records) == packed(whole.feed(vector.data))
     assert packed(decoder.end()) == packed(whole.end())
     assert decoder.pending == 0
@@ -379,7 +391,7 @@ def test_any_cut_gives_the_same_records_of_damaged_input_too(
 @every
 def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector, trials: Trials) -> None:
     whole = packed(vector.decode())
-    for place in trials.every(vector, 7, vector.silences):
+    for place in trials.every(vector, 7, lambda: vector.silences):
         first, records = vector.begun()
         records += first.feed(vector.data[:place])
         saved = msgspec.msgpack.encode(first.state)
@@ -475,9 +487,8 @@ def test_state_may_give_way_anywhere(vector: Vector, share: int, trials: Trials)
 def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> None:
     """Every readable record that lies before the end of the truncated input is there, unchanged."""
     whole = vector.decode()
-    for place in trials.every(
-        vector, 8, [*vector.words, range(len(vector.data), len(vector.data) + 1)]
-    ):
+    size = len(vector.data)
+    for place in trials.every(vector, 8, lambda: [*vector.words, range(size, size + 1)]):
         data = vector.data[:place]
         records = vector.decode([data])
         check_tiling(vector.format, records, data)
@@ -681,8 +692,10 @@ def _without_places(records: list[Record]) -> list[Record]:
 
 
 @settling
-def test_a_line_is_read_early_only_where_no_more_bytes_can_change_it(vector: Vector) -> None:
-    for stop in range(0, len(vector.data), 1 + len(vector.data) // 100):
+def test_a_line_is_read_early_only_where_no_more_bytes_can_change_it(
+    vector: Vector, trials: Trials
+) -> None:
+    for stop in trials.some(vector, 100, 15):
         decoder = vector.decoder()
         records = decoder.feed(vector.data[:stop])
         settled = decoder.settle()
