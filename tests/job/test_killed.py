@@ -23,9 +23,9 @@ if "deaf" in sys.argv:
 for cell in range(10):
     with trace.span("step", cell=cell):
         pass
-trace.flush(10)
+trace.flush(60)
 pathlib.Path("here").touch()
-time.sleep(60)
+time.sleep(600)
 """
 
 RANK = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURMD_NODENAME": "n1"}

@@ -209,7 +209,7 @@ def test_the_connection_itself_is_locked(tmp_path):
 
 
 def test_what_takes_too_long_is_ended(tmp_path):
-    engine = Engine(make(tmp_path, [row()]), limits=Limits(seconds=0.2))
+    engine = Engine(make(tmp_path, [row()]), limits=Limits(seconds=1, threads=1))
     with pytest.raises(QueryError, match="time"):
         engine.ask(ENDLESS)
     assert len(dicts(engine.ask("FROM events"))) == 1

@@ -25,7 +25,7 @@ BEGINNING = """
 import json, multiprocessing, os, signal, sys, threading
 import tailrace
 
-signal.alarm(50)
+signal.alarm(300)
 path = sys.argv[1]
 count = lambda store: store.sql("SELECT count(*) AS n FROM events").arrow()["n"][0].as_py()
 

@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 import tailrace
@@ -17,6 +17,7 @@ from tailrace.errors import BrokenOffError, ConfigError, QueryError, StoreError
 from tests.query import writer
 from tests.query.tables import commit, commit_many, compact, gap, make, row, vacuum
 from tests.store.s3_server import RunningS3
+from tests.system.collector import until
 
 WRITER = Path(writer.__file__)
 
@@ -257,7 +258,9 @@ def test_ctrl_c_ends_a_long_question_and_the_store_can_be_asked_another(tmp_path
     process = subprocess.Popen([sys.executable, "-c", ENDLESS, tmp_path], stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline() == b"asking\n"
-        time.sleep(1.5)
+        work = psutil.Process(process.pid)
+        begun = work.cpu_times().user
+        until(lambda: work.cpu_times().user > begun + 0.3, "the question to be under way")
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=120)[0] == b"1\n"
     finally:

@@ -231,7 +231,7 @@ async def test_one_is_cut_off_while_there_is_no_room(make):
 
 
 async def test_one_that_is_silent_ends_and_one_that_talks_stays(make):
-    source = make(idle_timeout=0.4)
+    source = make(idle_timeout=3)
     async with running(source) as intake:
         with connect(source) as talking, connect(source) as silent:
             silent.sendall(b"once")

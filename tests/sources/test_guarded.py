@@ -291,7 +291,7 @@ async def test_whatever_else_comes_to_a_port_with_tls_is_refused(tls, first):
 
 async def test_tls_to_a_port_without_is_bytes_like_others(authority):
     """The format's decoder says what they are; the client is not answered and ends it."""
-    async with running(idle_timeout=0.3) as (source, intake):
+    async with running(idle_timeout=3) as (source, intake):
         stream = trio.SSLStream(await connect(source), authority.client(), server_hostname=NAME)
         with pytest.raises(trio.BrokenResourceError), trio.fail_after(30):
             await stream.do_handshake()
@@ -300,7 +300,7 @@ async def test_tls_to_a_port_without_is_bytes_like_others(authority):
 
 
 async def test_one_that_is_slow_over_its_handshake_holds_up_nobody(tls, authority):
-    async with running(**tls, greeting_timeout=0.5) as (source, intake):
+    async with running(**tls, greeting_timeout=3) as (source, intake):
         slow = [await connect(source) for _ in range(20)]
         for stream in slow[:10]:
             await stream.send_all(b"\x16\x03\x01\x02\x00\x01")

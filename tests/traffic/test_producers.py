@@ -38,7 +38,7 @@ async def listener(nursery):
 
 
 async def until(condition):
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         while not condition():  # noqa: ASYNC110 - bytes that arrive set no event
             await trio.sleep(0.005)
 
@@ -78,7 +78,7 @@ async def test_a_producer_waits_for_a_collector_to_come(nursery):
         await trio.testing.wait_all_tasks_blocked()
         assert handed.connections == []
         reserved.listen()
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             connection, _ = await reserved.accept()
             assert await connection.recv(10) == b"x"
             connection.close()

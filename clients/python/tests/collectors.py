@@ -17,7 +17,7 @@ import trustme
 from clients.python.tests.reader import Metadata, packets
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=60.0):
     """Wait for a condition; fail when it does not come true in time."""
     deadline = time.monotonic() + seconds
     while not condition():

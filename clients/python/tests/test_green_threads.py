@@ -129,7 +129,7 @@ def test_a_service_answers_all_requests_and_ends_when_it_is_asked_to(
         address = "http://{}:{}/".format(*listener.getsockname())
         try:
             for _ in range(REQUESTS):
-                with urllib.request.urlopen(address, timeout=20) as answer:  # noqa: S310 - our own address
+                with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 - our own address
                     assert answer.read() == b"answered"
             service.terminate()
             assert service.wait(30) == 0
@@ -163,7 +163,7 @@ def test_the_greenlet_that_sends_ends_in_a_forked_child(kind, collector):
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING, PATCHES["gevent without queues"]],
         env={"PYTHONPATH": ":".join(sys.path), "TAILRACE_ADDRESS": collector.address},
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert ran.returncode == 0

