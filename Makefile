@@ -30,7 +30,7 @@ help:  ## print this list
 demo: $(READY)  ## send all formats to a collector, query the table, compare found losses with injected ones
 	$(BIN)/tailrace demo
 
-test: $(DEV)  ## run the core of the tests in six processes, in some six minutes; ARGS go to pytest
+test: $(DEV)  ## run the core of the tests, within five minutes on two cores; ARGS go to pytest
 	$(BIN)/python -m pytest $(PARALLEL) $$($(BIN)/python -m tests.parts core) $(ARGS)
 
 test-all: $(DEV)  ## run all tests, which takes some 25 minutes; ARGS go to pytest

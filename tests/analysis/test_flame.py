@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.analysis.flame import DEEPEST, flame
 from tailrace.query.completeness import Window
 from tailrace.query.filters import Selection
+from tests.forms import examples
 from tests.query.memory import Views
 from tests.query.tables import SECOND, clocked, row
 
@@ -114,7 +115,7 @@ SPANS = st.lists(
 BOUND = st.integers(EPOCH, EPOCH + 60) | st.none()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(SPANS, BOUND, BOUND)
 def test_own_times_equal_the_innermost_spans_of_every_moment(views, spans, since, until):
     rows = timed(

@@ -6,12 +6,13 @@ import math
 from collections import Counter, defaultdict
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.analysis.statistics import PERCENTILES, parse, statistics
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Window
 from tailrace.query.filters import Selection
+from tests.forms import examples
 from tests.query.memory import Views
 from tests.query.tables import SECOND, clocked, row
 
@@ -144,7 +145,7 @@ SPANS = st.lists(
 BOUND = st.integers(EPOCH, EPOCH + 70) | st.none()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(SPANS, BOUND, BOUND, st.sampled_from([None, ("1",)]))
 def test_figures_equal_those_computed_row_by_row(views, spans, since, until, streams):
     rows = [*timed(), clocked(epoch=EPOCH, session="b")]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
@@ -17,6 +17,7 @@ from tailrace.spool.log import SPARE_NAME
 from tailrace.spool.segment import HEADER_SIZE, released_name
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
+from tests.forms import examples
 from tests.spool.conftest import kill
 
 DATA = EntryKind.DATA
@@ -62,7 +63,7 @@ def damages(draw: st.DrawFn) -> tuple[list[list[int]], list[tuple[int, int, int]
     return sizes, draw(st.lists(place, min_size=1, max_size=3))
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(damages())
 def test_what_was_synced_is_never_cut_and_nothing_unreadable_is_ever_an_entry(case):
     """The oracle knows which entries were damaged and which of the others vouch for them."""

@@ -144,7 +144,7 @@ class Course:
 
 
 @pytest.mark.parametrize("network", [Datagrams, Connections])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     limit=st.sampled_from([2_000, 20_000, 2**20]),

@@ -16,6 +16,7 @@ from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import inflate
 from tailrace.sources.tail.inflate import Bad, Content, Inflater, InflationBegun, Torn
 from tailrace.spool.payloads import Member
+from tests.forms import examples
 
 BEGIN = Member(0, 0)
 
@@ -257,7 +258,7 @@ def files(draw):
     return data
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(files(), st.lists(st.integers(20, 5000), min_size=1, max_size=5))
 def test_how_the_bytes_are_cut_changes_nothing(data, sizes):
     whole, cut = events(data), events(data, sizes)
@@ -272,7 +273,7 @@ def bad(found):
     return b"".join(event.data for event in found if isinstance(event, Bad))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(files(), st.lists(st.integers(20, 5000), min_size=1, max_size=5))
 def test_from_each_place_that_is_named_the_rest_comes_again(data, sizes):
     found = events(data, sizes)
@@ -285,7 +286,7 @@ def test_from_each_place_that_is_named_the_rest_comes_again(data, sizes):
         assert at.content == len(content(found[:number]))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(files())
 def test_what_is_bad_is_handed_on_as_it_is(data):
     reached = 0

@@ -11,11 +11,12 @@ import tempfile
 from pathlib import Path
 
 import trio
-from hypothesis import Phase, example, given, settings, strategies as st
+from hypothesis import Phase, example, given, strategies as st
 from trio.testing import MockClock
 
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail.location import System
+from tests.forms import examples
 from tests.sources.tail.recorder import Recorder, Tail
 
 PLAIN = ("a", "b", "sub/c")
@@ -244,7 +245,7 @@ async def play(script) -> None:
         shutil.rmtree(directory)
 
 
-@settings(max_examples=300, deadline=None, phases=PHASES)
+@examples(300, phases=PHASES)
 @given(st.lists(steps, max_size=25))
 @example([("create", "a", 400), ("rest", "", 0.5), ("truncate_late", "a", 4)])
 @example([("create", "b", 0), ("rest", "", 0.01), ("rename", "b", 0), ("gzip", "a", 0)])
