@@ -20,15 +20,13 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import tailrace
+from tailrace.decoding.formats.heph import decoder
 from tailrace.ingest.machine import Ingest
 from tailrace.kernels import active
 from tailrace.rows.block import ROWS_MIN
 from tests import toml
 from tests.daemon.virtual import CONFIG, Calls, configuration, opened, running
 from tests.ingest.log import Log, heph_event
-
-if active():
-    from tailrace.decoding.formats.heph import blocks
 
 BASE = f"{Path(tailrace.__file__).parent}/"
 QUIET = (
@@ -165,7 +163,7 @@ def follow_gap(monkeypatch: pytest.MonkeyPatch) -> Walk:
 def _pack_no_single_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let kernels pack as many events as in real life: other tests' modules lower the number."""
     if active():
-        monkeypatch.setattr(blocks, "ROWS_MIN", ROWS_MIN)
+        monkeypatch.setattr(decoder, "ROWS_MIN", ROWS_MIN)
 
 
 async def _until_commit(commits):

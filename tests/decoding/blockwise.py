@@ -13,9 +13,9 @@ from tailrace.rows.block import Block
 
 if kernels.active():
     from tailrace.decoding.formats.dftracer import blocks as dftracer
-    from tailrace.decoding.formats.et3 import blocks as et3
-    from tailrace.decoding.formats.heph import blocks as heph
-    from tailrace.decoding.formats.jets import blocks as jets
+    from tailrace.decoding.formats.et3 import decoder as et3
+    from tailrace.decoding.formats.heph import decoder as heph
+    from tailrace.decoding.formats.jets import decoder as jets
     from tailrace.decoding.formats.ovni import blocks as ovni
 
     # Short inputs test the kernels as well, though they are no faster there.

@@ -52,11 +52,12 @@ EXCEPTIONS = {
             "decided once in a process"
         )
         for file in (
-            "dftracer/format",
-            "et3/__init__",
+            "dftracer/__init__",
+            "et3/decoder",
             "heph/__init__",
-            "jets/format",
-            "ovni/format",
+            "heph/decoder",
+            "jets/decoder",
+            "ovni/__init__",
         )
     },
     Place("formats/dftracer/blocks.py", "if rows >= ROWS_MIN:"): (
@@ -136,9 +137,9 @@ EXCEPTIONS = {
     Place("formats/ovni/table.py", "if match is None:"): "the table in the code has a wrong line",
     **dict.fromkeys(
         (
-            Place("formats/dftracer/ids.py", "if len(self._firsts) > HOLES_MAX:"),
-            Place("formats/dftracer/ids.py", "if self.ranges + breaks >= HOLES_MAX:"),
-            Place("formats/dftracer/ids.py", "if self.ranges > HOLES_MAX:"),
+            Place("formats/dftracer/run.py", "if len(self._firsts) > HOLES_MAX:"),
+            Place("formats/dftracer/run.py", "if self.ranges + breaks >= HOLES_MAX:"),
+            Place("formats/dftracer/run.py", "if self.ranges > HOLES_MAX:"),
             Place("formats/dftracer/names.py", "if len(self.known) >= NAMES_MAX:"),
             Place("formats/et3/events.py", "if len(frames) >= DEPTH_MAX:"),
             Place("formats/et3/maps.py", "if len(found) >= READ_MAX and id_ not in found:"),

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+from tailrace.decoding.formats.dftracer import FORMAT
 from tailrace.decoding.formats.dftracer.decoder import JOINS_MAX
-from tailrace.decoding.formats.dftracer.format import FORMAT
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
 from tailrace.decoding.formats.dftracer.run import GAPS_MAX
 from tailrace.decoding.lines import BYTE_ORDER_MARK

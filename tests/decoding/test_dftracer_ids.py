@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given, strategies as st
 
-from tailrace.decoding.formats.dftracer.ids import HOLES_MAX, Ids, IdsState
+from tailrace.decoding.formats.dftracer.run import HOLES_MAX, Ids, IdsState
 
 
 def ranges(numbers: set[int]) -> list[tuple[int, int]]:

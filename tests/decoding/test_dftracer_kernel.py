@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from benchmarks.spellings import OF_FORMAT, SPELLINGS
 from tailrace import kernels
-from tailrace.decoding.formats.dftracer.ids import HOLES_MAX
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
+from tailrace.decoding.formats.dftracer.run import HOLES_MAX
 from tailrace.model.record import Record
 from tailrace.rows.block import Block
 from tests.decoding.blockwise import records

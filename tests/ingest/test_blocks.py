@@ -23,9 +23,9 @@ from tests.ingest.log import Log, heph_epoch, heph_event, rows
 
 if active():
     from tailrace.decoding.formats.dftracer import blocks as dftracer
-    from tailrace.decoding.formats.et3 import blocks as et3
-    from tailrace.decoding.formats.heph import blocks as heph
-    from tailrace.decoding.formats.jets import blocks as jets
+    from tailrace.decoding.formats.et3 import decoder as et3
+    from tailrace.decoding.formats.heph import decoder as heph
+    from tailrace.decoding.formats.jets import decoder as jets
     from tailrace.decoding.formats.ovni import blocks as ovni
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")

@@ -2,6 +2,85 @@
 
 from __future__ import annotations
 
-from tailrace.decoding.formats.dftracer.format import FORMAT
+import re
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-__all__ = ["FORMAT"]
+from tailrace import kernels
+from tailrace.decoding.contract import Files, Format
+from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
+from tailrace.decoding.formats.dftracer.encoder import DFTracerEncoder
+from tailrace.decoding.lines import BYTE_ORDER_MARK
+
+if TYPE_CHECKING or kernels.active():
+    from tailrace.decoding.formats.dftracer.blocks import DFTracerBlockDecoder
+
+_BEGINNING = re.compile(
+    rb"""[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
+    rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
+)
+"""The beginning of a trace: brackets, then a record, whose members a filter may have put in any order. A Chrome trace does not
+match."""
+
+_RECORD = re.compile(
+    rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
+    rb"""(?:"type"\s*:\s*\d+\s*,\s*)?"pid"\s*:\s*"?\d+"?\s*,\s*"tid"\s*:\s*"?\d+"?\s*,"""
+)
+_PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")
+"""A file in the directory that dftracer_split writes to by default, and the names that it gives."""
+
+
+def _is_trace(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.endswith((".pfw", ".pfw.gz")) and not name.startswith(".")
+
+
+def _recognises(path: str, head: bytes) -> bool:
+    """Recognise a trace, which may be empty until the first buffer is full; its brackets come first. Under another name,
+    recognise a whole record in the tracer's own order of members."""
+    text = head.removeprefix(BYTE_ORDER_MARK)
+    return (_BEGINNING if _is_trace(path) else _RECORD).match(text) is not None
+
+
+FORMAT = Format(
+    name="dftracer",
+    decoder=DFTracerBlockDecoder if kernels.active() else DFTracerDecoder,
+    state_type=DFTracerState,
+    waiting=attrgetter("lines"),
+    files=Files(
+        stream=_is_trace,
+        recognises=_recognises,
+        pieces=lambda path: _PIECE.search(path) is not None,
+    ),
+    encoder=DFTracerEncoder,
+    suffix=".pfw",
+    compresses=True,
+    flaws=frozenset(
+        {
+            "backslash",  # has a backslash, which the tracer does not escape: it may stand for itself
+            "bare_nan",  # a number is spelled nan or inf
+            "duplicate_key",  # two fields have the same key
+            "glued",  # begins on a line where another record was cut off
+            "invalid_utf8",  # a string is not UTF-8
+            "negative_duration",  # ends before it starts: the clock was set back
+            "split_line",  # newlines in a string
+            "trailing_comma",  # a comma before a closing bracket
+            "unescaped",  # quotes, backslashes or control characters in a string
+            "unknown_phase",  # the ph is not known
+            "unknown_unit",  # the time_metric is not known
+        }
+    ),
+    malformed=frozenset(
+        {
+            "bad_field",
+            "bad_json",
+            "bad_number",
+            "cut",
+            "missing_key",
+            "not_an_object",
+            "too_deep",
+            "too_long",
+            "truncated",
+        }
+    ),
+)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from tailrace import kernels
 from tailrace.decoding.contract import Format
-from tailrace.decoding.formats.et3.decoder import Et3Decoder, Et3State
+from tailrace.decoding.formats.et3.decoder import Et3BlockDecoder, Et3Decoder, Et3State
 from tailrace.decoding.formats.et3.encoder import Et3Encoder
 from tailrace.decoding.formats.et3.form import AGENT, SPECIFICATION
 from tailrace.decoding.formats.et3.maps import FILES
-
-if TYPE_CHECKING or kernels.active():
-    from tailrace.decoding.formats.et3.blocks import Et3BlockDecoder
 
 FORMAT = Format(
     name="et3",

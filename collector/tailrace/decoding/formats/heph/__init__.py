@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
-from tailrace.decoding.formats.heph.decoder import HephDecoder, HephState
+from tailrace.decoding.formats.heph.decoder import HephBlockDecoder, HephDecoder, HephState
 from tailrace.decoding.formats.heph.encoder import HephEncoder
 from tailrace.decoding.formats.heph.packets import EVENT, EVENT_MIN, MAGICS, prefix
 from tailrace.decoding.formats.heph.session import acknowledge
 
 if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.heph._kernel import of_events
-    from tailrace.decoding.formats.heph.blocks import HephBlockDecoder
 
 
 def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -> int:

@@ -2,6 +2,61 @@
 
 from __future__ import annotations
 
-from tailrace.decoding.formats.jets.format import FORMAT
+import re
+from operator import attrgetter
 
-__all__ = ["FORMAT"]
+from tailrace import kernels
+from tailrace.decoding.contract import Files, Format
+from tailrace.decoding.formats.jets.decoder import JetsBlockDecoder, JetsDecoder, JetsState
+from tailrace.decoding.formats.jets.encoder import JetsEncoder
+from tailrace.decoding.lines import BYTE_ORDER_MARK
+
+
+def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
+    """Recognise a file whose first line, as far as it is there, is a header."""
+    line = head.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0]
+    return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
+
+
+FORMAT = Format(
+    name="jets",
+    transports=("udp", "tcp", "unix", "tail"),
+    decoder=JetsBlockDecoder if kernels.active() else JetsDecoder,
+    state_type=JetsState,
+    waiting=attrgetter("lines"),
+    encoder=JetsEncoder,
+    suffix=".jets",
+    files=Files(recognises=_is_jets),
+    flaws=frozenset(
+        {
+            "after_footer",  # comes after the footer
+            "bad_frequency",  # a frequency is no positive number, or two of them differ
+            "bad_parent",  # the parent_id is no id, such as -1: the record is a root
+            "bad_total",  # a total is not a count
+            "byte_order_mark",  # a line begins with one, such as the first of a file
+            "duplicate_key",  # two fields have the same key
+            "header_not_first",  # a header after other lines: a new incarnation
+            "no_header",  # the first line is not a header
+            "unknown_type",  # a type of line that is not in the specification
+            "version",  # not 2
+        }
+    ),
+    malformed=frozenset(
+        {
+            "bad_clk",
+            "bad_field",
+            "bad_id",
+            "bad_json",
+            "invalid_utf8",
+            "lone_surrogate",
+            "hex_number",  # a number is spelled 0x…
+            "missing_key",
+            "not_a_number",
+            "not_an_object",
+            "nul_bytes",  # where a line should begin
+            "too_deep",
+            "too_long",
+            "truncated",
+        }
+    ),
+)

@@ -44,14 +44,24 @@ Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from tailrace import kernels
 from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.decoding.json_object import is_whole
-from tailrace.decoding.lines import WHITE, Lines, LinesState, Piece
+from tailrace.decoding.lines import BLOCK, WHITE, Lines, LinesState, Piece
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Record, malformed, missing
+from tailrace.rows.block import ROWS_MIN, Block
+
+if TYPE_CHECKING or kernels.active():
+    from tailrace.decoding.formats.jets._kernel import Scanner
+
+    _scan = Scanner().scan
+    """One kernel for all decoders, as they share memos: no block's records depend on what the kernel remembers."""
 
 IN_SESSION = frozenset({"headless", "open"})
 """A usual line breaks no rule in these stages. A file that ends in one of them lacks its footer."""
@@ -198,3 +208,38 @@ def _blank(piece: Piece) -> Record:
         piece.offset, len(piece.data), Kind.SESSION, "", None, None, piece.name,
         None, None, None, None, None, None, None, None,
     )  # fmt: skip
+
+
+LINE_MIN = 40
+"""Bytes of the shortest usual line, about."""
+
+
+class JetsBlockDecoder(JetsDecoder):
+    """The same decoder with the kernel, which packs usual lines into blocks. `JetsDecoder` reads everything else."""
+
+    def blocks(self, data: bytes) -> list[Block | Record]:
+        found: list[Block | Record] = []
+        lines, least = self._lines, ROWS_MIN * LINE_MIN
+        if len(data) >= least and b"\n" in data:
+            # A copy costs less than what all stages spend on a torn line as a record of its own.
+            data = lines.take_back() + data
+        at, have, left = 0, len(data), 0
+        while at < have:
+            stop = at
+            if have - at < least:
+                stop = have
+            elif lines.between:
+                if self._stage in IN_SESSION:
+                    block, stop = _scan(data, at, lines.offset, lines.limit, ROWS_MIN)
+                    if block is not None:
+                        found.append(block)
+                        lines.skip(block.length)
+                        at, left = stop, 0
+                        continue
+                # More at once where line after line is left to us.
+                stop, left = min(stop + left, have), min(2 * left + 256, BLOCK)
+            # The line at `stop`, too: the kernel has left it to us.
+            end = data.find(b"\n", stop) + 1 or have
+            found += super().feed(data[at:end])
+            at = end
+        return found

@@ -2,6 +2,46 @@
 
 from __future__ import annotations
 
-from tailrace.decoding.formats.ovni.format import FORMAT
+from typing import TYPE_CHECKING
 
-__all__ = ["FORMAT"]
+from tailrace import kernels
+from tailrace.decoding.contract import Format
+from tailrace.decoding.formats.ovni.decoder import OvniDecoder, OvniState
+from tailrace.decoding.formats.ovni.encoder import OvniEncoder
+from tailrace.decoding.formats.ovni.files import FILES
+
+if TYPE_CHECKING or kernels.active():
+    from tailrace.decoding.formats.ovni.blocks import OvniBlockDecoder
+
+FORMAT = Format(
+    name="ovni",
+    decoder=OvniBlockDecoder if kernels.active() else OvniDecoder,
+    state_type=OvniState,
+    flaws=frozenset(
+        {
+            "bad_clock_offsets",  # the table of clock offsets cannot be read
+            "no_clock_offset",  # the table has no line for this host, or several
+            "bad_metadata",  # the metadata never became readable
+            "bad_payload",  # the payload is not what this event has
+            "clock_back",  # the clock goes back where it may not
+            "crossed_end",  # ends a span although later spans are open, whose ends never came
+            "duplicate",  # was written a second time, by a fork
+            "mark_conflict",  # a mark is described in two ways
+            "stale_tail",  # left by an earlier run whose file was written over
+            "unknown_event",  # of no known model, category and value
+            "unmatched_end",  # no open span matches it
+        }
+    ),
+    malformed=frozenset(
+        {
+            "bad_event",  # no event can begin here
+            "bad_header",  # the file does not begin with ovni's header
+            "bad_size",  # a jumbo longer than any that libovni writes
+            "too_long",  # an event over the limit
+            "truncated",  # the input ends inside this event
+        }
+    ),
+    files=FILES,
+    encoder=OvniEncoder,
+    suffix=".obs",
+)
