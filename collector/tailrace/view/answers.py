@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from http import HTTPStatus
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -29,7 +30,11 @@ from tailrace.errors import (
 from tailrace.query.completeness import Completeness
 from tailrace.view.desk import SLOTS, DeskTurn, LeftError, Shelf
 from tailrace.view.questions import ApiQuestion
-from tailrace.view.wire import ApiProblem, ApiRefusal, Whole
+from tailrace.view.wire import ApiProblem, ApiRefusal, DecimalText, Ns, Whole
+
+Q = TypeVar("Q", bound=ApiQuestion)
+S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 JSON = "application/json"
 CSV = "text/csv; charset=utf-8"
@@ -122,18 +127,6 @@ def statuses() -> Iterable[HTTPStatus]:
     )
 
 
-def whole(found: Completeness) -> Whole:
-    return Whole(
-        complete=found.complete,
-        text=cut(found.text),
-        missing=dict(found.missing),
-        unknown=found.unknown,
-        awaited=found.awaited,
-        unasked=cut(found.unasked),
-        selected=found.selected,
-    )
-
-
 def decimal(number: int | None) -> str | None:
     """Return a 64-bit number, or a larger one, as the text that answers have for it."""
     return None if number is None else str(number)
@@ -156,6 +149,46 @@ def members(text: str | None) -> dict[str, Any]:
     )
 
 
+_Convert = Callable[[Any], object]
+_CONVERSIONS: dict[object, _Convert] = {
+    str: cut,
+    str | None: shown,
+    list[str | None]: lambda texts: [shown(text) for text in texts],
+    Ns: str,
+    Ns | None: decimal,
+    DecimalText: str,
+    DecimalText | None: decimal,
+    dict[str, Any]: members,
+}
+"""How a value of a snapshot becomes a field of an answer, by the field's type. Values of other types stay."""
+
+
+def _same(value: object) -> object:
+    return value
+
+
+@cache
+def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, _Convert], ...]:
+    fields = msgspec.structs.fields(type_)
+    return tuple((field.name, _CONVERSIONS.get(field.type, _same)) for field in fields)
+
+
+def from_row(type_: type[S], row: Iterable[object]) -> S:
+    """Return an object of the API, given the values of its fields in order, as the snapshot has them."""
+    fields = zip(_fields(type_), row, strict=True)
+    return type_(**{name: convert(value) for (name, convert), value in fields})
+
+
+def from_attributes(type_: type[S], given: object, **others: object) -> S:
+    """Return an object of the API whose fields are attributes of `given`, but for the `others`."""
+    names = type_.__struct_fields__
+    return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
+
+
+def whole(found: Completeness) -> Whole:
+    return from_attributes(Whole, found)
+
+
 def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
     """Return a value of JSON with its texts cut, its numbers exact for JavaScript, and not nested too deeply."""
     if isinstance(value, str):
@@ -170,9 +203,6 @@ def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
         return [bounded(each, depth + 1) for each in value]
     return value
 
-
-Q = TypeVar("Q", bound=ApiQuestion)
-T = TypeVar("T")
 
 SECONDS = 60.0
 """How long a request may take, with the time that it waits for its turn."""

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from tailrace import __version__
 from tailrace.analysis.statistics import COLUMNS, FIGURES
-from tailrace.clock import Clock
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import UnknownError
 from tailrace.export import WRITERS
@@ -17,7 +16,7 @@ from tailrace.query.views import VIEWS
 from tailrace.rollups.gaps import PlacedGap
 from tailrace.store.notes import Note
 from tailrace.view import wire
-from tailrace.view.answers import cut, decimal, members, shown, whole
+from tailrace.view.answers import cut, from_attributes, from_row, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import (
     NewNote,
@@ -64,20 +63,17 @@ def store(turn: DeskTurn, _: OfNothing) -> wire.StoreAnswer:
         file_bytes=sum(file.size for file in files),
         rows=sum(file.rows for file in files),
         views=[
-            wire.ViewFacts(
-                name=view.name,
-                meaning=view.meaning,
-                columns=[
-                    wire.ColumnFacts(name=c.name, type=c.type, meaning=c.meaning)
-                    for c in view.columns
-                ],
+            from_attributes(
+                wire.ViewFacts,
+                view,
+                columns=[from_attributes(wire.ColumnFacts, column) for column in view.columns],
             )
             for view in VIEWS
         ],
         keys=list(COLUMNS),
         figures=list(FIGURES),
         exports=[
-            wire.FormatFacts(name=name, meaning=writer.meaning) for name, writer in WRITERS.items()
+            from_attributes(wire.FormatFacts, writer, name=name) for name, writer in WRITERS.items()
         ],
         ranks=_of_places(snapshot.engine, "rank"),
         nodes=[cut(node) for node in _of_places(snapshot.engine, "node")],
@@ -98,30 +94,16 @@ def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any
 def overview(turn: DeskTurn, _: OfNothing) -> wire.OverviewAnswer:
     snapshot = turn.snapshot()
     engine = snapshot.engine
-    lost = [
-        wire.MissingFacts(source=cut(s), reason=cut(r), missing=missing, unknown=unknown, streams=n)
-        for s, r, missing, unknown, n in engine.rows(_MISSING)
-    ]
+    lost = [from_row(wire.MissingFacts, row) for row in engine.rows(_MISSING)]
     by_source: dict[str, list[wire.MissingFacts]] = {}
     for each in lost:
         by_source.setdefault(each.source, []).append(each)
-    sources = [
-        wire.SourceFacts(
-            source=cut(source),
-            format=cut(format_),
-            sessions=sessions,
-            open_sessions=open_sessions,
-            streams=streams,
-            events=events,
-            missing=sum(each.missing for each in by_source.get(cut(source), [])),
-            unknown=any(each.unknown for each in by_source.get(cut(source), [])),
-            last_time=decimal(last_time),
-        )
-        for source, format_, sessions, open_sessions, streams, events, last_time in engine.rows(
-            _SOURCES
-        )
-        if source != OWN_SOURCE
-    ]
+    sources = []
+    for source, *counts, last_time in engine.rows(_SOURCES):
+        if source != OWN_SOURCE:
+            lacks = by_source.get(cut(source), [])
+            missing = sum(each.missing for each in lacks), any(each.unknown for each in lacks)
+            sources.append(from_row(wire.SourceFacts, (source, *counts, *missing, last_time)))
     worst = streams_of(engine, OfStreams(limit=WORST))
     return wire.OverviewAnswer(
         version=snapshot.version,
@@ -134,18 +116,13 @@ def overview(turn: DeskTurn, _: OfNothing) -> wire.OverviewAnswer:
 
 _SEARCHED = "contains(lower(concat_ws(chr(31), source, format, session, stream, state)), lower(?))"
 
-_STREAMS = (
-    "source, format, session, stream, first_seq, last_seq, events, missing, completeness, first_time, last_time,"
-    " open_spans, state, silent_since"
-)
+_STREAMS = ", ".join(wire.Stream.__struct_fields__)
 
-_SESSIONS = """
-SELECT s.source, s.format, s.session, s.opened, s.closed, s.closed_at, s.continues, s.peer, s.transport, s.run,
-  s.clock, s.ticks_per_second, s.epoch, s.clock_offset, s.producer, s.totals, s.rows, s.events, s.missing, s.unknown,
-  s.state, t.begins, t.ends
-FROM sessions AS s LEFT JOIN part.session_times AS t USING (source, session)
-WHERE {} ORDER BY source, opened, session LIMIT {}
-"""
+_SESSIONS = f"""
+SELECT {", ".join(wire.ShownSession.__struct_fields__)}
+FROM sessions AS s LEFT JOIN (SELECT source, session, begins, ends FROM part.session_times) AS t USING (source, session)
+WHERE {{}} ORDER BY source, opened, session LIMIT {{}}
+"""  # noqa: S608 - our own words
 
 SESSIONS_MAX = 10_000
 
@@ -174,9 +151,8 @@ def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
         f"SELECT {_STREAMS} FROM streams WHERE {condition.sql}"  # noqa: S608 - our own words
         f' ORDER BY "{asked.sort}" {direction} NULLS LAST, source, session, stream LIMIT ? OFFSET ?'
     )
-    return [
-        _stream(*row) for row in engine.rows(sql, (*condition.values, asked.limit, asked.offset))
-    ]
+    rows = engine.rows(sql, (*condition.values, asked.limit, asked.offset))
+    return [from_row(wire.Stream, row) for row in rows]
 
 
 def sessions(turn: DeskTurn, asked: OfSessions) -> wire.Sessions:
@@ -188,7 +164,9 @@ def sessions(turn: DeskTurn, asked: OfSessions) -> wire.Sessions:
     return wire.Sessions(
         version=snapshot.version,
         whole=whole(found),
-        sessions=[_session(*row) for row in snapshot.engine.rows(sql, condition.values)],
+        sessions=[
+            from_row(wire.ShownSession, row) for row in snapshot.engine.rows(sql, condition.values)
+        ],
     )
 
 
@@ -201,58 +179,6 @@ def _matching(asked: OfStreams) -> RowCondition:
     if asked.search:
         conditions.append(RowCondition(_SEARCHED, (asked.search,)))
     return all_of(conditions)
-
-
-def _stream(source: str, format_: str, session: str, stream: str, *rest: Any) -> wire.Stream:  # noqa: ANN401 - a row
-    first_seq, last_seq, events, missing, completeness, first, last, open_spans, state, silent = (
-        rest
-    )
-    return wire.Stream(
-        source=cut(source),
-        format=cut(format_),
-        session=cut(session),
-        stream=cut(stream),
-        first_seq=decimal(first_seq),
-        last_seq=decimal(last_seq),
-        events=events,
-        missing=missing,
-        completeness=completeness,
-        first_time=decimal(first),
-        last_time=decimal(last),
-        open_spans=open_spans,
-        state=state,
-        silent_since=decimal(silent),
-    )
-
-
-def _session(source: str, format_: str, session: str, *rest: Any) -> wire.ShownSession:  # noqa: ANN401 - a row
-    opened, closed, closed_at, continues, peer, transport, run, clock, rate, *more = rest
-    epoch, offset, producer, totals, rows, events, missing, unknown, state, begins, ends = more
-    return wire.ShownSession(
-        source=cut(source),
-        format=cut(format_),
-        session=cut(session),
-        opened=decimal(opened),
-        closed=shown(closed),
-        closed_at=decimal(closed_at),
-        continues=shown(continues),
-        peer=shown(peer),
-        transport=shown(transport),
-        run=shown(run),
-        clock=shown(clock),
-        ticks_per_second=rate,
-        epoch=decimal(epoch),
-        clock_offset=decimal(offset),
-        producer=members(producer),
-        totals=members(totals),
-        rows=rows,
-        events=events,
-        missing=missing,
-        unknown=unknown,
-        state=state,
-        begins=decimal(begins),
-        ends=decimal(ends),
-    )
 
 
 def gaps(turn: DeskTurn, asked: OfGaps) -> wire.Gaps:
@@ -309,22 +235,8 @@ def _overlaps(each: PlacedGap, since: int | None, until: int | None) -> bool:
 
 
 def _gap(each: PlacedGap) -> wire.ShownGap:
-    gap = each.gap
-    return wire.ShownGap(
-        source=cut(gap.source),
-        format=cut(gap.format),
-        session=cut(gap.session),
-        stream=cut(gap.stream),
-        reason=cut(gap.reason),
-        detail=shown(gap.detail),
-        first=decimal(gap.first),
-        last=decimal(gap.last),
-        remaining=gap.remaining,
-        of=shown(gap.of),
-        id=decimal(gap.id),
-        begins=decimal(each.begin),
-        ends=decimal(each.end),
-        placed=each.placed,
+    return from_attributes(
+        wire.ShownGap, each.gap, begins=each.begin, ends=each.end, placed=each.placed
     )
 
 
@@ -333,7 +245,7 @@ def notes(turn: DeskTurn, _: OfNothing) -> wire.NoteList:
     found = kept.list()
     return wire.NoteList(
         version=turn.snapshot().version,
-        notes=[_facts(note) for note in found.notes],
+        notes=[from_attributes(wire.NoteFacts, note) for note in found.notes],
         refused=kept.refused,
         unreadable=found.unreadable,
     )
@@ -341,7 +253,17 @@ def notes(turn: DeskTurn, _: OfNothing) -> wire.NoteList:
 
 def add(turn: DeskTurn, asked: NewNote) -> wire.NoteList:
     shelf = turn.shelves[0]
-    shelf.notes.add(_note(asked, shelf.clock))
+    since, until = sorted((asked.from_, asked.to))
+    note = Note(
+        made=shelf.clock.wall_ns(),
+        from_=since,
+        to=until,
+        text=asked.text,
+        source=asked.source,
+        session=asked.session,
+        stream=asked.stream,
+    )
+    shelf.notes.add(note)
     return notes(turn, OfNothing())
 
 
@@ -349,28 +271,3 @@ def remove(turn: DeskTurn, asked: OldNote) -> wire.NoteList:
     if not turn.shelves[0].notes.remove(asked.id):
         raise UnknownError(f"there is no note {asked.id!r}")
     return notes(turn, OfNothing())
-
-
-def _note(asked: NewNote, clock: Clock) -> Note:
-    return Note(
-        made=clock.wall_ns(),
-        from_=min(asked.from_, asked.to),
-        to=max(asked.from_, asked.to),
-        text=asked.text,
-        source=asked.source,
-        session=asked.session,
-        stream=asked.stream,
-    )
-
-
-def _facts(note: Note) -> wire.NoteFacts:
-    return wire.NoteFacts(
-        id=note.id,
-        made=str(note.made),
-        from_=str(note.from_),
-        to=str(note.to),
-        text=cut(note.text),
-        source=cut(note.source),
-        session=cut(note.session),
-        stream=cut(note.stream),
-    )

@@ -18,6 +18,7 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.errors import TailraceError
 from tailrace.query.live import ask
 from tailrace.query.table import TableReader
+from tailrace.view.answers import from_attributes
 from tailrace.view.wire import CollectorHealth, News, Rate
 
 EVERY_SECONDS = 1.0
@@ -188,12 +189,10 @@ class LiveWatch:
 
 def _health(name: str, status: CollectorStatus) -> CollectorHealth:
     beats = status.heartbeat.interval_seconds > 0
-    return CollectorHealth(
+    return from_attributes(
+        CollectorHealth,
+        status,
         name=name,
-        pid=status.pid,
-        state=status.state,
-        conditions=status.conditions,
-        uptime_seconds=status.uptime_seconds,
         behind_seconds=status.heartbeat.age_seconds if beats else None,
         undecoded_bytes=status.spool.undecoded_bytes,
         uncommitted_bytes=status.spool.uncommitted_bytes,

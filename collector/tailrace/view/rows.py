@@ -18,7 +18,7 @@ from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.rollups.snapshot import WALL
 from tailrace.timeline import SessionClock
 from tailrace.view import wire
-from tailrace.view.answers import bounded, cut, decimal, members, shown, whole
+from tailrace.view.answers import bounded, cut, from_row, members, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfRow, OfSearch
 
@@ -69,26 +69,10 @@ def search(turn: DeskTurn, asked: OfSearch) -> wire.FoundEvents:
     )
 
 
-def shown_event(
-    source: str,
-    session: str,
-    offset: int,
-    stream: str,
-    *rest: Any,  # noqa: ANN401 - a row
-) -> wire.ShownEvent:
+def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.ShownEvent:
     """Return a row with the columns of `_EVENT` as an answer shows it."""
-    substream, kind, name, category, time, duration, open_ = rest
-    return wire.ShownEvent(
-        place=wire.RowPlace(source=source, session=session, offset=offset),
-        stream=cut(stream),
-        substream=decimal(substream),
-        kind=kind,
-        name=shown(name),
-        category=shown(category),
-        time=decimal(time),
-        duration=decimal(duration),
-        open=open_,
-    )
+    place = wire.RowPlace(source=source, session=session, offset=offset)
+    return from_row(wire.ShownEvent, (place, *rest))
 
 
 def _by_wall_time(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:

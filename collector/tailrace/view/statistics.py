@@ -24,7 +24,15 @@ from tailrace.errors import UnknownError
 from tailrace.query.completeness import Completeness, Window
 from tailrace.query.output import FORMULA
 from tailrace.view import wire
-from tailrace.view.answers import CSV, FileAnswer, cut, decimal, shown, whole
+from tailrace.view.answers import (
+    CSV,
+    FileAnswer,
+    cut,
+    decimal,
+    from_attributes,
+    from_row,
+    whole,
+)
 from tailrace.view.desk import DeskSnapshot, DeskTurn
 from tailrace.view.questions import OfComparison, OfDurations, OfFlame, OfSelection, OfStatistics
 
@@ -47,7 +55,7 @@ def statistics(turn: DeskTurn, asked: OfStatistics) -> wire.Statistics | FileAns
         whole=whole(found),
         by=words,
         total=len(groups),
-        groups=[_group(each) for each in groups[: asked.limit]],
+        groups=[from_row(wire.Group, each) for each in groups[: asked.limit]],
     )
 
 
@@ -64,23 +72,6 @@ def _defused(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _group(each: SpanStatistics) -> wire.Group:
-    return wire.Group(
-        group=[shown(value) for value in each.group],
-        unit=each.unit,
-        count=each.ended,
-        open=each.open,
-        total=decimal(each.total),
-        self_=decimal(each.self_time),
-        min=decimal(each.least),
-        p50=decimal(each.p50),
-        p90=decimal(each.p90),
-        p95=decimal(each.p95),
-        p99=decimal(each.p99),
-        max=decimal(each.most),
-    )
-
-
 def flame(turn: DeskTurn, asked: OfFlame) -> wire.Flame:
     snapshot = turn.snapshot()
     found = snapshot.whole(asked.window.scope)
@@ -90,16 +81,7 @@ def flame(turn: DeskTurn, asked: OfFlame) -> wire.Flame:
         version=snapshot.version,
         whole=whole(found),
         unit=graph.unit,
-        nodes=[
-            wire.ShownFlameNode(
-                parent=node.parent,
-                name=shown(node.name),
-                count=node.spans,
-                total=str(node.total),
-                self_=str(node.own),
-            )
-            for node in nodes
-        ],
+        nodes=[from_row(wire.ShownFlameNode, node) for node in nodes],
         left_out=left_out,
         open=graph.open,
     )
@@ -198,15 +180,13 @@ def _side(turn: DeskTurn, run: ComparedRun) -> wire.Side:
 
 
 def _difference(each: FigureChange, *, exceeds: bool) -> wire.Difference:
-    return wire.Difference(
-        group=[shown(value) for value in each.group],
-        unit=each.unit,
+    return from_attributes(  # a growth without bound is null in JSON
+        wire.Difference,
+        each,
         count_a=None if each.before is None else each.before.ended,
         count_b=None if each.after is None else each.after.ended,
-        a=decimal(each.from_),
-        b=decimal(each.to),
-        growth=each.growth,  # a growth without bound is null in JSON
-        word=each.word,
+        a=each.from_,
+        b=each.to,
         exceeds=exceeds,
     )
 

@@ -8,9 +8,9 @@ from tailrace.errors import QueryError
 from tailrace.rollups.frame import Frame, frame as of_window
 from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.scale import Range
-from tailrace.rollups.snapshot import LaneKey, TimelineLane
+from tailrace.rollups.snapshot import LaneKey
 from tailrace.view import wire
-from tailrace.view.answers import cut, decimal, shown, whole
+from tailrace.view.answers import cut, from_attributes, from_row, whole
 from tailrace.view.desk import DeskTurn
 from tailrace.view.questions import OfFrame, OfLanes
 
@@ -28,7 +28,9 @@ def lanes(turn: DeskTurn, asked: OfLanes) -> wire.Lanes:
     timeline = turn.timeline()
     chosen = [each for each in timeline.lanes if asked.has(*each.key[:3], placed)]
     return wire.Lanes(
-        version=snapshot.version, whole=whole(found), lanes=[_lane(each) for each in chosen]
+        version=snapshot.version,
+        whole=whole(found),
+        lanes=[from_row(wire.ShownLane, (*each.key, *each[1:])) for each in chosen],
     )
 
 
@@ -56,25 +58,6 @@ def _key(text: str) -> LaneKey:
         ) from error
 
 
-def _lane(each: TimelineLane) -> wire.ShownLane:
-    return wire.ShownLane(
-        source=each.key.source,
-        session=each.key.session,
-        stream=each.key.stream,
-        substream=decimal(each.key.substream),
-        format=cut(each.format),
-        depths=each.depths,
-        events=each.events,
-        open=each.open,
-        first=decimal(each.first),
-        last=decimal(each.last),
-        missing=each.missing,
-        unknown=each.unknown,
-        axis=each.axis,
-        clock=each.clock,
-    )
-
-
 def _frame(found: Frame) -> wire.FrameAnswer:
     zero = found.window.begin
     return wire.FrameAnswer(
@@ -83,15 +66,7 @@ def _frame(found: Frame) -> wire.FrameAnswer:
         to=str(found.window.end),
         bucket=found.bucket,
         coarse=found.coarse,
-        lanes=[
-            wire.LaneName(
-                source=key.source,
-                session=key.session,
-                stream=key.stream,
-                substream=decimal(key.substream),
-            )
-            for key in found.lanes
-        ],
+        lanes=[from_row(wire.LaneName, key) for key in found.lanes],
         names=[cut(name, NAME_MAX) for name in found.names],
         spans=found.spans,
         instants=found.instants,
@@ -101,20 +76,14 @@ def _frame(found: Frame) -> wire.FrameAnswer:
 
 
 def _gap(each: SeenGap, zero: int) -> wire.FrameGap:
-    gap = each.first.gap
-    single = each.gaps == 1
-    return wire.FrameGap(
-        source=gap.source,
-        session=gap.session,
-        stream=gap.stream,
+    gap, single = each.first.gap, each.gaps == 1
+    return from_attributes(
+        wire.FrameGap,
+        gap if single else gap._replace(detail=None, first=None, last=None, of=None),
         count=each.gaps,
-        reason=shown(each.reason),
-        detail=shown(gap.detail) if single else None,
-        first=decimal(gap.first) if single else None,
-        last=decimal(gap.last) if single else None,
+        reason=each.reason,
         remaining=each.remaining,
         unknown=each.unknown,
-        of=shown(gap.of) if single else None,
         begin=None if each.begin is None else each.begin - zero,
         end=None if each.end is None else each.end - zero,
         placed=each.first.placed if single else None,

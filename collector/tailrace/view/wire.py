@@ -17,8 +17,13 @@ from tailrace.rollups.frame import CounterColumns, InstantColumns, SpanColumns
 Ns = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="nanoseconds, as a decimal text")]
 """Unix nanoseconds, or nanoseconds of a duration."""
 
-Ticks = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="an integer as a decimal text")]
+DecimalText = Annotated[
+    str, Meta(pattern=r"^-?[0-9]+$", description="an integer as a decimal text")
+]
 """A 64-bit integer that may exceed 2^53."""
+
+Key = Annotated[str, "never cut"]
+"""A text by which a question may name something. All other texts of a trace are cut at a length (`answers.cut`)."""
 
 
 class ApiProblem(msgspec.Struct, kw_only=True):
@@ -58,8 +63,8 @@ class Stream(msgspec.Struct, kw_only=True):
     format: str
     session: str
     stream: str
-    first_seq: Ticks | None
-    last_seq: Ticks | None
+    first_seq: DecimalText | None
+    last_seq: DecimalText | None
     events: int
     missing: int
     completeness: float | None
@@ -125,12 +130,12 @@ class ShownGap(msgspec.Struct, kw_only=True):
     stream: str
     reason: str
     detail: str | None
-    first: Ticks | None
-    last: Ticks | None
+    first: DecimalText | None
+    last: DecimalText | None
     remaining: int | None
     """How many events are missing; null if unknown."""
     of: str | None
-    id: Ticks | None
+    id: DecimalText | None
     begins: Ns | None
     ends: Ns | None
     placed: str
@@ -148,8 +153,8 @@ class Gaps(msgspec.Struct, kw_only=True):
 class RowPlace(msgspec.Struct, kw_only=True):
     """Where a record stands: its session, and the offset in the session's bytes. It stays when files are merged."""
 
-    source: str
-    session: str
+    source: Key
+    session: Key
     offset: int
 
 
@@ -159,7 +164,7 @@ class ShownEvent(msgspec.Struct, kw_only=True):
 
     place: RowPlace
     stream: str
-    substream: Ticks | None
+    substream: DecimalText | None
     kind: str
     name: str | None
     category: str | None
@@ -354,10 +359,10 @@ class OverviewAnswer(msgspec.Struct, kw_only=True):
 class LaneName(msgspec.Struct, kw_only=True):
     """The name of a lane: a stream of a session, or one of its substreams. An empty stream is no known one."""
 
-    source: str
-    session: str
-    stream: str
-    substream: Ticks | None
+    source: Key
+    session: Key
+    stream: Key
+    substream: DecimalText | None
 
 
 class ShownLane(LaneName, kw_only=True):
@@ -375,7 +380,7 @@ class ShownLane(LaneName, kw_only=True):
     last: Ns | None
     missing: int
     unknown: bool
-    axis: str
+    axis: Key
     clock: str
 
 
@@ -392,14 +397,14 @@ class FrameGap(msgspec.Struct, kw_only=True):
     far as it is known; `unknown` gaps lack an unknown number of events. `reason` is null of several reasons; `placed` says
     how exact the place is. It, `detail`, `first`, `last` and `of` are null of several gaps."""
 
-    source: str
-    session: str
-    stream: str
+    source: Key
+    session: Key
+    stream: Key
     count: int
     reason: str | None
     detail: str | None
-    first: Ticks | None
-    last: Ticks | None
+    first: DecimalText | None
+    last: DecimalText | None
     remaining: int | None
     unknown: int
     of: str | None
@@ -436,14 +441,14 @@ class Group(msgspec.Struct, kw_only=True):
     unit: str
     count: int
     open: int
-    total: Ticks | None
-    self_: Ticks | None = msgspec.field(name="self")
-    min: Ticks | None
-    p50: Ticks | None
-    p90: Ticks | None
-    p95: Ticks | None
-    p99: Ticks | None
-    max: Ticks | None
+    total: DecimalText | None
+    self_: DecimalText | None = msgspec.field(name="self")
+    min: DecimalText | None
+    p50: DecimalText | None
+    p90: DecimalText | None
+    p95: DecimalText | None
+    p99: DecimalText | None
+    max: DecimalText | None
 
 
 class Statistics(msgspec.Struct, kw_only=True):
@@ -497,8 +502,8 @@ class Difference(msgspec.Struct, kw_only=True):
     unit: str
     count_a: int | None
     count_b: int | None
-    a: Ticks | None
-    b: Ticks | None
+    a: DecimalText | None
+    b: DecimalText | None
     growth: float | None
     word: str
     exceeds: bool
@@ -526,8 +531,8 @@ class ShownFlameNode(msgspec.Struct, kw_only=True):
     parent: int | None
     name: str | None
     count: int
-    total: Ticks
-    self_: Ticks = msgspec.field(name="self")
+    total: DecimalText
+    self_: DecimalText = msgspec.field(name="self")
 
 
 class Flame(msgspec.Struct, kw_only=True):
