@@ -25,11 +25,10 @@ from starlette.routing import Route
 
 from tailrace import __version__
 from tailrace.errors import TailraceError
-from tailrace.view import exports, wire
+from tailrace.view import wire
 from tailrace.view.answers import CSV, JSON, Asking, Endpoint, refusal, response, statuses
 from tailrace.view.desk import Shelf
 from tailrace.view.door import Door, Token
-from tailrace.view.exports import ARCHIVE, BINARY
 from tailrace.view.inventory import (
     add,
     gaps,
@@ -41,7 +40,6 @@ from tailrace.view.inventory import (
     store,
     streams,
 )
-from tailrace.view.live import LiveWatch
 from tailrace.view.questions import (
     ApiQuestion,
     NewNote,
@@ -62,10 +60,17 @@ from tailrace.view.questions import (
     OfStreams,
     OldNote,
 )
-from tailrace.view.rows import row, search
 from tailrace.view.sql import sql
 from tailrace.view.statistics import compare, durations, flame, statistics
-from tailrace.view.timeline import frame, lanes
+from tailrace.view.streaming import (
+    ARCHIVE,
+    BINARY,
+    EXPORT_SECONDS,
+    Download,
+    LiveWatch,
+    write_export,
+)
+from tailrace.view.timeline import frame, lanes, row, search
 from tailrace.view.wire import ApiRefusal, News
 
 PREFIX = "/api/v1"
@@ -316,9 +321,9 @@ class Viewer:
             request,
             OfExport,
             lambda asked: self._asking.long(
-                request, lambda turn: exports.write(turn, asked), exports.SECONDS
+                request, lambda turn: write_export(turn, asked), EXPORT_SECONDS
             ),
-            exports.Download,
+            Download,
         )
 
     async def _openapi(self, _: Request) -> Response:

@@ -1,18 +1,31 @@
-"""The timeline over HTTP: lanes, and what a window of time has of them (`rollups`)."""
+"""The timeline over HTTP: its lanes, what a window of time has of them (`rollups`), the row at a place, and a search.
+
+A search goes by wall time, or on an axis without wall time, where an event's place follows from the tick at which it
+begins (`tailrace.timeline`).
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
 import msgspec
 
-from tailrace.errors import QueryError
+from tailrace.errors import QueryError, UnknownError
+from tailrace.query.completeness import Scope
+from tailrace.query.engine import Engine
+from tailrace.query.filters import RowCondition, Selection, all_of
+from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.rollups.frame import Frame, frame as of_window
 from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.scale import Range
-from tailrace.rollups.snapshot import LaneKey
+from tailrace.rollups.snapshot import WALL, LaneKey
+from tailrace.timeline import SessionClock
 from tailrace.view import wire
-from tailrace.view.answers import cut, from_attributes, from_row, whole
+from tailrace.view.answers import bounded, cut, from_attributes, from_row, members, whole
 from tailrace.view.desk import DeskTurn
-from tailrace.view.questions import OfFrame, OfLanes
+from tailrace.view.questions import OfFrame, OfLanes, OfRow, OfSearch
 
 NAME_MAX = 300
 """Characters of a name in a frame. The row itself has more of it."""
@@ -88,3 +101,273 @@ def _gap(each: SeenGap, zero: int) -> wire.FrameGap:
         end=None if each.end is None else each.end - zero,
         placed=each.first.placed if single else None,
     )
+
+
+_EVENT = 'source, session, "offset", stream, substream, kind, name, category, time, duration, open'
+
+_BY_WALL_TIME = """
+SELECT source, session, "offset", stream, substream, 'span' AS kind, name, category, time, duration, open FROM spans
+WHERE {condition}
+UNION ALL
+SELECT source, session, "offset", stream, substream, kind, name, category, time, NULL, false FROM events
+WHERE kind IN ('instant', 'counter', 'annotation') AND {condition}
+"""
+
+_ON_AXIS = """
+WITH near AS (
+  SELECT unnest($near::STRUCT(source VARCHAR, session VARCHAR, first BIGINT, last BIGINT)[], recursive := true)
+),
+events_there AS (
+  SELECT *, 'span' AS kind FROM spans
+  UNION ALL BY NAME
+  SELECT *, false AS open FROM events WHERE kind IN ('instant', 'counter', 'annotation')
+)
+SELECT source, session, "offset", stream, substream, kind, name, category, aligned, start, "end", open
+FROM events_there JOIN near USING (source, session)
+WHERE contains(lower(name), lower($name)) AND time IS NULL AND aligned BETWEEN near.first AND near.last
+  AND (len($streams::VARCHAR[]) = 0 OR list_contains($streams::VARCHAR[], stream))
+QUALIFY row_number() OVER (PARTITION BY source, session ORDER BY aligned {order}, "offset") <= $limit
+"""
+"""The next events of each session; `near` has the ticks between which they begin."""
+
+_FARTHEST = 2**61
+"""No tick is farther from 0."""
+
+_NEVER = 2**80
+
+
+def search(turn: DeskTurn, asked: OfSearch) -> wire.FoundEvents:
+    """Return the next events whose name contains a text, whatever its case. Raise UnknownError for an unknown axis."""
+    snapshot = turn.snapshot()
+    found = snapshot.whole(asked.window.scope)
+    by_wall_time = asked.axis in {"", WALL}
+    events = _by_wall_time(turn, asked) if by_wall_time else _on_axis(turn, asked)
+    return wire.FoundEvents(
+        version=snapshot.version,
+        whole=whole(found),
+        events=events[: asked.limit],
+        more=len(events) > asked.limit,
+    )
+
+
+def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.ShownEvent:
+    """Return a row with the columns of `_EVENT` as an answer shows it."""
+    place = wire.RowPlace(source=source, session=session, offset=offset)
+    return from_row(wire.ShownEvent, (place, *rest))
+
+
+def _by_wall_time(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:
+    """Return the found events in the order of their wall times: up to `limit`, and one more if the search has more."""
+    conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
+    if asked.after is None:
+        conditions.append(RowCondition("time IS NOT NULL"))
+    else:
+        compared = "time < ?" if asked.backwards else "time > ?"
+        conditions.append(RowCondition(compared, (asked.after,)))
+    condition = all_of([asked.window.rows, *conditions])
+    direction = "DESC" if asked.backwards else "ASC"
+    sql = (
+        f"SELECT {_EVENT} FROM ({_BY_WALL_TIME.format(condition=condition.sql)})"  # noqa: S608 - our own words
+        f' ORDER BY time {direction}, source, session, "offset" LIMIT ?'
+    )
+    values = (*condition.values, *condition.values, asked.limit + 1)
+    return [shown_event(*each) for each in turn.snapshot().engine.rows(sql, values)]
+
+
+def _on_axis(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:
+    """Return at least one event more than `limit`, if there is one."""
+    timeline = turn.timeline()
+    sessions = timeline.on(asked.axis)
+    placed = asked.placed(turn.snapshot().engine)
+    clocks = {
+        key: timeline.sessions[key]
+        for key in sessions & timeline.sessions.keys()
+        if asked.concerns(*key, "", placed)
+    }
+    near = []
+    for (source, session), clock in clocks.items():
+        first, last = _ticks(clock, asked)
+        near.append({"source": source, "session": session, "first": first, "last": last})
+    if not near:
+        return []
+    values = {
+        "near": near, "name": asked.name, "streams": asked.stream, "limit": asked.limit + 1,
+    }  # fmt: skip
+    sql = _ON_AXIS.format(order="DESC" if asked.backwards else "ASC")
+    events = []
+    for source, session, *event, aligned, start, end, open_ in turn.snapshot().engine.rows(sql, values):  # fmt: skip
+        clock = clocks[source, session]
+        at = clock.place(None, aligned)
+        if at is not None:
+            duration = None if end is None or start is None else clock.end(at, start, end) - at
+            events.append((at, shown_event(source, session, *event, at, duration, open_)))
+    events.sort(key=lambda each: each[0], reverse=asked.backwards)
+    return [event for _, event in events]
+
+
+def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
+    """Return the first and the last tick that an event may begin at, by `from`, `to` and `after`."""
+    first = [] if asked.from_ is None else [asked.from_]
+    behind = [] if asked.to is None else [asked.to]
+    if asked.after is not None:
+        first += [] if asked.backwards else [asked.after + 1]
+        behind += [asked.after] if asked.backwards else []
+    return (
+        _first_tick(clock, max(first)) if first else -_FARTHEST,
+        _first_tick(clock, min(behind)) - 1 if behind else _FARTHEST,
+    )
+
+
+def _first_tick(clock: SessionClock, time: int) -> int:
+    """Return the first tick whose place is at a time of the axis or behind it."""
+
+    def ns(tick: int) -> int:
+        try:
+            return clock.ticks.ns(tick)
+        except OverflowError:  # a tick of years
+            return _NEVER if tick > 0 else -_NEVER
+
+    ticks = range(-_FARTHEST, _FARTHEST)
+    return bisect_left(ticks, time - clock.shift, key=ns) - _FARTHEST
+
+
+CHILDREN_MAX = 200
+ROWS_MAX = 100
+"""Rows at one place. The collector's own rows share one."""
+
+_OF_SPAN = (
+    "source, session, \"offset\", stream, substream, 'span', name, category, time, duration, open"
+)
+
+
+class _Span(NamedTuple):
+    """The columns by which a span's relatives are found."""
+
+    source: str
+    session: str
+    stream: str
+    substream: int | None
+    id: int | None
+    parent: int | None
+    start: int | None
+    end: int | None
+    offset: int
+
+
+def row(turn: DeskTurn, asked: OfRow) -> wire.RowsAnswer:
+    snapshot = turn.snapshot()
+    engine = snapshot.engine
+    found = snapshot.whole(Scope.of(Selection((asked.source,), (asked.session,))))
+    spans = list(_rows(engine, SPANS, asked, "true"))
+    others = list(_rows(engine, EVENTS, asked, "kind NOT IN ('span', 'begin')"))
+    if not spans and not others:
+        raise UnknownError(f"no row stands at {asked.offset} of session {asked.session!r}")
+    parent, children, more, how = None, list[wire.ShownEvent](), False, ""
+    if spans:
+        span = _span(engine, asked)
+        parent, children, more, how = _relatives(engine, span)
+    return wire.RowsAnswer(
+        version=snapshot.version,
+        whole=whole(found),
+        rows=[*spans, *others],
+        parent=parent,
+        children=children,
+        more_children=more,
+        related=how,
+        raw=wire.Raw(bytes=None, why="the collector keeps no bytes of records that it could read"),
+    )
+
+
+def _rows(engine: Engine, view: View, asked: OfRow, also: str) -> Iterator[wire.ShownRow]:
+    exact = {c.name for c in view.columns if c.type in {"BIGINT", "BOOLEAN"}}
+    columns = ", ".join(
+        f'"{c.name}"' if c.name in exact or c.type == "VARCHAR" else f'"{c.name}"::VARCHAR'
+        for c in view.columns
+    )
+    sql = (
+        f"SELECT {columns} FROM {view.name}"  # noqa: S608 - our own words
+        f' WHERE source = ? AND session = ? AND "offset" = ? AND {also} LIMIT {ROWS_MAX}'
+    )
+    names = [column.name for column in view.columns]
+    place = wire.RowPlace(source=asked.source, session=asked.session, offset=asked.offset)
+    for values in engine.rows(sql, (asked.source, asked.session, asked.offset)):
+        given = dict(zip(names, values, strict=True))
+        text = given.pop("attributes")
+        shown_values = {name: _shown(value) for name, value in given.items()}
+        yield wire.ShownRow(
+            view=view.name, place=place, columns=shown_values, attributes=_members(text)
+        )
+
+
+def _shown(value: object) -> Any:  # noqa: ANN401 - JSON
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else bounded(value)
+
+
+def _members(text: str | None) -> dict[str, Any]:
+    found = members(text)
+    return found if found or text is None else {"": cut(text)}
+
+
+def _span(engine: Engine, asked: OfRow) -> _Span:
+    sql = (
+        'SELECT source, session, stream, substream, id, parent, start, "end", "offset" FROM spans'
+        ' WHERE source = ? AND session = ? AND "offset" = ? LIMIT 1'
+    )
+    return next(
+        _Span(*each) for each in engine.rows(sql, (asked.source, asked.session, asked.offset))
+    )
+
+
+def _relatives(
+    engine: Engine, span: _Span
+) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
+    """Return the parent and the direct children of a span, whether there are more, and how they are known."""
+    here = "source = ? AND session = ?"
+    of_session = (span.source, span.session)
+    children = RowCondition(f"{here} AND parent = ? AND parent IS NOT NULL", (*of_session, span.id))
+    by_id = [] if span.id is None else list(_spans(engine, children, 'start, "offset"'))
+    parent = RowCondition(f"{here} AND id = ?", (*of_session, span.parent))
+    above = [] if span.parent is None else list(_spans(engine, parent, '"offset"'))
+    if by_id or span.parent is not None:
+        more = len(by_id) > CHILDREN_MAX
+        return (above[0] if above else None), by_id[:CHILDREN_MAX], more, "id"
+    if span.start is None or span.end is None:
+        return None, [], False, ""
+    return _contained(engine, span)
+
+
+def _contained(
+    engine: Engine, span: _Span
+) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
+    lane = 'source = ? AND session = ? AND stream = ? AND substream IS NOT DISTINCT FROM ? AND "offset" <> ?'
+    of_lane = (*span[:4], span.offset)
+    around = RowCondition(
+        f'{lane} AND start <= ? AND ("end" >= ? OR open) AND (start < ? OR "end" > ? OR open)',
+        (*of_lane, span.start, span.end, span.start, span.end),
+    )
+    above = next(_spans(engine, around, 'start DESC, "end"'), None)
+    inside = RowCondition(
+        f'{lane} AND start >= ? AND "end" <= ? AND NOT (start = ? AND "end" = ?)',
+        (*of_lane, span.start, span.end, span.start, span.end),
+    )
+    chosen = inside.sql
+    # A direct child is in no other span of the lane that is inside.
+    sql = (
+        f"WITH inner_spans AS MATERIALIZED (SELECT * FROM spans WHERE {chosen}),"  # noqa: S608 - our own words
+        ' reached AS (SELECT *, max("end") OVER (ORDER BY start, "end" DESC, "offset"'
+        " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until FROM inner_spans)"
+        f' SELECT {_OF_SPAN} FROM reached WHERE until IS NULL OR "end" > until'
+        f' ORDER BY start, "offset" LIMIT {CHILDREN_MAX + 1}'
+    )
+    children = [shown_event(*each) for each in engine.rows(sql, inside.values)]
+    more = len(children) > CHILDREN_MAX
+    return above, children[:CHILDREN_MAX], more, "containment"
+
+
+def _spans(engine: Engine, condition: RowCondition, order: str) -> Iterator[wire.ShownEvent]:
+    sql = (
+        f"SELECT {_OF_SPAN} FROM spans WHERE {condition.sql}"  # noqa: S608 - our own words
+        f" ORDER BY {order} LIMIT {CHILDREN_MAX + 1}"
+    )
+    for each in engine.rows(sql, condition.values):
+        yield shown_event(*each)
