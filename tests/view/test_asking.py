@@ -9,8 +9,8 @@ import pytest
 
 from tailrace.chosen import choose
 from tailrace.clock import SystemClock
-from tailrace.view.answers import Asking, Endpoint
-from tailrace.view.desk import DeskTurn, Shelf
+from tailrace.view.answers import AnswerPool, Endpoint
+from tailrace.view.leases import ServedStore, SnapshotLease
 from tailrace.view.questions import OfNothing
 from tests.query.tables import commit, make, row
 
@@ -19,8 +19,8 @@ class Counted(msgspec.Struct):
     rows: int
 
 
-def count(turn):
-    return sum(1 for _ in turn.snapshot().engine.rows("SELECT seq FROM events"))
+def count(lease):
+    return sum(1 for _ in lease.snapshot().engine.rows("SELECT seq FROM events"))
 
 
 @pytest.mark.parametrize("moves", [False, True])
@@ -29,18 +29,18 @@ def test_an_answer_of_two_snapshots_is_not_kept(tmp_path, moves):
     store = make(tmp_path / "store", [row(seq=0)])
     asked = []
 
-    def answer(turn, _):
-        asked.append(first := count(turn))
+    def answer(lease, _):
+        asked.append(first := count(lease))
         if moves:
             commit(store, [row(seq=len(asked))])
-            turn.snapshot().engine.refresh()
-        return Counted(first + count(turn))
+            lease.snapshot().engine.refresh()
+        return Counted(first + count(lease))
 
     endpoint = Endpoint("GET", "/count", "", OfNothing, Counted, answer)
-    with closing(Asking([Shelf(choose(None, store), SystemClock())])) as asking:
+    with closing(AnswerPool([ServedStore(choose(None, store), SystemClock())])) as asking:
         for _ in range(2):
-            turn = DeskTurn(asking.shelves)
-            asking._answer(endpoint, turn, OfNothing())
-            turn.end(good=True)
+            lease = SnapshotLease(asking.stores)
+            asking._answer(endpoint, lease, OfNothing())
+            lease.end(good=True)
         held = len(asking._kept._answers)
     assert (len(asked), held) == ((2, 0) if moves else (1, 1))

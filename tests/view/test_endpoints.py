@@ -17,7 +17,7 @@ from tailrace.clock import SystemClock
 from tailrace.query.engine import Engine
 from tailrace.view.answers import FileAnswer, encoded
 from tailrace.view.application import ENDPOINTS
-from tailrace.view.desk import DeskTurn, Shelf
+from tailrace.view.leases import ServedStore, SnapshotLease
 from tests.export.traces import EPOCH, crowds, stores
 from tests.query.tables import compact, dicts, make
 
@@ -41,26 +41,26 @@ class Desk:
     """Asks endpoints in this process, through the JSON that a page gets."""
 
     def __init__(self, *stores):
-        self._shelves = [Shelf(choose(None, str(store)), SystemClock()) for store in stores]
+        self._stores = [ServedStore(choose(None, str(store)), SystemClock()) for store in stores]
 
     def ask(self, path, method="GET", **parameters):
         endpoint = BY_PATH[method, path]
         given = {k.rstrip("_"): v for k, v in parameters.items() if v is not None}
-        turn = DeskTurn(self._shelves)
+        lease = SnapshotLease(self._stores)
         try:
-            answer = endpoint.answer(turn, msgspec.convert(given, endpoint.takes, strict=False))
+            answer = endpoint.answer(lease, msgspec.convert(given, endpoint.takes, strict=False))
             if isinstance(answer, FileAnswer):
                 return answer
             body = encoded(answer)
-            assert turn.same()
+            assert lease.same()
         finally:
-            turn.end(good=True)
+            lease.end(good=True)
         msgspec.json.decode(body, type=endpoint.gives)  # what the description promises
         return json.loads(body)
 
     def close(self):
-        for shelf in self._shelves:
-            shelf.close()
+        for store in self._stores:
+            store.close()
 
 
 def whole_number(text):

@@ -10,13 +10,13 @@ from tailrace.chosen import choose
 from tailrace.clock import SystemClock
 from tailrace.view import application
 from tailrace.view.application import Viewer
-from tailrace.view.desk import Shelf
+from tailrace.view.leases import ServedStore
 
 DESCRIBED = json.loads(application.description())
 
 
 def test_it_describes_the_routes_and_no_others(few_store):
-    viewer = Viewer([Shelf(choose(None, few_store), SystemClock())], None)
+    viewer = Viewer([ServedStore(choose(None, few_store), SystemClock())], None)
     routes = {
         (route.path, method)
         for route in viewer.routes

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tailrace.view import serve
-from tailrace.view.desk import FRESH_SECONDS
+from tailrace.view.leases import FRESH_SECONDS
 from tests.system.collector import until
 from tests.view.viewer import Viewer
 

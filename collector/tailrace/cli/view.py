@@ -83,19 +83,19 @@ def view_command(
 
     from tailrace.clock import SystemClock
     from tailrace.view.application import Viewer
-    from tailrace.view.desk import DeskTurn, Shelf
     from tailrace.view.door import Token
+    from tailrace.view.leases import ServedStore, SnapshotLease
     from tailrace.view.serve import listen, listen_at, serve
 
     clock = SystemClock()
-    shelves = [
-        Shelf(each, clock, name, run.sessions)
+    served = [
+        ServedStore(each, clock, name, run.sessions)
         for each, name, run in zip(loaded, names or (None,), runs, strict=True)
     ]
-    turn = DeskTurn(shelves)  # say at once, and on the terminal, that a store is not there
-    for number in range(len(shelves)):
-        turn.snapshot(number)
-    turn.end(good=True)
+    lease = SnapshotLease(served)  # a store that is not there is an error at once, on the terminal
+    for number in range(len(served)):
+        lease.snapshot(number)
+    lease.end(good=True)
     token = Token() if path is None else None
     listening = listen_at(path) if path is not None else nullcontext(listen(address))
     with listening as sock, ExitStack() as until_end:
@@ -109,7 +109,7 @@ def view_command(
             if opens and token is not None:
                 _open(url, until_end)
 
-        serve(Viewer(shelves, token, {host, *hosts}), sock, ready)
+        serve(Viewer(served, token, {host, *hosts}), sock, ready)
 
 
 def _open(url: str, until_end: ExitStack) -> None:

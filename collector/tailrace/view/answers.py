@@ -1,4 +1,4 @@
-"""The way from a request to an answer: parameters, a turn at the desk, the work in a thread, JSON or an error.
+"""Lead a request to its answer: parameters, a lease of snapshots, the work in a thread, JSON or an error.
 
 The work ends when the client leaves, and when it takes longer than `SECONDS`. Equal questions about equal
 snapshots have equal answers, so the last answers are kept: many pages that show the same cost as much as one.
@@ -28,7 +28,7 @@ from tailrace.errors import (
     UnknownError,
 )
 from tailrace.query.completeness import Completeness
-from tailrace.view.desk import SLOTS, DeskTurn, LeftError, Shelf
+from tailrace.view.leases import SLOTS, LeftError, ServedStore, SnapshotLease
 from tailrace.view.questions import ApiQuestion
 from tailrace.view.wire import ApiProblem, ApiRefusal, DecimalText, Ns, Whole
 
@@ -75,7 +75,7 @@ _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
 
 
 def cut(text: str, most: int = TEXT_MAX) -> str:
-    """Return a text with at most `most` characters, which says how long it was."""
+    """Return a text with at most `most` characters, followed by its full length if it was cut."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
@@ -205,7 +205,7 @@ def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
 
 
 SECONDS = 60.0
-"""How long a request may take, with the time that it waits for its turn."""
+"""How long a request may take, waiting included."""
 
 LONG_SLOTS = 1
 """Exports that are written at the same time."""
@@ -222,14 +222,14 @@ ATTEMPTS = 3
 class Endpoint(NamedTuple, Generic[Q]):
     """A path of the API. `answer` runs in a thread; it returns an object of the class `gives`, or content.
 
-    `kept` says whether equal questions about the same snapshot have equal answers."""
+    `kept` is whether equal questions about the same snapshot have equal answers."""
 
     method: str
     path: str
     about: str
     takes: type[Q]
     gives: type[msgspec.Struct]
-    answer: Callable[[DeskTurn, Q], msgspec.Struct | FileAnswer]
+    answer: Callable[[SnapshotLease, Q], msgspec.Struct | FileAnswer]
     kept: bool = True
     media_types: Sequence[str] = ()
     """Types of content that it may return instead."""
@@ -258,11 +258,11 @@ class KeptAnswers:
                 self._size -= _size(self._answers.popitem(last=False)[1])
 
 
-class Asking:
-    """Answers requests, few at a time, with threads of its own."""
+class AnswerPool:
+    """Answers requests in threads of its own, few at a time."""
 
-    def __init__(self, shelves: Sequence[Shelf], seconds: float = SECONDS) -> None:
-        self.shelves = shelves
+    def __init__(self, stores: Sequence[ServedStore], seconds: float = SECONDS) -> None:
+        self.stores = stores
         self._seconds = seconds
         self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="ask")
         self._long = ThreadPoolExecutor(LONG_SLOTS, thread_name_prefix="long")
@@ -272,7 +272,7 @@ class Asking:
         """Answer a question to an endpoint."""
 
         def work(asked: ApiQuestion) -> Awaitable[FileAnswer | bytes]:
-            return self.run(request, lambda turn: self._answer(endpoint, turn, asked))
+            return self.run(request, lambda lease: self._answer(endpoint, lease, asked))
 
         return await self.give(request, endpoint.takes, work, response)
 
@@ -296,11 +296,11 @@ class Asking:
         except TailraceError as error:
             return failure(error, where)
 
-    async def long(self, request: Request, work: Callable[[DeskTurn], T], seconds: float) -> T:
+    async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
         """Do the same as `run` for work that may take long, beside which questions are answered."""
         return await self._run(self._long, request, work, seconds)
 
-    async def run(self, request: Request, work: Callable[[DeskTurn], T]) -> T:
+    async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:
         """Return what `work` returns, which runs in a thread. Raise its errors, LeftError if the client leaves,
         and TooLongError."""
         return await self._run(self._threads, request, work, self._seconds)
@@ -309,11 +309,11 @@ class Asking:
         self,
         threads: ThreadPoolExecutor,
         request: Request,
-        work: Callable[[DeskTurn], T],
+        work: Callable[[SnapshotLease], T],
         seconds: float,
     ) -> T:
-        turn = DeskTurn(self.shelves)
-        future = threads.submit(_turned, turn, work)
+        lease = SnapshotLease(self.stores)
+        future = threads.submit(_on_one_snapshot, lease, work)
         working: asyncio.Future[Any] = asyncio.wrap_future(future)
         leaving: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))
         try:
@@ -331,50 +331,50 @@ class Asking:
         finally:
             leaving.cancel()
             if not future.cancel():
-                await _end(turn, working)
+                await _end(lease, working)
 
     def close(self) -> None:
         self._threads.shutdown()
         self._long.shutdown()
-        for shelf in self.shelves:
-            shelf.close()
+        for store in self.stores:
+            store.close()
 
     def _answer(
-        self, endpoint: Endpoint[Any], turn: DeskTurn, asked: ApiQuestion
+        self, endpoint: Endpoint[Any], lease: SnapshotLease, asked: ApiQuestion
     ) -> FileAnswer | bytes:
         key = None
         if endpoint.kept:
-            states = tuple(turn.snapshot(store).state for store in asked.stores)
+            states = tuple(lease.snapshot(store).state for store in asked.stores)
             key = endpoint.path, msgspec.json.encode(asked), states
             if (kept := self._kept.get(key)) is not None:
                 return kept
-        answer = endpoint.answer(turn, asked)
+        answer = endpoint.answer(lease, asked)
         whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
-        if key is not None and turn.same():  # an answer of two snapshots belongs to neither
+        if key is not None and lease.same():  # an answer of two snapshots belongs to neither
             self._kept.put(key, whole)
         return whole
 
 
-def _turned(turn: DeskTurn, work: Callable[[DeskTurn], T]) -> T:
+def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -> T:
     """Do the work on one snapshot, and repeat it on a newer one if files were deleted meanwhile."""
     for _ in range(ATTEMPTS):
         good = False
         try:
-            result = work(turn)
-            good = turn.same()
+            result = work(lease)
+            good = lease.same()
         except BrokenOffError:
             continue
         finally:
-            turn.end(good=good)
+            lease.end(good=good)
         if good:
             return result
     raise BrokenOffError("the table's files were deleted while they were read; ask again")
 
 
-async def _end(turn: DeskTurn, working: asyncio.Future[Any]) -> None:
+async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
     """Interrupt work that nobody waits for any more, until it has ended."""
     while not working.done():
-        turn.interrupt()
+        lease.interrupt()
         await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
     working.exception()  # or asyncio would report that nobody asked for it
 

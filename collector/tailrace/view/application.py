@@ -26,8 +26,7 @@ from starlette.routing import Route
 from tailrace import __version__
 from tailrace.errors import TailraceError
 from tailrace.view import wire
-from tailrace.view.answers import CSV, JSON, Asking, Endpoint, refusal, response, statuses
-from tailrace.view.desk import Shelf
+from tailrace.view.answers import CSV, JSON, AnswerPool, Endpoint, refusal, response, statuses
 from tailrace.view.door import Door, Token
 from tailrace.view.inventory import (
     add,
@@ -40,6 +39,7 @@ from tailrace.view.inventory import (
     store,
     streams,
 )
+from tailrace.view.leases import ServedStore
 from tailrace.view.questions import (
     ApiQuestion,
     NewNote,
@@ -213,10 +213,12 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""The types of files by their endings, whatever the system says of them; nothing else is served."""
+"""The types of files by their endings, not as the system maps them; files of other types are not served."""
 
 
-class Page(NamedTuple):
+class ServedFile(NamedTuple):
+    """A file of the page, with its entity tag."""
+
     body: bytes
     media_type: str
     tag: str
@@ -227,7 +229,7 @@ class PageFiles:
 
     def __init__(self) -> None:
         self._pages = {
-            path: Page(body, TYPES[_ending(path)], f'"{sha256(body).hexdigest()[:32]}"')
+            path: ServedFile(body, TYPES[_ending(path)], f'"{sha256(body).hexdigest()[:32]}"')
             for path, body in _read(files("tailrace.view") / "page", "")
             if _ending(path) in TYPES
         }
@@ -265,17 +267,15 @@ class Viewer:
     """The application `app` over some stores, the first one before all."""
 
     def __init__(
-        self, shelves: Sequence[Shelf], token: Token | None, hosts: Iterable[str] = ()
+        self, stores: Sequence[ServedStore], token: Token | None, hosts: Iterable[str] = ()
     ) -> None:
-        self._first = shelves[0]
+        self._first = stores[0]
         self._ending = threading.Event()
-        self._asking = Asking(shelves)
-        self._watch = LiveWatch(shelves[0].loaded, shelves[0].clock)
+        self._pool = AnswerPool(stores)
+        self._watch = LiveWatch(stores[0].loaded, stores[0].clock)
         self._pages = PageFiles()
         self.routes = [
-            Route(
-                f"{PREFIX}/{each.path}", partial(self._asking.respond, each), methods=[each.method]
-            )
+            Route(f"{PREFIX}/{each.path}", partial(self._pool.respond, each), methods=[each.method])
             for each in ENDPOINTS
         ]
         self.routes += [
@@ -302,12 +302,12 @@ class Viewer:
         yield
         self._ending.set()
         self._watch.close()
-        self._asking.close()
+        self._pool.close()
 
     def _tend(self) -> None:
         """Make roll-ups from time to time; without them, timelines are computed from rows."""
         while True:
-            with suppress(TailraceError):  # questions say what is wrong
+            with suppress(TailraceError):  # answers report what is wrong
                 self._first.tend(lambda: not self._ending.is_set())
             if self._ending.wait(TEND_SECONDS):
                 return
@@ -317,11 +317,11 @@ class Viewer:
         return StreamingResponse(self._watch.listen(), media_type=EVENTS, headers=headers)
 
     async def _export(self, request: Request) -> Response:
-        return await self._asking.give(
+        return await self._pool.give(
             request,
             OfExport,
-            lambda asked: self._asking.long(
-                request, lambda turn: write_export(turn, asked), EXPORT_SECONDS
+            lambda asked: self._pool.long(
+                request, lambda lease: write_export(lease, asked), EXPORT_SECONDS
             ),
             Download,
         )

@@ -6,7 +6,7 @@ cookie. Browsers send a cookie to all ports of a host, so a process that listens
 is a secret of its own, with a random path, and is valid only at that path. The socket in the file system needs no token,
 since only its owner can open it. In both cases the header `Host` must name this server, or a page could reach it under a
 name of its own (DNS rebinding).
-A browser says which page a request comes from: other pages are refused, and what changes something must come from ours.
+A browser states which page a request comes from: other pages are refused, and what changes something must come from ours.
 The static files of the page hold nothing secret. They need no token, so that a link from anywhere opens the page,
 whose own requests then carry the cookie.
 """

@@ -17,7 +17,7 @@ from tailrace.rollups.gaps import PlacedGap
 from tailrace.store.notes import Note
 from tailrace.view import wire
 from tailrace.view.answers import cut, from_attributes, from_row, whole
-from tailrace.view.desk import DeskTurn
+from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import (
     NewNote,
     OfGaps,
@@ -48,16 +48,16 @@ FROM gaps GROUP BY source, reason ORDER BY 3 DESC, source, reason
 """  # noqa: S608 - our own words
 
 
-def store(turn: DeskTurn, _: OfNothing) -> wire.StoreAnswer:
-    snapshot = turn.snapshot()
+def store(lease: SnapshotLease, _: OfNothing) -> wire.StoreAnswer:
+    snapshot = lease.snapshot()
     table = snapshot.engine.table
     files = table.files()
     return wire.StoreAnswer(
         version=snapshot.version,
         tailrace=__version__,
         root=cut(table.root),
-        stores=[cut(shelf.name) for shelf in turn.shelves],
-        certified=[shelf.sessions for shelf in turn.shelves],
+        stores=[cut(store.name) for store in lease.stores],
+        certified=[store.sessions for store in lease.stores],
         watched=table.watched,
         files=len(files),
         file_bytes=sum(file.size for file in files),
@@ -78,7 +78,7 @@ def store(turn: DeskTurn, _: OfNothing) -> wire.StoreAnswer:
         ranks=_of_places(snapshot.engine, "rank"),
         nodes=[cut(node) for node in _of_places(snapshot.engine, "node")],
         jobs=[cut(job) for job in _of_places(snapshot.engine, "job")],
-        notes=turn.shelves[0].notes.refused,
+        notes=lease.stores[0].notes.refused,
         sql_seconds=LIMITS.seconds or 0.0,
         sql_memory=LIMITS.memory or 0,
         sql_rows=ROWS,
@@ -91,8 +91,8 @@ def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any
     return [value for (value,) in engine.rows(sql)]
 
 
-def overview(turn: DeskTurn, _: OfNothing) -> wire.OverviewAnswer:
-    snapshot = turn.snapshot()
+def overview(lease: SnapshotLease, _: OfNothing) -> wire.OverviewAnswer:
+    snapshot = lease.snapshot()
     engine = snapshot.engine
     lost = [from_row(wire.MissingFacts, row) for row in engine.rows(_MISSING)]
     by_source: dict[str, list[wire.MissingFacts]] = {}
@@ -127,8 +127,8 @@ WHERE {{}} ORDER BY source, opened, session LIMIT {{}}
 SESSIONS_MAX = 10_000
 
 
-def streams(turn: DeskTurn, asked: OfStreams) -> wire.Streams:
-    snapshot = turn.snapshot()
+def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
+    snapshot = lease.snapshot()
     selection = _selection(asked)
     found = snapshot.whole(Scope.of(selection))
     condition = _matching(asked)
@@ -155,8 +155,8 @@ def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
     return [from_row(wire.Stream, row) for row in rows]
 
 
-def sessions(turn: DeskTurn, asked: OfSessions) -> wire.Sessions:
-    snapshot = turn.snapshot()
+def sessions(lease: SnapshotLease, asked: OfSessions) -> wire.Sessions:
+    snapshot = lease.snapshot()
     selection = _selection(asked)
     found = snapshot.whole(Scope.of(selection))
     condition = selection.condition
@@ -181,11 +181,11 @@ def _matching(asked: OfStreams) -> RowCondition:
     return all_of(conditions)
 
 
-def gaps(turn: DeskTurn, asked: OfGaps) -> wire.Gaps:
+def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
     """Return the gaps that may lie within the times; one whose place nobody knows lies within any."""
-    snapshot = turn.snapshot()
+    snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
-    within = _within(turn, asked)
+    within = _within(lease, asked)
     within.sort(key=lambda each: (each.begin is not None, each.begin or 0))
     return wire.Gaps(
         version=snapshot.version,
@@ -195,13 +195,13 @@ def gaps(turn: DeskTurn, asked: OfGaps) -> wire.Gaps:
     )
 
 
-def next_gap(turn: DeskTurn, asked: OfNextGap) -> wire.Gaps:
+def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
     """Return the gap that begins next after a time, or before it; none if there is none."""
-    snapshot = turn.snapshot()
+    snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
-    within = _within(turn, asked)
+    within = _within(lease, asked)
     if asked.axis:
-        sessions = turn.timeline().on(asked.axis)
+        sessions = lease.timeline().on(asked.axis)
         within = [each for each in within if each.gap.place[:2] in sessions]
     begins = [(each.begin, each) for each in within if each.begin is not None]
     if asked.backwards:
@@ -218,12 +218,12 @@ def next_gap(turn: DeskTurn, asked: OfNextGap) -> wire.Gaps:
     )
 
 
-def _within(turn: DeskTurn, asked: OfSelection) -> list[PlacedGap]:
+def _within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
     """Return the gaps that may concern what is selected."""
-    placed = asked.placed(turn.snapshot().engine)
+    placed = asked.placed(lease.snapshot().engine)
     return [
         each
-        for each in turn.timeline().gaps
+        for each in lease.timeline().gaps
         if asked.concerns(*each.gap.place, placed) and _overlaps(each, asked.from_, asked.to)
     ]
 
@@ -240,22 +240,22 @@ def _gap(each: PlacedGap) -> wire.ShownGap:
     )
 
 
-def notes(turn: DeskTurn, _: OfNothing) -> wire.NoteList:
-    kept = turn.shelves[0].notes
+def notes(lease: SnapshotLease, _: OfNothing) -> wire.NoteList:
+    kept = lease.stores[0].notes
     found = kept.list()
     return wire.NoteList(
-        version=turn.snapshot().version,
+        version=lease.snapshot().version,
         notes=[from_attributes(wire.NoteFacts, note) for note in found.notes],
         refused=kept.refused,
         unreadable=found.unreadable,
     )
 
 
-def add(turn: DeskTurn, asked: NewNote) -> wire.NoteList:
-    shelf = turn.shelves[0]
+def add(lease: SnapshotLease, asked: NewNote) -> wire.NoteList:
+    store = lease.stores[0]
     since, until = sorted((asked.from_, asked.to))
     note = Note(
-        made=shelf.clock.wall_ns(),
+        made=store.clock.wall_ns(),
         from_=since,
         to=until,
         text=asked.text,
@@ -263,11 +263,11 @@ def add(turn: DeskTurn, asked: NewNote) -> wire.NoteList:
         session=asked.session,
         stream=asked.stream,
     )
-    shelf.notes.add(note)
-    return notes(turn, OfNothing())
+    store.notes.add(note)
+    return notes(lease, OfNothing())
 
 
-def remove(turn: DeskTurn, asked: OldNote) -> wire.NoteList:
-    if not turn.shelves[0].notes.remove(asked.id):
+def remove(lease: SnapshotLease, asked: OldNote) -> wire.NoteList:
+    if not lease.stores[0].notes.remove(asked.id):
         raise UnknownError(f"there is no note {asked.id!r}")
-    return notes(turn, OfNothing())
+    return notes(lease, OfNothing())

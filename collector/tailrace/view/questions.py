@@ -1,4 +1,4 @@
-"""The questions of the HTTP API: the parameters of each endpoint, as classes that say what is allowed.
+"""The questions of the HTTP API: the parameters of each endpoint, as classes with their constraints.
 
 A parameter that a class does not have is refused: a misspelled filter that filtered nothing would mislead.
 """
@@ -20,7 +20,7 @@ from tailrace.reading.question import Filters
 Nanoseconds = Annotated[
     int, Meta(ge=-(2**63), le=2**63 - 1, description="Unix nanoseconds, as a decimal number")
 ]
-Limit = Annotated[int, Meta(ge=1, le=10_000, description="the largest number of rows to return")]
+RowLimit = Annotated[int, Meta(ge=1, le=10_000, description="the largest number of rows to return")]
 Offset = Annotated[int, Meta(ge=0, description="the number of rows to leave out at the beginning")]
 Word = Annotated[str, Meta(max_length=10_000)]
 Rank = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -111,7 +111,7 @@ class OfStreams(OfPlaces, frozen=True, kw_only=True):
     ] = "missing"  # fmt: skip
     descending: bool = True
     offset: Offset = 0
-    limit: Limit = 100
+    limit: RowLimit = 100
 
 
 class OfSessions(OfPlaces, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class OfFrame(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfGaps(OfSelection, frozen=True, kw_only=True):
-    limit: Limit = 1000
+    limit: RowLimit = 1000
 
 
 class OfStatistics(OfSelection, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class OfStatistics(OfSelection, frozen=True, kw_only=True):
 
     by: list[Word] = msgspec.field(default_factory=lambda: ["name"])
     self_: bool = msgspec.field(name="self", default=True)
-    limit: Limit = 1000
+    limit: RowLimit = 1000
     format: Literal["json", "csv"] = "json"
 
 
@@ -171,7 +171,7 @@ class OfStatement(ApiQuestion, frozen=True, kw_only=True):
 
     sql: Annotated[str, Meta(min_length=1, max_length=100_000)]
     format: Literal["json", "csv"] = "json"
-    limit: Limit = 10_000
+    limit: RowLimit = 10_000
 
 
 class OfComparison(ApiQuestion, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class OfComparison(ApiQuestion, frozen=True, kw_only=True):
     threshold: Annotated[float, Meta(ge=0)] | None = None
     align: Word = ""
     length: Annotated[int, Meta(ge=1)] | None = None
-    limit: Limit = 1000
+    limit: RowLimit = 1000
     format: Literal["json", "csv"] = "json"
 
     @property
@@ -225,7 +225,7 @@ class OfFlame(OfSelection, frozen=True, kw_only=True):
     """At most `limit` nodes: those with the most time."""
 
     unit: Literal["ns", "ticks"] = "ns"
-    limit: Limit = 2000
+    limit: RowLimit = 2000
 
 
 class OfDurations(OfSelection, frozen=True, kw_only=True):
@@ -252,7 +252,7 @@ class OfSearch(OfSelection, frozen=True, kw_only=True):
     after: Nanoseconds | None = None
     backwards: bool = False
     axis: Word = ""
-    limit: Limit = 1
+    limit: RowLimit = 1
 
 
 class OfNextGap(OfSelection, frozen=True, kw_only=True):

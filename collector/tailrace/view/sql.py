@@ -15,7 +15,7 @@ from tailrace.query.limits import Limits
 from tailrace.query.remote import RemoteAnswer
 from tailrace.view import wire
 from tailrace.view.answers import CSV, TEXT_MAX, FileAnswer, bounded, cut, whole
-from tailrace.view.desk import DeskTurn
+from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfStatement
 from tailrace.view.statistics import table
 
@@ -29,11 +29,11 @@ BYTES = 16 * 2**20
 """About the most characters of one answer. Behind that, there are `more` rows."""
 
 
-def sql(turn: DeskTurn, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
-    snapshot = turn.snapshot()
+def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
+    snapshot = lease.snapshot()
     began = time.monotonic()
     found = snapshot.whole(EVERYTHING)
-    remote = turn.apart(snapshot, LIMITS)
+    remote = lease.in_own_process(snapshot, LIMITS)
     answer = remote.ask(asked.sql, Shape.JSON)
     rows, more = _rows(answer, asked.limit)
     names = [column.name for column in answer.columns]

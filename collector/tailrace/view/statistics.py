@@ -33,7 +33,7 @@ from tailrace.view.answers import (
     from_row,
     whole,
 )
-from tailrace.view.desk import DeskSnapshot, DeskTurn
+from tailrace.view.leases import LeasedSnapshot, SnapshotLease
 from tailrace.view.questions import OfComparison, OfDurations, OfFlame, OfSelection, OfStatistics
 
 HEADINGS = (
@@ -41,8 +41,8 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def statistics(turn: DeskTurn, asked: OfStatistics) -> wire.Statistics | FileAnswer:
-    snapshot = turn.snapshot()
+def statistics(lease: SnapshotLease, asked: OfStatistics) -> wire.Statistics | FileAnswer:
+    snapshot = lease.snapshot()
     by = parse(asked.by)
     found = snapshot.whole(asked.window.scope)
     groups = of_spans(snapshot.engine, asked.window, by, self_time=asked.self_)
@@ -72,8 +72,8 @@ def _defused(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def flame(turn: DeskTurn, asked: OfFlame) -> wire.Flame:
-    snapshot = turn.snapshot()
+def flame(lease: SnapshotLease, asked: OfFlame) -> wire.Flame:
+    snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     graph = flame_graph(snapshot.engine, asked.window, asked.unit)
     nodes, left_out = graph.pruned(asked.limit)
@@ -87,8 +87,8 @@ def flame(turn: DeskTurn, asked: OfFlame) -> wire.Flame:
     )
 
 
-def durations(turn: DeskTurn, asked: OfDurations) -> wire.HeatMapAnswer:
-    snapshot = turn.snapshot()
+def durations(lease: SnapshotLease, asked: OfDurations) -> wire.HeatMapAnswer:
+    snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     counted = heat_map(snapshot.engine, asked.window, asked.name, asked.columns)
     return wire.HeatMapAnswer(
@@ -117,10 +117,10 @@ class ComparedRun(NamedTuple):
     statistics: list[SpanStatistics]
 
 
-def compare(turn: DeskTurn, asked: OfComparison) -> wire.Comparison | FileAnswer:
+def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | FileAnswer:
     by = parse(asked.by)
     a, b = (
-        _run(turn, store, side, asked, by)
+        _run(lease, store, side, asked, by)
         for store, side in zip(asked.stores, asked.sides, strict=True)
     )
     found = changes(a.statistics, b.statistics, asked.figure)
@@ -132,9 +132,9 @@ def compare(turn: DeskTurn, asked: OfComparison) -> wire.Comparison | FileAnswer
     if asked.format == "csv":
         return _csv(found, by, asked.figure)
     return wire.Comparison(
-        version=turn.snapshot().version,
-        a=_side(turn, a),
-        b=_side(turn, b),
+        version=lease.snapshot().version,
+        a=_side(lease, a),
+        b=_side(lease, b),
         by=[key.word for key in by],
         figure=asked.figure,
         total=len(found),
@@ -143,11 +143,11 @@ def compare(turn: DeskTurn, asked: OfComparison) -> wire.Comparison | FileAnswer
 
 
 def _run(
-    turn: DeskTurn, store: int, side: OfSelection, asked: OfComparison, by: Sequence[GroupKey]
+    lease: SnapshotLease, store: int, side: OfSelection, asked: OfComparison, by: Sequence[GroupKey]
 ) -> ComparedRun:
-    snapshot = turn.snapshot(store)
+    snapshot = lease.snapshot(store)
     if not side.session:
-        side = structs.replace(side, session=turn.shelves[store].sessions)
+        side = structs.replace(side, session=lease.stores[store].sessions)
     window, marker = side.window, None
     if asked.align:
         marker = _marker(snapshot, window, asked.align)
@@ -158,7 +158,7 @@ def _run(
     return ComparedRun(store, snapshot.version, window, marker, found, figures)
 
 
-def _marker(snapshot: DeskSnapshot, window: Window, name: str) -> int:
+def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:
     """Return the time of the first event of a name. Raise UnknownError if there is none."""
     rows = window.rows
     ((time,),) = snapshot.engine.rows(_MARKER.format(rows.sql), (name, *rows.values))
@@ -168,9 +168,9 @@ def _marker(snapshot: DeskSnapshot, window: Window, name: str) -> int:
     return int(time)
 
 
-def _side(turn: DeskTurn, run: ComparedRun) -> wire.Side:
+def _side(lease: SnapshotLease, run: ComparedRun) -> wire.Side:
     return wire.Side(
-        store=cut(turn.shelves[run.store].name),
+        store=cut(lease.stores[run.store].name),
         version=run.version,
         whole=whole(run.whole),
         from_=decimal(run.window.since),

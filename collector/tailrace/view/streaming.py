@@ -35,7 +35,7 @@ from tailrace.query.live import ask
 from tailrace.query.patience import Patience
 from tailrace.query.table import TableReader
 from tailrace.view.answers import from_attributes
-from tailrace.view.desk import DeskTurn
+from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfExport
 from tailrace.view.wire import CollectorHealth, News, Rate
 
@@ -218,7 +218,7 @@ def _health(name: str, status: CollectorStatus) -> CollectorHealth:
 
 
 COMPLETENESS = "x-tailrace-completeness"
-"""The header that says, as JSON, what an export lacks and what its format has no place for."""
+"""The header with, as JSON, what an export lacks and what its format has no place for."""
 
 EXPORT_LIMITS = Limits(memory=256 * 2**20, spill=2**40, threads=2)
 """The limits of the statements of an export; they take as long as they need."""
@@ -243,19 +243,19 @@ class Written(NamedTuple):
     words: dict[str, object]
 
 
-def write_export(turn: DeskTurn, asked: OfExport) -> Written:
+def write_export(lease: SnapshotLease, asked: OfExport) -> Written:
     """Write an export. Raise the errors of `export`."""
     directory = Path(make_room("view"))
     try:
-        return _write(turn, asked, directory)
+        return _write(lease, asked, directory)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
-def _write(turn: DeskTurn, asked: OfExport, directory: Path) -> Written:
+def _write(lease: SnapshotLease, asked: OfExport, directory: Path) -> Written:
     def select() -> Selected:
-        snapshot = turn.own_snapshot(EXPORT_LIMITS)
+        snapshot = lease.own_snapshot(EXPORT_LIMITS)
         patience = Patience(snapshot.engine, None)
         return Selected(snapshot.engine, asked.filters, patience, snapshot.live)
 

@@ -24,7 +24,7 @@ from tailrace.rollups.snapshot import WALL, LaneKey
 from tailrace.timeline import SessionClock
 from tailrace.view import wire
 from tailrace.view.answers import bounded, cut, from_attributes, from_row, members, whole
-from tailrace.view.desk import DeskTurn
+from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfFrame, OfLanes, OfRow, OfSearch
 
 NAME_MAX = 300
@@ -34,11 +34,11 @@ LANES_MAX = 1000
 """Lanes of one frame."""
 
 
-def lanes(turn: DeskTurn, asked: OfLanes) -> wire.Lanes:
-    snapshot = turn.snapshot()
+def lanes(lease: SnapshotLease, asked: OfLanes) -> wire.Lanes:
+    snapshot = lease.snapshot()
     found = snapshot.whole(asked.scope)
     placed = asked.placed(snapshot.engine)
-    timeline = turn.timeline()
+    timeline = lease.timeline()
     chosen = [each for each in timeline.lanes if asked.has(*each.key[:3], placed)]
     return wire.Lanes(
         version=snapshot.version,
@@ -47,13 +47,13 @@ def lanes(turn: DeskTurn, asked: OfLanes) -> wire.Lanes:
     )
 
 
-def frame(turn: DeskTurn, asked: OfFrame) -> wire.FrameAnswer:
+def frame(lease: SnapshotLease, asked: OfFrame) -> wire.FrameAnswer:
     if asked.to <= asked.from_:
         raise QueryError("an empty window: to must be greater than from")
     keys = [_key(text) for text in asked.lanes]
     if len(keys) > LANES_MAX:
         raise QueryError(f"{len(keys)} lanes are too many for a frame: ask for {LANES_MAX} at most")
-    timeline = turn.timeline()
+    timeline = lease.timeline()
     if not keys:
         keys = [each.key for each in timeline.lanes[:LANES_MAX]]
     return _frame(of_window(timeline, Range(asked.from_, asked.to), asked.pixels, keys))
@@ -136,12 +136,12 @@ _FARTHEST = 2**61
 _NEVER = 2**80
 
 
-def search(turn: DeskTurn, asked: OfSearch) -> wire.FoundEvents:
+def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
     """Return the next events whose name contains a text, whatever its case. Raise UnknownError for an unknown axis."""
-    snapshot = turn.snapshot()
+    snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     by_wall_time = asked.axis in {"", WALL}
-    events = _by_wall_time(turn, asked) if by_wall_time else _on_axis(turn, asked)
+    events = _by_wall_time(lease, asked) if by_wall_time else _on_axis(lease, asked)
     return wire.FoundEvents(
         version=snapshot.version,
         whole=whole(found),
@@ -156,7 +156,7 @@ def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.S
     return from_row(wire.ShownEvent, (place, *rest))
 
 
-def _by_wall_time(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:
+def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
     """Return the found events in the order of their wall times: up to `limit`, and one more if the search has more."""
     conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
     if asked.after is None:
@@ -171,14 +171,14 @@ def _by_wall_time(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:
         f' ORDER BY time {direction}, source, session, "offset" LIMIT ?'
     )
     values = (*condition.values, *condition.values, asked.limit + 1)
-    return [shown_event(*each) for each in turn.snapshot().engine.rows(sql, values)]
+    return [shown_event(*each) for each in lease.snapshot().engine.rows(sql, values)]
 
 
-def _on_axis(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:
+def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
     """Return at least one event more than `limit`, if there is one."""
-    timeline = turn.timeline()
+    timeline = lease.timeline()
     sessions = timeline.on(asked.axis)
-    placed = asked.placed(turn.snapshot().engine)
+    placed = asked.placed(lease.snapshot().engine)
     clocks = {
         key: timeline.sessions[key]
         for key in sessions & timeline.sessions.keys()
@@ -195,7 +195,7 @@ def _on_axis(turn: DeskTurn, asked: OfSearch) -> list[wire.ShownEvent]:
     }  # fmt: skip
     sql = _ON_AXIS.format(order="DESC" if asked.backwards else "ASC")
     events = []
-    for source, session, *event, aligned, start, end, open_ in turn.snapshot().engine.rows(sql, values):  # fmt: skip
+    for source, session, *event, aligned, start, end, open_ in lease.snapshot().engine.rows(sql, values):  # fmt: skip
         clock = clocks[source, session]
         at = clock.place(None, aligned)
         if at is not None:
@@ -254,8 +254,8 @@ class _Span(NamedTuple):
     offset: int
 
 
-def row(turn: DeskTurn, asked: OfRow) -> wire.RowsAnswer:
-    snapshot = turn.snapshot()
+def row(lease: SnapshotLease, asked: OfRow) -> wire.RowsAnswer:
+    snapshot = lease.snapshot()
     engine = snapshot.engine
     found = snapshot.whole(Scope.of(Selection((asked.source,), (asked.session,))))
     spans = list(_rows(engine, SPANS, asked, "true"))

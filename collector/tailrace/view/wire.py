@@ -44,7 +44,7 @@ class Whole(msgspec.Struct, kw_only=True):
     """The events that an answer lacks, by reason.
 
     `unknown` counts gaps of unknown size, `awaited` events that the running collector still waits for. `unasked`
-    is why that collector could not be asked. `selected` says whether any event matches the question; an answer
+    is why that collector could not be asked. `selected` is whether any event matches the question; an answer
     without events is never `complete`."""
 
     complete: bool
@@ -122,7 +122,7 @@ class Sessions(msgspec.Struct, kw_only=True):
 class ShownGap(msgspec.Struct, kw_only=True):
     """A row of the view `gaps`, and the times of the events around it.
 
-    `placed` says how exact these times are; they are null where the session has no events at all."""
+    `placed` is how exact these times are, in words; they are null where the session has no events at all."""
 
     source: str
     format: str
@@ -174,7 +174,7 @@ class ShownEvent(msgspec.Struct, kw_only=True):
 
 
 class FoundEvents(msgspec.Struct, kw_only=True):
-    """Events by their times. `more` says that there are more behind them."""
+    """Events by their times. `more`: there are more behind them."""
 
     version: int
     whole: Whole
@@ -192,7 +192,7 @@ class ShownRow(msgspec.Struct, kw_only=True):
 
 
 class Raw(msgspec.Struct, kw_only=True):
-    """The bytes of a record as they arrived, in base64; `why` says why there are none."""
+    """The bytes of a record as they arrived, in base64; `why` is the reason why there are none."""
 
     bytes: str | None
     why: str
@@ -201,7 +201,7 @@ class Raw(msgspec.Struct, kw_only=True):
 class RowsAnswer(msgspec.Struct, kw_only=True):
     """The rows at a place, the span that encloses the first of them, and the spans directly inside it.
 
-    `related` says how these are known: by `id`, from the record's own words, or by `containment` in its lane."""
+    `related` is how these are known: by `id`, from the record's own words, or by `containment` in its lane."""
 
     version: int
     whole: Whole
@@ -312,7 +312,7 @@ class Rate(msgspec.Struct, kw_only=True):
 class News(msgspec.Struct, kw_only=True):
     """One message of `live`.
 
-    `number` counts them. `collectors` are those that run and answer; `unasked` says which others give no answer,
+    `number` counts them. `collectors` are those that run and answer; `unasked` names the others, which give no answer,
     and why."""
 
     number: int
@@ -369,7 +369,7 @@ class ShownLane(LaneName, kw_only=True):
     """A lane and what is in it.
 
     `first` and `last` are on the lane's `axis`: `wall`, or an axis of its own for a clock that is not tied to wall
-    time; `clock` says so in words. `depths` is how many rows of spans have a recorded depth. `missing` and `unknown`
+    time; `clock` describes it in words. `depths` is how many rows of spans have a recorded depth. `missing` and `unknown`
     are the stream's, and stand at its lane without a substream."""
 
     format: str
@@ -393,8 +393,8 @@ class Lanes(msgspec.Struct, kw_only=True):
 class FrameGap(msgspec.Struct, kw_only=True):
     """A gap in sight, or `count` gaps of one stream that begin in one bucket and end in one bucket.
 
-    `begin` and `end` are numbers as in columns, or null where nothing tells. `remaining` is the sum of what is missing, as
-    far as it is known; `unknown` gaps lack an unknown number of events. `reason` is null of several reasons; `placed` says
+    `begin` and `end` are numbers as in columns, or null where that is unknown. `remaining` is the sum of what is missing, as
+    far as it is known; `unknown` gaps lack an unknown number of events. `reason` is null of several reasons; `placed` is
     how exact the place is. It, `detail`, `first`, `last` and `of` are null of several gaps."""
 
     source: Key
@@ -416,7 +416,7 @@ class FrameGap(msgspec.Struct, kw_only=True):
 class FrameAnswer(msgspec.Struct, kw_only=True):
     """The content of a window: every long span, buckets of short ones, and the gaps.
 
-    `bucket` is the width of a bucket in ns; `coarse` says that it is wider than a pixel, for want of room."""
+    `bucket` is the width of a bucket in ns; `coarse`: it is wider than a pixel, for want of room."""
 
     version: int
     from_: Ns = msgspec.field(name="from")
@@ -469,8 +469,8 @@ class SqlColumn(msgspec.Struct, kw_only=True):
 class SqlAnswer(msgspec.Struct, kw_only=True):
     """The rows of a statement, as arrays in the order of `columns`.
 
-    Integers beyond 2^53 and decimals are texts; times and other types are DuckDB's text for them. `more` says
-    that there are more rows than those, `cut` how many texts were cut."""
+    Integers beyond 2^53 and decimals are texts; times and other types are DuckDB's text for them. `more`:
+    there are more rows than those. `cut` is how many texts were cut."""
 
     version: int
     whole: Whole
@@ -496,7 +496,7 @@ class Difference(msgspec.Struct, kw_only=True):
     """A group of both runs, of which either may lack it. `a` and `b` are the compared figure.
 
     `growth` is a share: 0.1 is 10 percent more. It is null where a run lacks the figure, and where it grew from nothing.
-    `word` says the same: a percentage, `new`, `gone` or `unknown`."""
+    `word` is the same as a text: a percentage, `new`, `gone` or `unknown`."""
 
     group: list[str | None]
     unit: str

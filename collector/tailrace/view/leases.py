@@ -1,6 +1,6 @@
-"""Hand out snapshots of stores to requests, one engine to each at a time.
+"""Lease snapshots of stores to requests, so that each request has its engines alone.
 
-An engine (a database of its own) is opened when it is needed and kept for the next request. Few questions run at
+An engine, which is a database of its own, is opened when it is needed and kept for the next request. Few questions run at
 once, whatever the number of pages; the others wait in order. A question whose client has left, or which takes
 too long, is interrupted.
 """
@@ -47,7 +47,7 @@ class LeftError(TailraceError):
     """The client has left, so nobody wants the answer."""
 
 
-class DeskSnapshot(NamedTuple):
+class LeasedSnapshot(NamedTuple):
     """One version of a store's table, and what the running collector still awaits of it."""
 
     engine: Engine
@@ -69,8 +69,8 @@ class DeskSnapshot(NamedTuple):
         return self.version, self.live, None if watchers is None else tuple(watchers)
 
 
-class TimelineDesk:
-    """All that is known of the newest snapshot's timeline, for one question at a time."""
+class TimelineCache:
+    """The timeline of the newest snapshot, for one question at a time."""
 
     def __init__(self, store: str) -> None:
         self.lock = threading.Lock()
@@ -79,7 +79,7 @@ class TimelineDesk:
         self._known: TimelineSnapshot | None = None
 
     def of(self, engine: Engine) -> TimelineSnapshot:
-        """Return what a timeline knows of an engine's snapshot. The caller holds the lock until it has its answer."""
+        """Return the timeline of an engine's snapshot. The caller holds `lock` until it has its answer."""
         if self._held is None:
             self._held = Held(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
@@ -89,8 +89,8 @@ class TimelineDesk:
         return self._known
 
 
-class Shelf:
-    """The engines of one store. `name` is what the command line called the store; if that was the certificate of a run,
+class ServedStore:
+    """A store, with its idle engines. `name` is what the command line called the store; if that was the certificate of a run,
     `sessions` are those of the run."""
 
     def __init__(
@@ -110,12 +110,12 @@ class Shelf:
         self._lock = threading.Lock()
         self._idle: list[tuple[Engine, float]] = []
         self._newest = 0
-        self.timelines = TimelineDesk(self.store)
-        self._asking = threading.Lock()
+        self.timelines = TimelineCache(self.store)
+        self._live_lock = threading.Lock()
         self._live: tuple[int, float, Live] | None = None
 
     def take(self) -> Engine:
-        """Return an engine on a snapshot that was the newest `FRESH_SECONDS` ago. Raise StoreError."""
+        """Return an engine whose snapshot was the newest at most `FRESH_SECONDS` ago. Raise StoreError."""
         with self._lock:
             engine, looked = self._idle.pop() if self._idle else (None, 0.0)
         if engine is None:
@@ -138,10 +138,10 @@ class Shelf:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return what the collector still awaits of an engine's snapshot, which may first move to a newer one.
+        """Return what the collectors still await of an engine's snapshot, which may first move to a newer one.
 
-        Whoever asks while another waits for the answer takes that answer."""
-        with self._asking:
+        The collectors are asked once for all requests that come within `FRESH_SECONDS`."""
+        with self._live_lock:
             if self._live is not None:
                 version, until, live = self._live
                 holds = version == engine.version or bool(live.unasked)
@@ -164,54 +164,54 @@ class Shelf:
                 self._idle.pop()[0].close()
 
 
-class DeskTurn:
-    """One request's questions. Used by one thread; `interrupt` may be called by another."""
+class SnapshotLease:
+    """The snapshots and engines that one request has until `end`. One thread uses it; another may call `interrupt`."""
 
-    def __init__(self, shelves: Sequence[Shelf]) -> None:
-        self.shelves = shelves
-        self._taken: dict[int, tuple[DeskSnapshot, int]] = {}
+    def __init__(self, stores: Sequence[ServedStore]) -> None:
+        self.stores = stores
+        self._taken: dict[int, tuple[LeasedSnapshot, int]] = {}
         self._remote: list[RemoteEngine] = []
         self._own: list[Engine] = []
         self._timeline: TimelineSnapshot | None = None
         self._locked: threading.Lock | None = None
         self._left = threading.Event()
 
-    def snapshot(self, store: int = 0) -> DeskSnapshot:
-        """Return the snapshot of a store, the same one each time. Raise StoreError, and UnknownError for a number
-        that no store has."""
+    def snapshot(self, store: int = 0) -> LeasedSnapshot:
+        """Return the snapshot of the store with this number, the same one each time. Raise StoreError, and UnknownError
+        for a number that no store has."""
         self.still_wanted()
         if store not in self._taken:
-            if not 0 <= store < len(self.shelves):
-                least, most = 0, len(self.shelves) - 1
+            if not 0 <= store < len(self.stores):
+                least, most = 0, len(self.stores) - 1
                 raise UnknownError(f"there is no store {store}; the numbers are {least} to {most}")
-            shelf = self.shelves[store]
-            engine = shelf.take()
-            self._taken[store] = DeskSnapshot(engine, NOBODY), -1
-            snapshot = DeskSnapshot(engine, shelf.live(engine))
+            served = self.stores[store]
+            engine = served.take()
+            self._taken[store] = LeasedSnapshot(engine, NOBODY), -1
+            snapshot = LeasedSnapshot(engine, served.live(engine))
             self._taken[store] = snapshot, snapshot.version
         return self._taken[store][0]
 
     def timeline(self) -> TimelineSnapshot:
-        """Return what a timeline knows of the first store's snapshot, once no other question asks it."""
+        """Return the timeline of the first store's snapshot, once no other request uses it."""
         engine = self.snapshot().engine
         if self._timeline is None:
-            desk = self.shelves[0].timelines
-            while not desk.lock.acquire(timeout=WAIT_SECONDS):
+            cache = self.stores[0].timelines
+            while not cache.lock.acquire(timeout=WAIT_SECONDS):
                 self.still_wanted()
-            self._locked = desk.lock
-            self._timeline = desk.of(engine)
+            self._locked = cache.lock
+            self._timeline = cache.of(engine)
         return self._timeline
 
-    def own_snapshot(self, limits: Limits) -> DeskSnapshot:
+    def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
         """Return the newest snapshot of the first store, on an engine that the caller closes."""
         self.still_wanted()
-        shelf = self.shelves[0]
-        engine = shelf.open(limits)
+        store = self.stores[0]
+        engine = store.open(limits)
         self._own.append(engine)
-        return DeskSnapshot(engine, shelf.live(engine))
+        return LeasedSnapshot(engine, store.live(engine))
 
-    def apart(self, snapshot: DeskSnapshot, limits: Limits) -> RemoteEngine:
-        """Return an engine that asks the same snapshot in a process of its own."""
+    def in_own_process(self, snapshot: LeasedSnapshot, limits: Limits) -> RemoteEngine:
+        """Return an engine that runs statements on the same snapshot in a process of its own."""
         self.still_wanted()
         engine = snapshot.engine
         remote = RemoteEngine(StoreVersion(engine.store, engine.options, engine.version), limits)
@@ -243,7 +243,7 @@ class DeskTurn:
                 remote.interrupt()
 
     def end(self, *, good: bool) -> None:
-        """Give the engines back; after an error, close them, since an interruption may still come."""
+        """Give the engines back. Unless the request went well, close them, since an interruption may still come."""
         for remote in self._remote:
             remote.close()
         self._remote.clear()
@@ -253,7 +253,7 @@ class DeskTurn:
             self._locked = None
         for store, (snapshot, _) in self._taken.items():
             if good and not self._left.is_set():
-                self.shelves[store].give_back(snapshot.engine)
+                self.stores[store].give_back(snapshot.engine)
             else:
                 snapshot.engine.close()
         self._taken.clear()
