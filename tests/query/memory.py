@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from tailrace.query.catalog import Catalog
+from tailrace.query.catalog import ViewCatalog
 from tailrace.query.views import TYPES
 from tailrace.rows.schema import COLUMNS
 from tests.query.tables import SCHEMA
@@ -16,7 +16,7 @@ class Views:
         columns = ", ".join(f'"{c.name}" {TYPES[c.type]}' for c in COLUMNS)
         self.connection.execute(f"CREATE TABLE stored ({columns})")
         self.connection.execute("CREATE SCHEMA part; SET TimeZone = 'UTC'")
-        self._catalog = Catalog()
+        self._catalog = ViewCatalog()
         self._held = None
 
     def hold(self, rows):

@@ -7,7 +7,7 @@ import pytest
 from tailrace.query.completeness import EVERYTHING
 from tailrace.query.engine import Engine
 from tailrace.query.live import AwaitedEvents, Live
-from tailrace.reading.snapshot import SharedSnapshot
+from tailrace.reading.snapshot import SnapshotReader
 from tests.query.tables import gap, make, row
 
 
@@ -46,7 +46,7 @@ class Snapshots(Engine):
 @pytest.mark.parametrize("at_once", [True, False])
 def test_the_collector_is_asked_for_each_snapshot(tmp_path, at_once):
     collector = Collector(tmp_path)
-    asking = SharedSnapshot(lambda: Snapshots(collector, at_once=at_once), collector.look)
+    asking = SnapshotReader(lambda: Snapshots(collector, at_once=at_once), collector.look)
     for _ in range(3):
         whole = asking.completeness(EVERYTHING)
         assert whole.awaited + sum(whole.missing.values()) >= 3

@@ -22,7 +22,7 @@ from tailrace.cli.options import (
 )
 from tailrace.config.load import store_path
 from tailrace.errors import IncompleteError
-from tailrace.query.limits import Limits, bound_memory, go_apart, telling
+from tailrace.query.limits import Limits, bound_memory, go_apart, memory_limit_named
 from tailrace.standard import STDERR, never_wait
 from tailrace.units import Duration, Size
 
@@ -98,7 +98,7 @@ def query_command(
         whole.demand(GAPS)
     bound_memory(limits)
     console = Console(engine)
-    with telling(limits):
+    with memory_limit_named(limits):
         if as_json:
             console.json(statement)
         elif as_csv or as_safe_csv:

@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import BrokenOffError, UnknownError
 from tailrace.export.output import RowCount
-from tailrace.query.answer import Answer, AnswerColumn, ArrowAnswer, Page, Shape
+from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, RowAnswer, Shape
 from tailrace.query.completeness import completeness
 from tailrace.query.engine import ATTEMPTS, Engine
 from tailrace.query.filters import RowCondition, all_of
@@ -131,10 +131,10 @@ class Selected:
         """Return rows that are few enough to hold."""
         return list(self._patience.batches(self.arrow(sql, values)))
 
-    def answer(self, sql: str, shape: Shape, values: tuple[object, ...] = ()) -> Answer:
+    def answer(self, sql: str, shape: Shape, values: tuple[object, ...] = ()) -> RowAnswer:
         return self._patience.make(lambda: self.engine.ask(sql, shape, parameters=values))
 
-    def pages(self, answer: Answer, progress: RowCount) -> Iterator[Page]:
+    def pages(self, answer: RowAnswer, progress: RowCount) -> Iterator[Page]:
         for page in self._patience.pages(answer):
             yield page
             progress.add(len(page))

@@ -70,8 +70,8 @@ class AnswerColumn:
             self.sql = f"c{index}::VARCHAR"
 
 
-class Rows:
-    """Rows as tuples, with DuckDB's values. The first page is read when this is made."""
+class RowPages:
+    """RowPages as tuples, with DuckDB's values. The first page is read when this is made."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
@@ -94,8 +94,8 @@ class Rows:
             raise _broken_off(error) from error
 
 
-class Answer(Rows):
-    """Rows as tuples in the order of `columns`, with values that are exact."""
+class RowAnswer(RowPages):
+    """RowPages as tuples in the order of `columns`, with values that are exact."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape

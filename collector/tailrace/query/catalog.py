@@ -1,7 +1,7 @@
 """Define the views in a database when a statement names them.
 
 Binding all views takes 130 ms, four times as long as most statements over a small table. So a database
-begins with none of them. Before a statement runs, `Catalog.prepare` fills the tables of rows that the views need
+begins with none of them. Before a statement runs, `ViewCatalog.prepare` fills the tables of rows that the views need
 again and again (`inner_views.KEPT`), and defines the views that the statement names and what these are made of. It finds
 names as words of the statement's text, so it may define too much, but not too little. A statement that
 lists the catalog gets all views.
@@ -96,7 +96,7 @@ class Definition(NamedTuple):
     needs: frozenset[str]
 
 
-class Catalog:
+class ViewCatalog:
     """The views that one database has, and what they are based on in its snapshot."""
 
     def __init__(self) -> None:

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import duckdb
 
 from tailrace.errors import QueryError, StoreError
-from tailrace.query.answer import Answer, ArrowAnswer, Rows, Shape, count
-from tailrace.query.catalog import Catalog, nothing, null
+from tailrace.query.answer import ArrowAnswer, RowAnswer, RowPages, Shape, count
+from tailrace.query.catalog import ViewCatalog, nothing, null
 from tailrace.query.database import finalize, first_opened, is_whole, keep
 from tailrace.query.filters import quote
 from tailrace.query.limits import DATABASES_SHARE, SPILL, Limits, make_room
@@ -67,7 +67,7 @@ class Engine:
         self.table = first_opened(lambda: TableReader(store, self.options, version))
         if room is not None:
             self.table.enter(room)
-        self._catalog = Catalog()
+        self._catalog = ViewCatalog()
         self.connection = connect(self.table, limits or Limits(), room)
         self._catalog.forget(self.table.statistics)
         self._picked: list[str] | None = None
@@ -110,12 +110,12 @@ class Engine:
             self._show()
         return newer
 
-    def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> Answer:
+    def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
         """Run a statement up to its first rows.
 
         If files of the snapshot are deleted meanwhile, run it again on the newest snapshot."""
         return self._ask(
-            sql, parameters, lambda statement: Answer(self.connection, statement, shape)
+            sql, parameters, lambda statement: RowAnswer(self.connection, statement, shape)
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
@@ -124,7 +124,7 @@ class Engine:
 
         It is not examined, which would plan it once more, and its columns are not converted: they must
         be numbers, truth values or text."""
-        answer = self._run(sql, parameters, lambda: Rows(self.connection, sql, parameters))
+        answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
 

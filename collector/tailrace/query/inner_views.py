@@ -1,7 +1,7 @@
 """The macros and inner views that the public views are made of, as SQL over one snapshot called `stored`.
 
 They are in the schema `part`, out of people's way; `all_gaps` is public. Rows of the few kinds that views need
-again and again are in tables, `part.kept_…`, which `Catalog` fills from a snapshot when a statement needs them.
+again and again are in tables, `part.kept_…`, which `ViewCatalog` fills from a snapshot when a statement needs them.
 
 No value in the table makes them fail: sums are computed in 128 bits, and a value that does not fit in 64
 bits, or is no JSON or no number, becomes null.

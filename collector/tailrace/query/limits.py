@@ -80,7 +80,7 @@ def bound_memory(limits: Limits) -> None:
 
 
 @contextmanager
-def telling(limits: Limits) -> Iterator[None]:
+def memory_limit_named(limits: Limits) -> Iterator[None]:
     """Turn a MemoryError into a QueryError that names the limit."""
     try:
         yield

@@ -15,7 +15,7 @@ from tailrace.query.database import check_process
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
 
-    from tailrace.query.answer import Answer, ArrowAnswer, Page
+    from tailrace.query.answer import ArrowAnswer, Page, RowAnswer
     from tailrace.query.engine import Engine
     from tailrace.query.remote import RemoteAnswer, RemoteArrowAnswer, RemoteEngine
 
@@ -54,7 +54,7 @@ class Patience:
                 self._notice.write(_CLEAR)
                 self._notice.flush()
 
-    def pages(self, answer: Answer | RemoteAnswer) -> Iterator[Page]:
+    def pages(self, answer: RowAnswer | RemoteAnswer) -> Iterator[Page]:
         while page := self.make(answer.next_page):
             yield page
 

@@ -40,7 +40,7 @@ OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
 """The table functions that only the views may call. Their arguments are paths of files, or addresses in
 this process's memory."""
 
-TELLING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
+REVEALING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
 """The functions that reveal where the table and this process are on the host, and those that run another
 statement, whose text we would not see."""
 
@@ -114,7 +114,7 @@ def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> Non
     if tree["error"]:
         raise QueryError(f"{tree['error_type']}: {tree['error_message']}")
     for function, gives_table in _calls(tree):
-        if function in TELLING or (gives_table and function not in READERS):
+        if function in REVEALING or (gives_table and function not in READERS):
             raise QueryError(f"{function.lower()} is not available here: query the views")
 
 

@@ -18,7 +18,7 @@ from tailrace.errors import TailraceError
 from tailrace.query import output
 from tailrace.query.answer import Page, Shape
 from tailrace.query.engine import Engine
-from tailrace.query.limits import bound_memory, confine, telling
+from tailrace.query.limits import bound_memory, confine, memory_limit_named
 from tailrace.query.remote import AnswerForm, Failure, FramedQuestion, Head, is_large, write_frame
 
 
@@ -55,7 +55,7 @@ def main() -> None:
             version=question.version,
         )
         bound_memory(question.limits)
-        with telling(question.limits):
+        with memory_limit_named(question.limits):
             answer(engine, question, out)
     except BrokenPipeError:
         pass

@@ -19,56 +19,56 @@ from tailrace.query.filters import JobFilter, RowCondition, RunLabel, Selection,
 from tailrace.query.statement import Parameters
 from tailrace.query.views import GAPS, View
 
-Time = datetime | str | SupportsIndex
+TimeBound = datetime | str | SupportsIndex
 """A datetime with a time zone, ISO 8601 text (UTC unless it names a zone, down to nanoseconds), or Unix
 nanoseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})(?!\d)", re.ASCII)
 
-Texts = str | Iterable[str]
+TextFilter = str | Iterable[str]
 """One text, or several of which any may match."""
 
-Streams = str | int | Iterable[str | int]
+StreamFilter = str | int | Iterable[str | int]
 
 Labels = Mapping[str, str]
 """Labels of runs by their keys; a session must have all of them."""
 
-Ranks = int | Iterable[int]
+RankFilter = int | Iterable[int]
 
 
 class SessionKeywords(TypedDict, total=False):
     """The keywords that every view takes."""
 
-    source: Texts | None
-    session: Texts | None
+    source: TextFilter | None
+    session: TextFilter | None
     label: Labels | None
-    rank: Ranks | None
-    node: Texts | None
-    job: Texts | None
-    since: Time | None
-    until: Time | None
-    columns: Texts | None
-    order: Texts | None
+    rank: RankFilter | None
+    node: TextFilter | None
+    job: TextFilter | None
+    since: TimeBound | None
+    until: TimeBound | None
+    columns: TextFilter | None
+    order: TextFilter | None
     limit: SupportsIndex | None
 
 
 class StreamKeywords(SessionKeywords, total=False):
     """The keywords of views whose rows have a stream."""
 
-    stream: Streams | None
+    stream: StreamFilter | None
 
 
 class GapKeywords(StreamKeywords, total=False):
-    reason: Texts | None
+    reason: TextFilter | None
 
 
 class NamedKeywords(StreamKeywords, total=False):
-    name: Texts | None
+    name: TextFilter | None
 
 
 class EventKeywords(NamedKeywords, total=False):
-    kind: Texts | None
+    kind: TextFilter | None
 
 
 class Question(NamedTuple):
@@ -83,14 +83,14 @@ class Question(NamedTuple):
 class Filters(NamedTuple):
     """The filters that a caller gave. A row must match all of them; None filters nothing."""
 
-    source: Texts | None = None
-    session: Texts | None = None
-    stream: Streams | None = None
-    since: Time | None = None
-    until: Time | None = None
-    name: Texts | None = None
-    kind: Texts | None = None
-    reason: Texts | None = None
+    source: TextFilter | None = None
+    session: TextFilter | None = None
+    stream: StreamFilter | None = None
+    since: TimeBound | None = None
+    until: TimeBound | None = None
+    name: TextFilter | None = None
+    kind: TextFilter | None = None
+    reason: TextFilter | None = None
     labels: tuple[RunLabel, ...] | None = None
     job: JobFilter = JobFilter()
 
@@ -129,13 +129,13 @@ class Filters(NamedTuple):
 def select(
     view: View,
     *,
-    columns: Texts | None = None,
-    order: Texts | None = None,
+    columns: TextFilter | None = None,
+    order: TextFilter | None = None,
     limit: SupportsIndex | None = None,
     label: Labels | None = None,
-    rank: Ranks | None = None,
-    node: Texts | None = None,
-    job: Texts | None = None,
+    rank: RankFilter | None = None,
+    node: TextFilter | None = None,
+    job: TextFilter | None = None,
     **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Question:
     """Build a question about a view from its keywords (`EventKeywords`, `GapKeywords`).
@@ -167,7 +167,7 @@ def statement(sql: str, parameters: Parameters) -> Question:
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
 
 
-def _columns(view: View, columns: Texts | None) -> str:
+def _columns(view: View, columns: TextFilter | None) -> str:
     if columns is None:
         return "*"
     names = [_column(view, name) for name in _texts("columns", columns)]
@@ -176,7 +176,7 @@ def _columns(view: View, columns: Texts | None) -> str:
     return ", ".join(names)
 
 
-def _order(view: View, order: Texts | None) -> str:
+def _order(view: View, order: TextFilter | None) -> str:
     """Return the ORDER BY clause. A `-` before a column sorts it in descending order."""
     if order is None:
         return f" ORDER BY {view.order}" if view.order else ""
@@ -213,7 +213,7 @@ def labels_of(label: object) -> tuple[RunLabel, ...] | None:
     return tuple(RunLabel(*_texts("label", pair)) for pair in label.items())
 
 
-def job_of(rank: object, node: Texts | None, job: Texts | None) -> JobFilter:
+def job_of(rank: object, node: TextFilter | None, job: TextFilter | None) -> JobFilter:
     """Return ranks, nodes and jobs as a filter. Raise QueryError unless they are whole numbers and texts."""
     ranks = None if rank is None else tuple(_whole(rank))
     return JobFilter(ranks, _all_texts("node", node), _all_texts("job", job))
@@ -226,11 +226,11 @@ def _whole(values: object) -> Iterable[int]:
         yield each
 
 
-def _all_texts(keyword: str, values: Streams | None) -> tuple[str, ...] | None:
+def _all_texts(keyword: str, values: StreamFilter | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(_texts(keyword, values))
 
 
-def _equal(column: str, values: Streams | None) -> Iterable[RowCondition]:
+def _equal(column: str, values: StreamFilter | None) -> Iterable[RowCondition]:
     if values is not None:
         yield one_of(column, _texts(column, values))
 
@@ -247,7 +247,7 @@ def _texts(keyword: str, values: object) -> list[str]:
     return texts
 
 
-def unix_ns(time: Time, keyword: str) -> int:
+def unix_ns(time: TimeBound, keyword: str) -> int:
     """Return a time as Unix nanoseconds. Raise QueryError, which names the keyword, for anything else."""
     if isinstance(time, str):
         return _of_text(time, keyword)

@@ -24,7 +24,7 @@ from tailrace.query.engine import ATTEMPTS
 from tailrace.query.remote import RemoteArrowAnswer
 from tailrace.query.statement import Parameters
 from tailrace.reading.question import Question, gaps_of
-from tailrace.reading.snapshot import Asker, Begun, SharedSnapshot
+from tailrace.reading.snapshot import AnyEngine, SnapshotReader, StartedAnswer
 from tailrace.terminal import printable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Result:
 
     Everything read from one result comes from the store's snapshot: the same rows, and the same
     completeness, until the store is refreshed. (Upkeep deletes files an hour after it merged them. A
-    store that is asked later moves to the newest snapshot by itself, and `Store.version` tells.)
+    store that is asked later moves to the newest snapshot by itself, which `Store.version` shows.)
 
     Methods that ask raise QueryError when the statement cannot run, UnknownError (a QueryError that lists
     the known names) for a source, session or stream that does not exist, StoreError when the table cannot
@@ -51,8 +51,10 @@ class Result:
     `arrow`, `df` and `pl` do so themselves. Several threads may ask one result. Each iterator and each
     reader belongs to one thread."""
 
-    def __init__(self, asking: SharedSnapshot, question: Question, *, complete_only: bool) -> None:
-        self._asking = asking
+    def __init__(
+        self, snapshot: SnapshotReader, question: Question, *, complete_only: bool
+    ) -> None:
+        self._snapshot = snapshot
         self._question = question
         self._complete_only = complete_only
 
@@ -72,24 +74,24 @@ class Result:
           not answer, nothing is called complete. The blind spots in ARCHITECTURE remain.
         - Where no event at all matches these sources, sessions, streams and times, nothing is called
           complete. A name that neither a row nor a running collector has raises UnknownError."""
-        return self._asking.completeness(self._question.scope)
+        return self._snapshot.completeness(self._question.scope)
 
     def gaps(self) -> Result:
         """Return the gaps that `completeness` sums up, as rows of the view `gaps`."""
-        return Result(self._asking, gaps_of(self._question), complete_only=False)
+        return Result(self._snapshot, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
         """Return the same rows, and raise IncompleteError if anything is missing: now, or when the rows
         are read after a refresh."""
         self.completeness.demand("`.gaps()`")
-        return Result(self._asking, self._question, complete_only=True)
+        return Result(self._snapshot, self._question, complete_only=True)
 
     def batches(self) -> pyarrow.RecordBatchReader:
         """Return the rows as Arrow record batches, as they are found. Few are in memory at a time."""
-        begun = self._begin(lambda engine, sql, values: engine.ask_arrow(sql, values))
-        words = {METADATA: json.dumps(begun.completeness.words)}
-        schema = begun.answer.schema.with_metadata(words)
-        return pyarrow.RecordBatchReader.from_batches(schema, _batches(begun))
+        started = self._begin(lambda engine, sql, values: engine.ask_arrow(sql, values))
+        words = {METADATA: json.dumps(started.completeness.words)}
+        schema = started.answer.schema.with_metadata(words)
+        return pyarrow.RecordBatchReader.from_batches(schema, _batches(started))
 
     def arrow(self) -> pyarrow.Table:
         """Return all rows as an Arrow table. Its schema's metadata states what is missing, as JSON, under
@@ -100,7 +102,7 @@ class Result:
             try:
                 return self.batches().read_all()
             except BrokenOffError:
-                self._asking.refresh()
+                self._snapshot.refresh()
         return self.batches().read_all()
 
     def df(self) -> pandas.DataFrame:
@@ -130,21 +132,21 @@ class Result:
         return self.batches().__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        begun = self._begin(
+        started = self._begin(
             lambda engine, sql, values: engine.ask(sql, Shape.JSON, parameters=values)
         )
-        columns = begun.answer.columns
+        columns = started.answer.columns
         names = [column.name for column in columns]
         nested = [(column.name, column.objects) for column in columns if column.embedded]
         try:
-            for page in begun.patience.pages(begun.answer):
+            for page in started.patience.pages(started.answer):
                 for row in page:
                     values = dict(zip(names, row, strict=True))
                     for name, objects in nested:
                         values[name] = _parsed(values[name], objects=objects)
                     yield values
         finally:
-            begun.engine.close()
+            started.engine.close()
 
     def __bool__(self) -> bool:
         """Refuse, since an answer that is empty and one that is not would look alike."""
@@ -153,12 +155,12 @@ class Result:
     def count(self) -> int:
         """Return the number of rows, without fetching them. (There is no `len`: `list` would call it, and so ask
         twice.)"""
-        begun = self._begin(lambda engine, sql, values: engine.count(sql, values))
-        begun.engine.close()
-        return begun.answer
+        started = self._begin(lambda engine, sql, values: engine.count(sql, values))
+        started.engine.close()
+        return started.answer
 
     def __repr__(self) -> str:
-        """Describe the question without asking it; see `print`."""
+        """Describe the question without snapshot it; see `print`."""
         return f"<{self._question.asked}: rows when asked>"
 
     def __str__(self) -> str:
@@ -169,25 +171,27 @@ class Result:
         """Return the same as HTML, for notebooks."""
         return "".join(html(*self._first()))
 
-    def _begin(self, ask: Callable[[Asker, str, Parameters], T]) -> Begun[T]:
+    def _begin(self, ask: Callable[[AnyEngine, str, Parameters], T]) -> StartedAnswer[T]:
         sql, values, scope, _ = self._question
-        return self._asking.begin(
+        return self._snapshot.begin(
             lambda engine: ask(engine, sql, values), scope, complete_only=self._complete_only
         )
 
     def _first(self) -> tuple[list[AnswerColumn], Page, Completeness]:
-        begun = self._begin(lambda engine, sql, values: engine.ask(sql, parameters=values))
+        started = self._begin(lambda engine, sql, values: engine.ask(sql, parameters=values))
         try:
-            return begun.answer.columns, begun.answer.next_page(), begun.completeness
+            return started.answer.columns, started.answer.next_page(), started.completeness
         finally:
-            begun.engine.close()
+            started.engine.close()
 
 
-def _batches(begun: Begun[ArrowAnswer | RemoteArrowAnswer]) -> Iterator[pyarrow.RecordBatch]:
+def _batches(
+    started: StartedAnswer[ArrowAnswer | RemoteArrowAnswer],
+) -> Iterator[pyarrow.RecordBatch]:
     try:
-        yield from begun.patience.batches(begun.answer)
+        yield from started.patience.batches(started.answer)
     finally:
-        begun.engine.close()
+        started.engine.close()
 
 
 def _parsed(text: str | None, *, objects: bool) -> object:

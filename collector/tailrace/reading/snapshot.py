@@ -1,4 +1,4 @@
-"""Ask questions of one snapshot of a store, from any thread, and say what each answer lacks.
+"""Ask questions of one snapshot of a store, from any thread, and find what each answer lacks.
 
 Questions take turns until each has its first rows, because a question may find that the snapshot's files
 are gone and move on to the next snapshot. After that, each answer is read at its own pace, on its own
@@ -26,20 +26,20 @@ T = TypeVar("T")
 
 A = TypeVar("A", Engine, RemoteEngine, Engine | RemoteEngine)
 
-Asker = Engine | RemoteEngine
+AnyEngine = Engine | RemoteEngine
 """The engine that runs a statement: in this process, or in a limited process of its own."""
 
 
-class Begun(NamedTuple, Generic[T]):
+class StartedAnswer(NamedTuple, Generic[T]):
     """An answer with its first rows, its completeness, and the engine that produces the rest."""
 
     answer: T
     completeness: Completeness
     patience: Patience
-    engine: Asker
+    engine: AnyEngine
 
 
-class SharedSnapshot:
+class SnapshotReader:
     """The state that all results of a store share: one snapshot, and what is known to be missing from it.
 
     `look` asks the collector that runs on the store, once for each snapshot (see `live.beside`). Methods
@@ -66,31 +66,33 @@ class SharedSnapshot:
         check_process()
         return self._engine().version
 
-    def begin(self, ask: Callable[[Asker], T], scope: Scope, *, complete_only: bool) -> Begun[T]:
+    def begin(
+        self, ask: Callable[[AnyEngine], T], scope: Scope, *, complete_only: bool
+    ) -> StartedAnswer[T]:
         """Ask an engine, and compute what is missing from the gaps of the same snapshot.
 
         The caller closes the engine once it has read the answer. Raise IncompleteError when
         `complete_only` is set and something is missing."""
-        with self._turn():
+        with self._alone():
             for _ in range(ATTEMPTS):
                 whole = self._completeness(scope)
                 if complete_only:
                     whole.demand("`.gaps()`")
-                answer, patience, engine = self._begin(ask, self._asker())
+                answer, patience, engine = self._begin(ask, self._new_engine())
                 if engine.version == self._known_of:
-                    return Begun(answer, whole, patience, engine)
+                    return StartedAnswer(answer, whole, patience, engine)
                 engine.close()
                 if engine.version != self.version:  # its process found that the files are gone
                     self._engine().refresh()
             raise too_fast(self._engine().table)
 
     def completeness(self, scope: Scope) -> Completeness:
-        with self._turn():
+        with self._alone():
             return self._completeness(scope)
 
     def refresh(self) -> bool:
         """Move to the newest snapshot, ask the collector again, and return whether the snapshot is newer."""
-        with self._turn():
+        with self._alone():
             before = self.version
             self._settle()
             return self.version != before
@@ -102,9 +104,9 @@ class SharedSnapshot:
                 self._open = None
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Wait until no other thread asks. Raise StoreError in a process that cannot ask, such as a forked child,
-        where nobody may ever let go of the lock."""
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock, so that no other thread asks. Raise StoreError in a process that cannot ask, such as a forked child,
+        in which no thread may be left to release the lock."""
         check_process()
         with self._lock:
             yield
@@ -116,7 +118,7 @@ class SharedSnapshot:
         if scope not in self._known:
             live = self._live
             engine = self._engine().beside()
-            whole, _, _ = self._begin(lambda engine: _told(engine, scope, live), engine)
+            whole, _, _ = self._begin(lambda engine: _checked(engine, scope, live), engine)
             engine.close()
             if self._known_of != self.version:
                 self._known.clear()
@@ -131,7 +133,7 @@ class SharedSnapshot:
         self._known.clear()
         self._known_of = self.version
 
-    def _asker(self) -> Asker:
+    def _new_engine(self) -> AnyEngine:
         engine = self._engine()
         if self._limits is None:
             return engine.beside()
@@ -154,6 +156,7 @@ class SharedSnapshot:
         return self._open
 
 
-def _told(engine: Engine, scope: Scope, live: Live) -> Completeness:
+def _checked(engine: Engine, scope: Scope, live: Live) -> Completeness:
+    """Return what an answer lacks. Raise UnknownError if it is about something that does not exist."""
     check(engine, scope.selection, live)
     return completeness(engine, scope, live)

@@ -24,7 +24,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from pyarrow import parquet
 
-from tailrace.query.catalog import Catalog, nothing
+from tailrace.query.catalog import ViewCatalog, nothing
 from tailrace.query.table import TableReader
 from tailrace.rollups.events import COLUMNS, EVENTS, EXTENTS, JOINED, LANE, SPAN, LaneExtent, added
 from tailrace.rollups.sidecar import LEAST_ROWS, RollupHeader, SidecarLane, Sidecars
@@ -132,7 +132,7 @@ def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
     ):
         database.execute("SET preserve_insertion_order = false")
         database.execute(f"CREATE SCHEMA part; CREATE VIEW stored AS {nothing()}")
-        Catalog().prepare(database, "part.numbers")
+        ViewCatalog().prepare(database, "part.numbers")
         lanes = _note_lanes(database, file)
         first = _first_level(database, file)
         _sum_up(database, file, first)

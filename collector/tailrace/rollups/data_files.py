@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-from tailrace.query.catalog import Catalog, nothing
+from tailrace.query.catalog import ViewCatalog, nothing
 from tailrace.query.database import finalize
 from tailrace.query.limits import make_room
 from tailrace.rollups.events import LaneExtent, least, most
@@ -97,7 +97,7 @@ class Held:
         self.database.execute("SET preserve_insertion_order = false")
         self.database.execute("SET parquet_metadata_cache = true")
         self.database.execute(f"CREATE SCHEMA part; CREATE VIEW stored AS {nothing()}")
-        Catalog().prepare(self.database, "part.numbers part.member")
+        ViewCatalog().prepare(self.database, "part.numbers part.member")
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, HeldFile]:

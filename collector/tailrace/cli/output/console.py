@@ -13,7 +13,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from tailrace.query import output
-from tailrace.query.answer import Answer, AnswerColumn, Page, Shape
+from tailrace.query.answer import AnswerColumn, Page, RowAnswer, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience
 from tailrace.query.statement import Parameters
@@ -31,7 +31,7 @@ class Console:
         self._engine = engine
         self._patience = Patience(engine, unguarded(sys.stderr) if sys.stderr.isatty() else None)
 
-    def ask(self, sql: str, parameters: Parameters = ()) -> tuple[Answer, Iterator[Page]]:
+    def ask(self, sql: str, parameters: Parameters = ()) -> tuple[RowAnswer, Iterator[Page]]:
         """Ask for an answer to print with `table` or `csv`."""
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
