@@ -13,11 +13,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import duckdb
 
-from tailrace.errors import QueryError, StoreError
+from tailrace.errors import QueryError, StoreError, TailraceError
 from tailrace.query.answer import ArrowAnswer, RowAnswer, RowPages, Shape, count
 from tailrace.query.catalog import ViewCatalog, nothing, null
 from tailrace.query.database import finalize, first_opened, is_whole, keep
@@ -177,16 +178,12 @@ class Engine:
     def _run(self, sql: str, parameters: Parameters, run: Callable[[], T]) -> T:
         """Run a statement once its views are defined, on the files that may have rows of it; again if files of the
         snapshot are deleted meanwhile."""
-        for _ in range(ATTEMPTS):
+
+        def attempt() -> T:
             self._based(lambda: self._prepare(sql, parameters))
-            try:
-                return run()
-            except duckdb.InterruptException as error:
-                raise QueryError(str(error)) from error
-            except (duckdb.Error, OSError) as error:  # a dataset raises OSError
-                if not self._overtaken():
-                    raise QueryError(str(error)) from error
-        raise too_fast(self.table)
+            return run()
+
+        return on_current(self.table, attempt, lambda error: QueryError(str(error)), self._show)
 
     def _examined(self, sql: str, parameters: Parameters) -> Statement:
         """Return the statement if it may run. If it names what is unknown, define all views for DuckDB to suggest."""
@@ -202,23 +199,7 @@ class Engine:
         """Prepare views, which reads the table. If the snapshot's files are gone, use a newer one.
 
         Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
-        for _ in range(ATTEMPTS):
-            try:
-                return prepare()
-            except duckdb.InterruptException as error:
-                raise QueryError(str(error)) from error
-            except (duckdb.Error, OSError) as error:  # a dataset raises OSError
-                if not self._overtaken():
-                    text = f"{self.table.root}: cannot be read: {line(error)}"
-                    raise StoreError(text) from error
-        raise too_fast(self.table)
-
-    def _overtaken(self) -> bool:
-        """Return whether a statement failed because files are gone. The views then show a new snapshot."""
-        newer = overtaken(self.table)
-        if newer:
-            self._show()
-        return newer
+        on_current(self.table, prepare, partial(unreadable, self.table), self._show)
 
     def _show(self) -> None:
         """Show the table's snapshot."""
@@ -274,20 +255,14 @@ def show(
     are gone, use a newer one.
 
     Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
-    for _ in range(ATTEMPTS):
-        try:
-            attach(connection, table, source)
-            if table.local:
-                view = f"CREATE OR REPLACE VIEW stored AS {_reading(table)}{_of(source)}"
-                connection.execute(view)
-        except duckdb.InterruptException as error:
-            raise QueryError(str(error)) from error
-        except (duckdb.Error, OSError) as error:  # a dataset raises OSError
-            if not overtaken(table):
-                raise StoreError(f"{table.root}: cannot be read: {line(error)}") from error
-        else:
-            return
-    raise too_fast(table)
+
+    def attempt() -> None:
+        attach(connection, table, source)
+        if table.local:
+            view = f"CREATE OR REPLACE VIEW stored AS {_reading(table)}{_of(source)}"
+            connection.execute(view)
+
+    on_current(table, attempt, partial(unreadable, table))
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
@@ -307,6 +282,32 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
 def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
     """Let `stored` read these files of a local table."""
     connection.execute("SET VARIABLE files = ?", [[literal(file) for file in sorted(files)]])
+
+
+def on_current(
+    table: TableReader,
+    attempt: Callable[[], T],
+    refusal: Callable[[Exception], TailraceError],
+    moved: Callable[[], None] | None = None,
+) -> T:
+    """Return what `attempt` returns; if files of the snapshot are deleted meanwhile, repeat it on the newest snapshot.
+
+    `moved` is called after each move. Raise QueryError when `attempt` was interrupted, and `refusal` of any other error."""
+    for _ in range(ATTEMPTS):
+        try:
+            return attempt()
+        except duckdb.InterruptException as error:
+            raise QueryError(str(error)) from error
+        except (duckdb.Error, OSError) as error:  # a dataset raises OSError
+            if not overtaken(table):
+                raise refusal(error) from error
+            if moved is not None:
+                moved()
+    raise too_fast(table)
+
+
+def unreadable(table: TableReader, error: Exception) -> StoreError:
+    return StoreError(f"{table.root}: cannot be read: {line(error)}")
 
 
 def overtaken(table: TableReader) -> bool:
