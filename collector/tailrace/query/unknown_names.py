@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tailrace.errors import UnknownError
+from tailrace.query.completeness import Completeness, Scope, completeness
 from tailrace.query.engine import Engine
 from tailrace.query.filters import (
     JobFilter,
@@ -19,6 +20,12 @@ from tailrace.query.live import NOBODY, Live
 
 LISTED = 20
 """Names that an error lists."""
+
+
+def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completeness:
+    """Return what an answer lacks. Raise UnknownError if its scope names something that does not exist."""
+    check(engine, scope.selection, live)
+    return completeness(engine, scope, live)
 
 
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
 
 from tailrace.errors import StoreError
-from tailrace.query.completeness import Completeness, Scope, completeness
+from tailrace.query.completeness import Completeness, Scope
 from tailrace.query.database import check_process, is_whole
 from tailrace.query.engine import ATTEMPTS, Engine, too_fast
 from tailrace.query.limits import Limits
-from tailrace.query.live import Live, LiveLook, beside
+from tailrace.query.live import LiveLook, beside
 from tailrace.query.patience import Patience
 from tailrace.query.remote import RemoteEngine, StoreVersion
-from tailrace.query.unknown_names import check
+from tailrace.query.unknown_names import checked_completeness
 
 T = TypeVar("T")
 
@@ -118,7 +118,9 @@ class SnapshotReader:
         if scope not in self._known:
             live = self._live
             engine = self._engine().beside()
-            whole, _, _ = self._begin(lambda engine: _checked(engine, scope, live), engine)
+            whole, _, _ = self._begin(
+                lambda engine: checked_completeness(engine, scope, live), engine
+            )
             engine.close()
             if self._known_of != self.version:
                 self._known.clear()
@@ -154,9 +156,3 @@ class SnapshotReader:
         if self._open is None:
             raise StoreError("this store is closed: open it again")
         return self._open
-
-
-def _checked(engine: Engine, scope: Scope, live: Live) -> Completeness:
-    """Return what an answer lacks. Raise UnknownError if it is about something that does not exist."""
-    check(engine, scope.selection, live)
-    return completeness(engine, scope, live)
