@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from tailrace.query.engine import Engine
 from tailrace.rollups import building, drawing
 from tailrace.rollups.building import build
-from tailrace.rollups.data_files import Held
+from tailrace.rollups.data_files import FileCache
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.sidecar import Sidecars
-from tailrace.rollups.snapshot import Snapshot
+from tailrace.rollups.snapshot import TimelineSnapshot
 from tests.export.traces import EPOCH, crowds, stores
 from tests.query.tables import compact, make
 from tests.rollups.naive import Naive
@@ -157,8 +157,8 @@ def compare(rows, data):
             Path(directory) / "store", *(rows[i::parts] for i in range(parts) if rows[i::parts])
         )
         naive = Naive(store, rows)
-        held = Held(Sidecars(store), data.draw(st.sampled_from([0, 600, 2**20])))
-        plain = Snapshot(Engine(store))
+        cache = FileCache(Sidecars(store), data.draw(st.sampled_from([0, 600, 2**20])))
+        plain = TimelineSnapshot(Engine(store))
         asked = data.draw(zooms())
         for window, pixels in asked:
             agree(frame(plain, window, pixels), naive.frame(window, pixels, open_max))
@@ -166,8 +166,8 @@ def compare(rows, data):
         for file in data.draw(st.permutations(engine.table.files()))[
             : data.draw(st.integers(1, 3))
         ]:
-            build(f"{engine.table.root}/{file.path}", held.sidecars, file.path)
-        before = Snapshot(engine, held)
+            build(f"{engine.table.root}/{file.path}", cache.sidecars, file.path)
+        before = TimelineSnapshot(engine, cache)
         for window, pixels in asked:
             agree(frame(before, window, pixels), naive.frame(window, pixels, open_max))
         compact(store)
@@ -176,8 +176,8 @@ def compare(rows, data):
         merged = Engine(store)
         if data.draw(st.booleans()):
             for file in merged.table.files():
-                build(f"{merged.table.root}/{file.path}", held.sidecars, file.path)
-        after = Snapshot(merged, held)
+                build(f"{merged.table.root}/{file.path}", cache.sidecars, file.path)
+        after = TimelineSnapshot(merged, cache)
         for window, pixels in asked:
             agree(frame(after, window, pixels), naive.frame(window, pixels, open_max))
             agree(frame(before, window, pixels), naive.frame(window, pixels, open_max))

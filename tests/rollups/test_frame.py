@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.query.engine import Engine
 from tailrace.rollups.frame import Range, frame
-from tailrace.rollups.snapshot import Snapshot
+from tailrace.rollups.snapshot import TimelineSnapshot
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, gap, make, row
 
@@ -18,7 +18,7 @@ def framed(tmp_path):
     def of(rows, begin, end, pixels, lanes=None):
         store = make(tmp_path / "store", [clocked(epoch=EPOCH), *rows])
         window = Range(EPOCH + begin, EPOCH + end)
-        return frame(Snapshot(Engine(store)), window, pixels, lanes)
+        return frame(TimelineSnapshot(Engine(store)), window, pixels, lanes)
 
     return of
 
@@ -70,7 +70,7 @@ def test_names_of_any_length_are_short_in_a_frame_and_stay_apart(framed):
 def test_a_window_between_two_ticks_has_the_spans_that_reach_over_it(tmp_path):
     span = row(start=0, end=3, name="long")
     store = make(tmp_path / "store", [clocked(epoch=EPOCH, ticks_per_second=10**6), span])
-    found = frame(Snapshot(Engine(store)), Range(EPOCH + 54, EPOCH + 137), 1)
+    found = frame(TimelineSnapshot(Engine(store)), Range(EPOCH + 54, EPOCH + 137), 1)
     assert spans_of(found) == [(0, 0, 3000, "long", 1, 3000)]
 
 

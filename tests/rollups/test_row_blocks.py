@@ -8,11 +8,11 @@ import pytest
 
 from tailrace.query.engine import Engine
 from tailrace.rollups import rows
-from tailrace.rollups.data_files import Held
+from tailrace.rollups.data_files import FileCache
 from tailrace.rollups.frame import frame
 from tailrace.rollups.rows import RowReader
 from tailrace.rollups.scale import Range
-from tailrace.rollups.snapshot import LaneKey, Snapshot
+from tailrace.rollups.snapshot import LaneKey, TimelineSnapshot
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, commit, make, row
 
@@ -32,13 +32,13 @@ class Zoomed:
     """Frames of a store; `reads` counts how often the database was asked for rows."""
 
     def __init__(self, store):
-        self.held = Held(None)
+        self.cache = FileCache(None)
         self.store = store
         self.reads = 0
 
     def of(self, begin, end, streams=("1", "2")):
         """The names and begins of the spans in a window."""
-        snapshot = Snapshot(Engine(self.store), self.held)
+        snapshot = TimelineSnapshot(Engine(self.store), self.cache)
         keys = [lane.key for lane in snapshot.lanes if lane.key.stream in streams]
         keys.sort(key=lambda key: streams.index(key.stream))
         plain = RowReader._read
@@ -98,7 +98,7 @@ def test_no_more_is_kept_and_read_at_once_than_there_is_room_for(zoomed):
     with mock.patch.multiple(rows, ROWS_KEPT=100, BLOCK_ROWS=90):
         for begin in (0, 20_000_000, 40_000_000):
             assert zoomed.of(begin, begin + 100_000) == within(begin, begin + 100_000)
-        assert 0 < sum(block.rows.pieces.rows for block in zoomed.held.blocks._blocks) <= 100
+        assert 0 < sum(block.rows.pieces.rows for block in zoomed.cache.blocks._blocks) <= 100
         reads = zoomed.reads
         for _ in range(2):  # too many rows for a block
             assert zoomed.of(0, 20_000_000) == within(0, 20_000_000)
@@ -106,7 +106,7 @@ def test_no_more_is_kept_and_read_at_once_than_there_is_room_for(zoomed):
 
 
 def test_a_lane_without_rows_is_no_error(zoomed):
-    snapshot = Snapshot(Engine(zoomed.store), zoomed.held)
+    snapshot = TimelineSnapshot(Engine(zoomed.store), zoomed.cache)
     keys = [LaneKey("tcp", "nobody", "1")]
     assert frame(snapshot, Range(EPOCH, EPOCH + 100), 10, keys).spans.lane == []
 
@@ -131,5 +131,5 @@ def test_a_burst_beside_a_window_is_not_kept_with_it(tmp_path):
     with mock.patch.multiple(rows, ROWS_KEPT=3000, BLOCK_ROWS=1000):
         for _ in range(2):
             assert zoomed.of(0, 2_000_000, ["1"]) == {("1", "few", 0)}
-            assert zoomed.held.blocks._blocks == []
+            assert zoomed.cache.blocks._blocks == []
     assert zoomed.reads == 4

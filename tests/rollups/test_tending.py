@@ -12,10 +12,10 @@ import pytest
 from tailrace.query.engine import Engine
 from tailrace.rollups import building
 from tailrace.rollups.building import tend
-from tailrace.rollups.data_files import Held
+from tailrace.rollups.data_files import FileCache
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.sidecar import DRAFT_NS, Sidecars
-from tailrace.rollups.snapshot import Snapshot
+from tailrace.rollups.snapshot import TimelineSnapshot
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, commit_many, compact, make, row, vacuum
 
@@ -43,9 +43,9 @@ def tended(store, sidecars, least_rows=0):
 
 def drawn(store, sidecars):
     """How many steps a frame counts, and from how many sidecars."""
-    held = Held(sidecars)
-    found = frame(Snapshot(Engine(store), held), Range(EPOCH, EPOCH + 2**20), 4)
-    return sum(found.spans.count), len(held.files)
+    cache = FileCache(sidecars)
+    found = frame(TimelineSnapshot(Engine(store), cache), Range(EPOCH, EPOCH + 2**20), 4)
+    return sum(found.spans.count), len(cache.files)
 
 
 def test_each_file_gets_its_sidecar_once(store, sidecars):
@@ -116,15 +116,15 @@ def test_a_sidecar_that_turns_out_to_be_unreadable_is_no_longer_used(tmp_path, p
     store = make(tmp_path / "store", *commits)
     sidecars = Sidecars(store, {})
     tended(store, sidecars)
-    held = Held(sidecars, memory=0)
-    snapshot = Snapshot(Engine(store), held)
+    cache = FileCache(sidecars, memory=0)
+    snapshot = TimelineSnapshot(Engine(store), cache)
     one = min(sidecars.directories[0].glob(f"*.{part}.parquet"))
     if how == "gone":
         one.unlink()
     else:
         one.write_bytes(b"PAR1" + b"\xff" * (one.stat().st_size - 4))
     found = frame(snapshot, Range(EPOCH, EPOCH + 2**20), 4)
-    assert (sum(found.spans.count), len(held.files), sidecars.refused) == (92, 1, 1)
+    assert (sum(found.spans.count), len(cache.files), sidecars.refused) == (92, 1, 1)
 
 
 def test_a_sidecar_of_another_file_is_refused(store, sidecars):
@@ -184,11 +184,11 @@ def test_sums_that_cannot_be_read_when_they_are_taken_up_are_not_missed(store, s
     """The other files' sums count all the same, also where a look fails halfway."""
     tended(store, sidecars)
     spoiled(sorted(sidecars.directories[0].glob("*.cells.parquet"))[which])
-    held = Held(sidecars)
+    cache = FileCache(sidecars)
     for _ in range(2):
-        found = frame(Snapshot(Engine(store), held), Range(EPOCH, EPOCH + 2**20), 4)
+        found = frame(TimelineSnapshot(Engine(store), cache), Range(EPOCH, EPOCH + 2**20), 4)
         assert sum(found.spans.count) == 90
-    assert (len(held.files), sidecars.refused) == (1, 1)
+    assert (len(cache.files), sidecars.refused) == (1, 1)
 
 
 def test_a_sidecar_that_cannot_be_opened_just_now_stays(store, sidecars):

@@ -1,26 +1,31 @@
-"""Hold what a process knows of a table's data files: how far their lanes reach, their sidecars, and pages of these.
+"""Cache what a process knows of a table's data files, and read what a window has of them.
 
-Files of a newer version replace those that it no longer has, and what is held of the others stays.
+`FileCache` has how far the lanes of each file reach, the sidecars, and pages of these. It forgets the files that a newer
+version no longer has, and keeps what it knows of the others. `reach` finds the lanes of a file that may reach into a
+window, and `SidecarReader` reads the sums and the long spans of these lanes.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from numpy.typing import NDArray
 
 from tailrace.query.catalog import ViewCatalog, nothing
 from tailrace.query.database import finalize
 from tailrace.query.limits import make_room
-from tailrace.rollups.events import LaneExtent, least, most
+from tailrace.rollups.events import SPAN, LaneExtent, least, most
 from tailrace.rollups.gaps import GapPlaces
-from tailrace.rollups.pieces import Truths
+from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, Truths
 from tailrace.rollups.rows import KeptBlocks
-from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, Sidecars
+from tailrace.rollups.scale import Scales
+from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, SidecarPage, Sidecars
 
 THREADS = 2
 DATABASE = "256MB"
@@ -35,7 +40,7 @@ class FileLanes:
     """The lanes of a data file as columns; those with both kinds of rows are there twice.
 
     `low` and `high` bound the stored times or ticks of the rows, and `longest` the ticks of the spans. `id` is the
-    number that `Held` has given to the lane."""
+    number that `FileCache` has given to the lane."""
 
     def __init__(self, extents: Sequence[LaneExtent], scales: Iterable[int], ids: list[int]) -> None:  # fmt: skip
         self.extents = extents
@@ -57,7 +62,7 @@ class FileLanes:
         self.all_events = max(sum(extent.events for extent in extents), 1)
 
 
-class HeldFile:
+class CachedFile:
     """A data file with a sidecar."""
 
     def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
@@ -70,12 +75,12 @@ class HeldFile:
         self.longs = PagedFile(sidecar.longs, "longest", "spot")
 
 
-class Held:
+class FileCache:
     """The data files of one table that this process knows. Whoever reads pages has the lock."""
 
     def __init__(self, sidecars: Sidecars | None, memory: int = MEMORY) -> None:
         self.sidecars = sidecars
-        self.files: dict[str, HeldFile] = {}
+        self.files: dict[str, CachedFile] = {}
         """The files with sidecars, by their paths in the table."""
         self.pages = KeptPages(memory)
         self.blocks = KeptBlocks()
@@ -100,7 +105,7 @@ class Held:
         ViewCatalog().prepare(self.database, "part.numbers part.member")
         self.places = GapPlaces()
 
-    def follow(self, paths: Collection[str]) -> dict[str, HeldFile]:
+    def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
         """Hold the sidecars of these data files, as far as they are there, and no others. Return the files."""
         with self.lock:
             wanted = set(paths)
@@ -151,7 +156,7 @@ class Held:
         ids = [self.id_of(each.key) for each in extents]
         lanes = FileLanes(extents, [each.scale for each in sidecar.header.lanes], ids)
         try:
-            self.files[path] = HeldFile(sidecar, lanes)
+            self.files[path] = CachedFile(sidecar, lanes)
         except (OSError, pa.ArrowException):
             self.sidecars.refuse(sidecar)
 
@@ -159,3 +164,177 @@ class Held:
         file = self.files.pop(path)
         self.pages.forget(file.sidecar.cells)
         self.pages.forget(file.sidecar.longs)
+
+
+ROUNDED = 1 + 1e-9
+"""Lengths are compared in floating point here, and exactly when they are drawn."""
+
+
+class Reach(NamedTuple):
+    """The lanes of a file that may reach into the window, as columns; `lanes` are their places among the file's.
+
+    `finest` is the highest level that fits. `opens` and `closes` bound the window in times or ticks."""
+
+    lanes: Longs
+    number: Longs
+    timed: Truths
+    scale: Longs
+    finest: Longs
+    opens: Longs
+    closes: Longs
+    rate: NDArray[np.float64]
+
+
+def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
+    """Return which lanes of a file may reach into the window. `numbers` has the number in the frame of each lane that
+    is known, `NONE` of those that are not in the frame."""
+    number = numbers[file.id]
+    timed = file.timed
+    (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
+    opens = np.where(timed, times[number], ticks[number])
+    closes = np.where(timed, times_end[number], ticks_end[number])
+    rate = scales.rate[number]
+    length = np.where(timed, file.longest * (1e9 / rate) * ROUNDED + 2, file.longest.astype(float))
+    there = (number >= 0) & (file.low < closes) & (file.high + length >= opens.astype(float))
+    lanes = np.flatnonzero(there)
+    short = scales.short[number]
+    finest = np.where(timed, np.minimum(short + file.scale, scales.log), short)
+    return Reach(
+        lanes,
+        number[lanes],
+        timed[lanes],
+        file.scale[lanes],
+        finest[lanes],
+        opens[lanes],
+        closes[lanes],
+        rate[lanes],
+    )
+
+
+def levels(file: CachedFile, reached: Reach) -> Longs | None:
+    """Return the level of each lane that reaches into the window; None if rows are to be read."""
+    places = np.searchsorted(file.levels, reached.finest, side="right") - 1
+    return None if (places < 0).any() else file.levels[places]
+
+
+def bounds(reached: Reach, level: Longs) -> Longs:
+    """Return the ticks that spans in the sums of a level do not reach."""
+    return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
+
+
+class SidecarReader:
+    """Reads a sidecar for one frame."""
+
+    def __init__(self, cache: FileCache, file: CachedFile, texts: FrameTexts) -> None:
+        self._cache = cache
+        self._file = file
+        self._texts = texts
+
+    def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
+        """Yield the sums of these levels in the window."""
+        table = _Lookup(self._file.lanes, reached)
+        of_level = table.column(level, NONE)
+        for each in sorted(set(level.tolist())):
+            ranges = [
+                (int(reached.opens[chosen].min()), int(reached.closes[chosen].max()))
+                for timed in (False, True)
+                if (chosen := (level == each) & (reached.timed == timed)).any()
+            ]
+            for page in self._pages(self._file.cells, (each, each), ranges):
+                row = table.rows(page)
+                edge = page.columns["edge"]
+                chosen = (page.columns["level"] == each) & (of_level[row] == each)
+                chosen &= (edge >= table.opens[row]) & (edge < table.closes[row])
+                yield self._pieces(page, chosen, table.number[row])
+
+    def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
+        """Yield the spans of at least so many ticks that reach into the window and begin before some time or tick."""
+        table = _Lookup(self._file.lanes, reached)
+        bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
+        rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
+        shortest = int(least.min()) if len(least) else 0
+        for page in self._long_pages(reached, shortest, before):
+            row = table.rows(page)
+            spot, longest = page.columns["spot"], page.columns["longest"]
+            chosen = (longest >= bound[row]) & (spot < last[row])
+            chosen &= spot + longest * rate[row] * ROUNDED + 1024 >= table.opens[row]
+            yield self._pieces(page, chosen, table.number[row])
+
+    def _pages(self, file: PagedFile, outer: tuple[int, int], ranges: Sequence[tuple[int, int]]) -> Iterator[SidecarPage]:  # fmt: skip
+        chosen = (file.outer[0] <= outer[1]) & (file.outer[1] >= outer[0])
+        inner = np.zeros(len(chosen), np.bool_)
+        for low, high in ranges:
+            inner |= (file.inner[0] < high) & (file.inner[1] >= low)
+        for number in np.flatnonzero(chosen & inner).tolist():
+            yield self._cache.pages.of(file, number)
+
+    def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> Iterator[SidecarPage]:
+        """Yield the pages that may have spans which reach into the window: they are ordered by length, then by begin."""
+        file = self._file.longs
+        chosen = np.zeros(len(file.rows), np.bool_)
+        for timed in (False, True):
+            of = reached.timed == timed
+            if of.any():
+                rate = float((1e9 / reached.rate[of]).max()) if timed else 1.0
+                reaches = file.inner[1] + file.outer[1] * rate * ROUNDED + 1024
+                chosen |= (file.inner[0] < before[of].max()) & (reaches >= reached.opens[of].min())
+        for number in np.flatnonzero(chosen & (file.outer[1] >= shortest)).tolist():
+            yield self._cache.pages.of(file, number)
+
+    def _pieces(self, page: SidecarPage, chosen: Truths, numbers: Longs) -> Pieces:
+        rows = np.flatnonzero(chosen)
+        count = len(rows)
+
+        def column(name: str, null: float, kind: type[np.generic]) -> NDArray[Any]:
+            found = page.columns.get(name)
+            return np.full(count, null, kind) if found is None else found[rows].astype(kind, copy=False)  # fmt: skip
+
+        def texts(name: str) -> Longs:
+            found = page.texts.get(name)
+            return np.full(count, NONE, np.int64) if found is None else self._texts.numbered(found[0][rows], found[1])  # fmt: skip
+
+        is_long = "edge" not in page.columns
+        longest = column("longest", 0, np.int64)
+        return Pieces(
+            number=numbers[rows].astype(np.int32),
+            what=np.full(count, SPAN, np.int8) if is_long else column("what", 0, np.int8),
+            timed=column("timed", 0, np.bool_),
+            depth=column("depth", NONE, np.int32),
+            edge=column("spot" if is_long else "edge", 0, np.int64),
+            spot=column("spot", 0, np.int64),
+            start=column("start", 0, np.int64),
+            events=column("count", 1, np.int64),
+            busy=longest if is_long else column("busy", 0, np.int64),
+            longest=longest,
+            label=texts("label"),
+            member=texts("member"),
+            offset=column("offset", 0, np.int64),
+            kind=texts("kind"),
+            least=column("least", 0, np.float64),
+            most=column("most", 0, np.float64),
+            latest=column("latest", 0, np.float64),
+            open=np.zeros(count, np.bool_),
+        )
+
+
+class _Lookup:
+    """The facts about the lanes that reach into the window, by the lane and the kind of a sidecar's rows."""
+
+    def __init__(self, file: FileLanes, reached: Reach) -> None:
+        self._size = 2 * len(file.extents)
+        self._at = 2 * file.lane[reached.lanes] + reached.timed
+        self.number = self.column(reached.number, NONE)
+        self.opens = self.column(reached.opens, FARTHEST)
+        self.closes = self.column(reached.closes, -FARTHEST)
+
+    def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
+        """Return values of lanes such that `rows` finds them; `missing` for other lanes."""
+        found = np.full(self._size, missing, values.dtype)
+        found[self._at] = values
+        return found
+
+    @staticmethod
+    def rows(page: SidecarPage) -> Longs:
+        """Return where the facts about each row's lane are."""
+        found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
+        return found

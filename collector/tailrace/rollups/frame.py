@@ -1,29 +1,56 @@
-"""The answer to a window of a timeline: what is drawn there, as columns.
+"""Answer what a timeline draws in a window of time, as columns.
 
 Spans at least as long as a bucket are there one by one; so are open spans, and each gap. Shorter spans and
 instants are one row for each bucket that holds any (`scale`): their number and, if it is 1, exactly the one.
 Counters have the least, greatest and latest value of each bucket.
+
+A frame is made of sums and long spans of sidecars, and of rows where there are no sums. Each file gives, for each of its lanes
+that may reach into the window, sums of the highest level whose buckets fit into those of the frame, and the spans that
+are too long for this level. Where a file's lowest level is too coarse, or a file has no sidecar, rows are read instead:
+from so far before the window that no span which began earlier and is not among the file's long spans can reach into it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import NamedTuple
 
 import duckdb
 import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from numpy.typing import NDArray
 
 from tailrace.errors import BrokenOffError, QueryError
-from tailrace.rollups.drawing import Drawn, counters, instants, rows_of, spans, summed
+from tailrace.rollups.data_files import (
+    ROUNDED,
+    CachedFile,
+    FileCache,
+    FileLanes,
+    Reach,
+    SidecarReader,
+    bounds,
+    levels,
+    reach,
+)
+from tailrace.rollups.drawing import (
+    Drawn,
+    Summed,
+    counters,
+    instants,
+    rows_of,
+    spans,
+    summed,
+    with_equal_texts,
+)
 from tailrace.rollups.events import COUNTER
 from tailrace.rollups.gaps import SeenGap
-from tailrace.rollups.gathering import expected, gathered
-from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, Truths, joined
+from tailrace.rollups.pieces import NONE, Floats, FrameTexts, Longs, Pieces, Truths, joined
+from tailrace.rollups.rows import RowReader, Since
 from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, scale
-from tailrace.rollups.snapshot import AskedLabel, LaneKey, Snapshot
+from tailrace.rollups.snapshot import AskedLabel, LaneKey, TimelineSnapshot
 
 MOST_ROWS = 50_000
 """The most rows of each kind in a frame. A window with more gets wider buckets than a pixel."""
@@ -91,7 +118,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 def frame(
-    snapshot: Snapshot, window: Range, pixels: int, lanes: Sequence[LaneKey] | None = None
+    snapshot: TimelineSnapshot, window: Range, pixels: int, lanes: Sequence[LaneKey] | None = None
 ) -> Frame:
     """Return what lanes, or all of them, have in a window that is drawn `pixels` wide.
 
@@ -129,7 +156,9 @@ class Drawing(NamedTuple):
     counters: Drawn
 
 
-def _drawn(snapshot: Snapshot, window: Range, finest: int, keys: Sequence[LaneKey]) -> Drawing:
+def _drawn(
+    snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
+) -> Drawing:
     """Return a frame's rows; without the sidecars that turn out to be damaged or gone."""
     while True:
         try:
@@ -137,11 +166,13 @@ def _drawn(snapshot: Snapshot, window: Range, finest: int, keys: Sequence[LaneKe
         except duckdb.InterruptException as error:
             raise QueryError(str(error)) from error
         except (duckdb.Error, OSError, pa.ArrowException) as error:
-            if not snapshot.held.drop_damaged():
+            if not snapshot.cache.drop_damaged():
                 raise _refusal(snapshot, error) from error
 
 
-def _draw(snapshot: Snapshot, window: Range, finest: int, keys: Sequence[LaneKey]) -> Drawing:
+def _draw(
+    snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
+) -> Drawing:
     """Return a frame's rows in buckets so wide that there are `MOST_ROWS` at most, of what is read once."""
     sessions = [snapshot.session(key) for key in keys]
 
@@ -154,7 +185,7 @@ def _draw(snapshot: Snapshot, window: Range, finest: int, keys: Sequence[LaneKey
         log += 1
     while True:
         scales, texts = scales_of(log), FrameTexts()
-        pieces = gathered(snapshot, keys, scales, texts)
+        pieces = pieces_of(snapshot, keys, scales, texts)
         widest = min(log + SPARE, WIDEST)
         while pieces.rows > MOST_ROWS and log < widest:
             log += 1
@@ -165,7 +196,7 @@ def _draw(snapshot: Snapshot, window: Range, finest: int, keys: Sequence[LaneKey
         log += 1
 
 
-def _refusal(snapshot: Snapshot, error: Exception) -> QueryError | BrokenOffError:
+def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | BrokenOffError:
     if snapshot.engine.table.missing_files():
         return BrokenOffError("the table's files were deleted while they were read; ask again")
     return QueryError(str(error))
@@ -174,7 +205,9 @@ def _refusal(snapshot: Snapshot, error: Exception) -> QueryError | BrokenOffErro
 class FrameNames:
     """The names of a frame, each once, and the codes of its texts."""
 
-    def __init__(self, snapshot: Snapshot, texts: FrameTexts, lanes: Sequence[LaneKey]) -> None:
+    def __init__(
+        self, snapshot: TimelineSnapshot, texts: FrameTexts, lanes: Sequence[LaneKey]
+    ) -> None:
         self.names: list[str] = []
         self._snapshot = snapshot
         self._texts = texts
@@ -283,4 +316,137 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
     found: list[int | None] = values.tolist()
     for place in np.flatnonzero(missing).tolist():
         found[place] = None
+    return found
+
+
+ENOUGH = 300_000
+"""Rows of pieces that are added up before there are more."""
+
+RAW = 1.5
+"""The cost of a row, beside that of a sum."""
+
+
+class FileRows(NamedTuple):
+    """The rows that are read of a file: of the lanes that reach into the window, each from `since` on."""
+
+    path: str
+    lanes: FileLanes
+    reached: Reach
+    since: Longs
+
+    @classmethod
+    def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
+        """Return what is read where the spans of each lane have at most so many ticks."""
+        length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
+        # Floating point is off by less than 4096.
+        since = np.maximum(reached.opens.astype(float) - length - 4096, -9.2e18).astype(np.int64)
+        return cls(path, lanes, reached, since)
+
+    @property
+    def ranges(self) -> Iterator[Since]:
+        columns = self.reached.number, self.reached.timed, self.since, self.reached.closes
+        for each in zip(*(column.tolist() for column in columns), strict=True):
+            yield Since(*each)
+
+    @property
+    def about(self) -> float:
+        """Return about how many rows these are."""
+        events = self.lanes.events[self.reached.lanes]
+        return float((_shares(self.lanes, self.reached, self.since) * events).sum())
+
+
+def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
+    """Return about how many spans a frame has, as the sizes of sidecars tell."""
+    found = 0.0
+    numbers = _numbers(snapshot.cache, lanes)
+    for path, lanes_of in snapshot.file_lanes.items():
+        reached = reach(lanes_of, numbers, scales)
+        if not len(reached.lanes):
+            continue
+        file = snapshot.files.get(path)
+        share = _shares(lanes_of, reached, reached.opens)
+        share *= lanes_of.events[reached.lanes] / lanes_of.all_events
+        place = NONE if file is None else int(np.searchsorted(file.levels, scales.log, "right")) - 1
+        if file is None or place < 0:
+            found += float(share.sum()) * lanes_of.all_events * RAW
+        else:
+            sums = file.sizes[place] / 2.0 ** (scales.log - file.levels[place])
+            longs = file.longs.rows[file.longs.outer[1] >= 1 << scales.log].sum()
+            found += float(share.sum()) * float(sums + longs)
+    return found
+
+
+def pieces_of(
+    snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
+) -> Summed:
+    """Return what a frame is made of. Raise OSError, and the errors of Arrow and of the database."""
+    waiting: list[Pieces] = []
+    with snapshot.cache.lock:
+        for part in _parts(snapshot, lanes, scales, texts):
+            waiting.append(part)
+            if sum(each.rows for each in waiting) > ENOUGH:
+                waiting = [joined(summed(joined(waiting), scales))]
+    return summed(with_equal_texts(joined(waiting), texts), scales)
+
+
+def _parts(
+    snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
+) -> Iterator[Pieces]:
+    cache = snapshot.cache
+    numbers = _numbers(cache, lanes)
+    yield snapshot.begun.pieces(numbers, texts)
+    raw: list[tuple[CachedFile, Reach]] = []
+    plain: list[FileRows] = []
+    for path, lanes_of in snapshot.file_lanes.items():
+        reached = reach(lanes_of, numbers, scales)
+        if not len(reached.lanes):
+            continue
+        file = snapshot.files.get(path)
+        if file is None or cache.files.get(path) is not file:
+            longest = lanes_of.longest[reached.lanes]
+            plain.append(FileRows.of(path, lanes_of, reached, longest))
+        elif (level := levels(file, reached)) is None:
+            raw.append((file, reached))
+        else:
+            reader = SidecarReader(cache, file, texts)
+            yield from reader.sums(reached, level)
+            yield from reader.longs(reached, bounds(reached, level), reached.closes)
+    rows = RowReader(snapshot.database, snapshot.rows, lanes, texts, cache.blocks)
+    short = [FileRows.of(file.sidecar.header.path, file.lanes, reached, _lowest(file, reached)) for file, reached in raw]  # fmt: skip
+    near = least_since(short)
+    for file, reached in raw:
+        before = np.array([near[of].since for of in zip(reached.number.tolist(), reached.timed.tolist(), strict=True)])  # fmt: skip
+        longs = SidecarReader(cache, file, texts).longs
+        yield from longs(reached, _lowest(file, reached), np.minimum(before, reached.closes))
+    for files, ranges in ((short, near), (plain, least_since(plain))):
+        about = sum(each.about for each in files)
+        yield from rows.read([each.path for each in files], ranges.values(), about)
+
+
+def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
+    """Return about which share of each lane's rows in a file is between some time and the window's end."""
+    low, high = lanes.low[reached.lanes], lanes.high[reached.lanes]
+    inside = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
+    found: Floats = np.clip(inside / np.maximum(high - low.astype(float), 1), 0, 1)
+    return found
+
+
+def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
+    """Return since when rows are read of each lane, whatever file they are in."""
+    found: dict[tuple[int, bool], Since] = {}
+    for each in chain.from_iterable(file.ranges for file in files):
+        known = found.get(each[:2])
+        found[each[:2]] = each if known is None or each.since < known.since else known
+    return found
+
+
+def _lowest(file: CachedFile, reached: Reach) -> Longs:
+    return bounds(reached, np.full(len(reached.lanes), file.levels[0]))
+
+
+def _numbers(cache: FileCache, lanes: Sequence[LaneKey]) -> NDArray[np.int32]:
+    """Return the number in the frame of each lane that is known."""
+    found = np.full(cache.lanes + len(lanes), NONE, np.int32)
+    for number, key in enumerate(lanes):
+        found[cache.id_of(key)] = number
     return found

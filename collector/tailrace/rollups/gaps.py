@@ -23,8 +23,6 @@ from tailrace.rollups.rows import RowSource
 from tailrace.rollups.scale import Range
 from tailrace.timeline import DRAWN, NUMBERS, Gap, SessionClock, between
 
-SEVERAL = "several gaps"
-
 
 class PlacedGap(NamedTuple):
     """A gap, and between which times it lies; None where nothing tells."""

@@ -9,11 +9,10 @@ forgotten.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from tailrace.errors import UnknownError
 from tailrace.query.engine import Engine
-from tailrace.rollups.data_files import FileLanes, Held
+from tailrace.rollups.data_files import FileCache, FileLanes
 from tailrace.rollups.events import BY_NAME, EXTENTS, SPAN, LaneExtent, of_sessions
 from tailrace.rollups.gaps import GapTable, PlacedGap
 from tailrace.rollups.pieces import NONE, FrameTexts, Pieces
@@ -44,8 +43,8 @@ WHERE b.start IS NOT NULL
 class BegunSpans:
     """These spans of one snapshot, as columns. `rows` are those of `BEGUN`."""
 
-    def __init__(self, held: Held, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._lanes = np.array([held.id_of(row[:4]) for row in rows], np.int64)
+    def __init__(self, cache: FileCache, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._lanes = np.array([cache.id_of(row[:4]) for row in rows], np.int64)
         columns = list(zip(*(row[4:] for row in rows), strict=True)) or [()] * 8
         timed, depth, spot, start, longest, label, offset, is_open = columns
         self._labels = pa.array(label, pa.string())
@@ -147,27 +146,19 @@ class TimelineLane(NamedTuple):
     """The words for the times: `wall time`, or which clock they are of."""
 
 
-class Snapshot:
+class TimelineSnapshot:
     """One version of the table. The engine belongs to the caller, and must not move to another version."""
 
-    def __init__(self, engine: Engine, held: Held | None = None) -> None:
-        """Without `held`, everything is computed from rows."""
+    def __init__(self, engine: Engine, cache: FileCache | None = None) -> None:
+        """Without `cache`, everything is computed from rows."""
         self.engine = engine
         self.version = engine.version
-        self.held = Held(None) if held is None else held
-        self.database = self.held.database.cursor()
+        self.cache = FileCache(None) if cache is None else cache
+        self.database = self.cache.database.cursor()
         self.rows = RowSource(engine.table, self.database)
-        self.files = self.held.follow(self.rows.paths)
+        self.files = self.cache.follow(self.rows.paths)
         self._names: dict[AskedLabel, str | None] = {}
-        self.begun = BegunSpans(self.held, list(engine.rows(BEGUN)))
-
-    def beside(self, engine: Engine) -> Self:
-        """Return the same with another engine on the same version, for another thread, with all that is known."""
-        other = copy.copy(self)
-        other.engine = engine
-        other.database = self.held.database.cursor()
-        other.rows = RowSource(engine.table, other.database)
-        return other
+        self.begun = BegunSpans(self.cache, list(engine.rows(BEGUN)))
 
     def interrupt(self) -> None:
         """Make what runs in another thread fail."""
@@ -178,12 +169,12 @@ class Snapshot:
         """Return the lanes of each data file. Those of files without a sidecar are read once."""
         found = {path: file.lanes for path, file in self.files.items()}
         lacking = [path for path in self.rows.paths if path not in found]
-        found |= {path: lanes for path in lacking if (lanes := self.held.plain(path)) is not None}
+        found |= {path: lanes for path in lacking if (lanes := self.cache.plain(path)) is not None}
         for path in lacking:
             if path not in found:
                 sql = EXTENTS.format(rows=self.rows.of([path], "extent_rows"))
                 extents = [LaneExtent(*row) for row in self.database.execute(sql).fetchall()]
-                found[path] = self.held.learn(path, extents)
+                found[path] = self.cache.learn(path, extents)
         return found
 
     @cached_property
@@ -208,8 +199,8 @@ class Snapshot:
     def gaps(self) -> list[PlacedGap]:
         """Return all gaps, stream by stream."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
-        with self.held.lock:
-            return self.held.places.placed(gaps, self.rows, self.database, self.sessions)
+        with self.cache.lock:
+            return self.cache.places.placed(gaps, self.rows, self.database, self.sessions)
 
     @cached_property
     def losses(self) -> GapTable:

@@ -15,16 +15,16 @@ from typing import NamedTuple
 from tailrace.clock import Clock
 from tailrace.config.load import Loaded, store_path
 from tailrace.errors import TailraceError, UnknownError
-from tailrace.query.completeness import Completeness, Scope, completeness
+from tailrace.query.completeness import Completeness, Scope
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
 from tailrace.query.remote import RemoteEngine, StoreVersion
-from tailrace.query.unknown_names import check
+from tailrace.query.unknown_names import checked_completeness
 from tailrace.rollups.building import tend
-from tailrace.rollups.data_files import Held
+from tailrace.rollups.data_files import FileCache
 from tailrace.rollups.sidecar import Sidecars
-from tailrace.rollups.snapshot import Snapshot as TimelineSnapshot
+from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.store.notes import NoteStore
 
 SLOTS = 3
@@ -59,8 +59,7 @@ class LeasedSnapshot(NamedTuple):
 
     def whole(self, scope: Scope) -> Completeness:
         """Return what an answer lacks. Raise UnknownError if it is about something that there is not."""
-        check(self.engine, scope.selection, self.live)
-        return completeness(self.engine, scope, self.live)
+        return checked_completeness(self.engine, scope, self.live)
 
     @property
     def state(self) -> tuple[object, ...]:
@@ -75,16 +74,16 @@ class TimelineCache:
     def __init__(self, store: str) -> None:
         self.lock = threading.Lock()
         self._store = store
-        self._held: Held | None = None
+        self._cache: FileCache | None = None
         self._known: TimelineSnapshot | None = None
 
     def of(self, engine: Engine) -> TimelineSnapshot:
         """Return the timeline of an engine's snapshot. The caller holds `lock` until it has its answer."""
-        if self._held is None:
-            self._held = Held(Sidecars(self._store))
+        if self._cache is None:
+            self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
             self._known = None  # not half made, if this fails
-            self._known = TimelineSnapshot(engine, self._held)
+            self._known = TimelineSnapshot(engine, self._cache)
         self._known.engine = engine
         return self._known
 
@@ -237,7 +236,7 @@ class SnapshotLease:
             with suppress(Exception):  # it may be closed just now
                 engine.interrupt()
         if (timeline := self._timeline) is not None:
-            timeline.database.interrupt()
+            timeline.interrupt()
         for remote in list(self._remote):
             with suppress(Exception):
                 remote.interrupt()
