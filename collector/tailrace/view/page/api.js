@@ -1,4 +1,4 @@
-// Questions to the server. An error has what is wrong, where, and what to do, as the server says it.
+// Questions to the server. An error has what is wrong, where, and what to do, in the words of the server.
 
 const ROOT = "api/v1/";
 
@@ -27,25 +27,20 @@ export async function get(path, params = {}, signal = undefined) {
   return answer(await reach(address(path, params), { signal }));
 }
 
-/** Send a body, and return the answer. Raise `Problem`. */
-export async function send(method, path, body = undefined, signal = undefined) {
-  return answer(await reach(ROOT + path, {
-    method,
-    signal,
-    headers: body === undefined ? {} : { "content-type": "application/json" },
-    body: body === undefined ? undefined : JSON.stringify(body),
-  }));
+/** Send a body, if given, and return the answer. Raise `Problem`. */
+export async function send(method, path, body = undefined) {
+  return answer(await reach(ROOT + path, request(method, body)));
 }
 
 /** Send a body, and return the answer's text. Raise `Problem`. */
 export async function sendForText(path, body) {
-  const response = await reach(ROOT + path, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-  });
+  const response = await reach(ROOT + path, request("POST", body));
   if (!response.ok) await answer(response);
   return response.text();
+}
+
+function request(method, body) {
+  return body === undefined ? { method } : { method, headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
 }
 
 async function reach(target, options) {
@@ -58,13 +53,7 @@ async function reach(target, options) {
 }
 
 async function answer(response) {
-  if (response.status === 204) return null;
-  let body;
-  try {
-    body = await response.json();
-  } catch {
-    body = null;
-  }
+  const body = await response.json().catch(() => null);
   if (response.ok && body !== null) return body;
   throw new Problem(body?.error ?? { what: `the viewer answers ${response.status}`, where: response.url });
 }

@@ -21,12 +21,10 @@ export class Live {
   _open() {
     if (this._source || document.hidden) return;
     this._source = new EventSource("api/v1/live");
-    const take = (event) => {
+    this._source.addEventListener("news", (event) => {
       this.latest = JSON.parse(event.data);
       this._become(this.latest.collectors.length ? "live" : "still");
-    };
-    this._source.addEventListener("message", take);
-    this._source.addEventListener("news", take);
+    });
     this._source.addEventListener("error", () => this._become("away"));
   }
 

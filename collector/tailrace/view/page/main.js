@@ -62,7 +62,7 @@ class Frame {
     this._shown = { name: view, view: module.open(this.main, this, params) };
   }
 
-  /** Let screen readers say a text. */
+  /** Have screen readers read a text out. */
   announce(text) {
     this.spoken.textContent = text;
   }

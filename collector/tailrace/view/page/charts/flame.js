@@ -9,7 +9,7 @@ const LEAST = 0.6;
 const MOST_ROWS = 40;
 
 export class Flame {
-  /** `picked(name)` is told of clicks. */
+  /** A click on a node calls `picked(name)`. */
   constructor({ picked }) {
     this._root = null;
     this._top = null;

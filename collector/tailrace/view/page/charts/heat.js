@@ -9,7 +9,7 @@ const BOTTOM = 20;
 const HEIGHT = 210;
 
 export class Heat {
-  /** `picked(from, to)` is told of a click on a column of time. */
+  /** A click on a column of time calls `picked(from, to)`. */
   constructor({ picked }) {
     this._data = null;
     this.surface = new Surface({
@@ -27,7 +27,7 @@ export class Heat {
 
   /**
    * Show counts: `counts[row][column]`, rows from short to long. `edges` has durations, one more than rows; `from` and `to`
-   * are BigInt; `when(time)` says a time.
+   * are BigInt; `when(time)` writes a time.
    */
   set(data) {
     this._data = data;

@@ -1,6 +1,6 @@
 // A canvas that fills its box, draws anew when size or colours change, and has a tip at the pointer.
 
-import { h } from "../parts/dom.js";
+import { h, scale } from "../parts/dom.js";
 import { onChange } from "../parts/theme.js";
 
 export class Surface {
@@ -20,7 +20,7 @@ export class Surface {
     if (picked) this._canvas.addEventListener("click", (event) => picked(event.offsetX, event.offsetY));
   }
 
-  /** Say to screen readers what the canvas shows. */
+  /** Set what screen readers get for the canvas. */
   set label(text) {
     this._canvas.setAttribute("aria-label", text);
   }
@@ -33,13 +33,9 @@ export class Surface {
   draw() {
     const width = this._canvas.clientWidth;
     if (!width) return;
-    const ratio = devicePixelRatio;
     const height = this._height(width);
     this._canvas.style.height = `${height}px`;
-    if (this._canvas.width !== Math.round(width * ratio)) this._canvas.width = Math.round(width * ratio);
-    if (this._canvas.height !== Math.round(height * ratio)) this._canvas.height = Math.round(height * ratio);
-    this._pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this._pen.textBaseline = "middle";
+    scale(this._canvas, this._pen);
     this._paint(this._pen, width, height);
   }
 

@@ -17,9 +17,11 @@ export function h(tag, attributes = {}, ...children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...there(children));
   return element;
 }
+
+const there = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 
 /** Return an icon of one stroke: `path` is the `d` of an SVG path in a box of 24 by 24. */
 export function icon(path) {
@@ -35,8 +37,24 @@ export function icon(path) {
 
 /** Replace an element's children. */
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.replaceChildren(...there(children));
   return element;
+}
+
+/** Choose a value, which becomes an option if it is none yet. */
+export function choose(select, value, label = value) {
+  if (![...select.options].some((each) => each.value === value)) select.append(h("option", { value }, label));
+  select.value = value;
+}
+
+/** Give a canvas the pixels of its size on the screen; its context draws in CSS pixels. */
+export function scale(canvas, pen) {
+  const ratio = devicePixelRatio;
+  const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.textBaseline = "middle";
 }
 
 /** Call a function at most once a frame, with the latest arguments. */

@@ -151,6 +151,9 @@ export class Grid {
   }
 }
 
+/** Return the `rows` of a table that shows the list which a function returns. */
+export const listed = (list) => async (from, to) => ({ total: list().length, rows: list().slice(from, to) });
+
 function cellValue(row, column, index) {
   const value = Array.isArray(row) ? row[index] : row[column.name];
   return value === undefined ? null : value;

@@ -1,6 +1,6 @@
 // Ranks, nodes and jobs as filters: what the address names, and the choices for it.
 
-import { h } from "./dom.js";
+import { choose, h } from "./dom.js";
 import { cut } from "./text.js";
 
 const KINDS = [["rank", "ranks", "Rank"], ["node", "nodes", "Node"], ["job", "jobs", "Job"]];
@@ -15,7 +15,7 @@ export function placesOfSide(side, params) {
   return Object.fromEntries(KINDS.map(([name]) => [`${side}_${name}`, params[`${side}_${name}`] || null]));
 }
 
-/** Return what the parameters say, in words; empty if they name none. */
+/** Return the ranks, nodes and jobs of parameters as a text; empty if there are none. */
 export function placesText(params) {
   return KINDS.filter(([name]) => params[name]).map(([name]) => `${name} ${cut(params[name], 40)}`).join(" · ");
 }
@@ -41,8 +41,7 @@ export class Places {
   show(params) {
     for (const [name, select, choices] of this._selects) {
       const value = params[name] ?? "";
-      if (![...select.options].some((each) => each.value === value)) select.append(h("option", { value }, cut(`${name} ${value}`, 60)));
-      select.value = value;
+      choose(select, value, cut(`${name} ${value}`, 60));
       select.hidden = !choices && !value;
     }
     this.element.hidden = this._selects.every(([, select]) => select.hidden);

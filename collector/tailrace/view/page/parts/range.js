@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { placesText } from "./places.js";
 import { duration, moment } from "./text.js";
 
-/** Return a line that says the range, with a link to the timeline and a button that clears it. */
+/** Return a line that states the range, with a link to the timeline and a button that clears it. */
 export function rangeLine({ from, to, session, source, ...places }, { cleared, timeline }) {
   const parts = [];
   if (from && to) parts.push(`${moment(from)} + ${duration(BigInt(to) - BigInt(from))}`);

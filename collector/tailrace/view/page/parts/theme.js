@@ -1,4 +1,4 @@
-// Light or dark: as the system says, unless a person has chosen. Canvases ask here for colours.
+// Light or dark: as the system is set, unless a person has chosen. Canvases ask here for colours.
 
 const KEPT = "tailrace.theme";
 const system = matchMedia("(prefers-color-scheme: dark)");
@@ -9,7 +9,7 @@ let palette = null;
 export function begin() {
   const chosen = localStorage.getItem(KEPT);
   if (chosen) document.documentElement.dataset.theme = chosen;
-  system.addEventListener("change", tell);
+  system.addEventListener("change", changed);
 }
 
 export function isDark() {
@@ -27,7 +27,7 @@ export function toggle() {
     localStorage.setItem(KEPT, wanted);
     document.documentElement.dataset.theme = wanted;
   }
-  tell();
+  changed();
 }
 
 /** Call a function after each change. Return a function that ends this. */
@@ -36,7 +36,7 @@ export function onChange(listener) {
   return () => listeners.delete(listener);
 }
 
-function tell() {
+function changed() {
   palette = null;
   for (const listener of listeners) listener();
 }

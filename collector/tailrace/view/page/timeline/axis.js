@@ -66,7 +66,6 @@ export function drawAxis(pen, view, { left, width, height, clock }) {
   pen.fillStyle = surface;
   pen.fillRect(0, 0, left + width, AXIS_HEIGHT);
   const { ticks: all, base: common } = ticks(view, clock);
-  pen.textBaseline = "middle";
   pen.font = font(11.5);
   for (const { time, label: text } of all) {
     const x = Math.round(left + view.x(time)) + 0.5;

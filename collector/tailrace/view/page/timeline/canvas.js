@@ -1,6 +1,6 @@
 // The canvas of the timeline: draws what a frame has of the lanes in sight, whatever window the frame was asked for.
 
-import { h } from "../parts/dom.js";
+import { h, scale } from "../parts/dom.js";
 import { colours, font, onChange } from "../parts/theme.js";
 import { AXIS_HEIGHT, drawAxis } from "./axis.js";
 import { WALL_CLOCK } from "./clock.js";
@@ -50,10 +50,7 @@ export class TimeCanvas {
   resize() {
     const { clientWidth: width, clientHeight: height } = this.element;
     if (!width || !height) return;
-    const ratio = devicePixelRatio;
-    this.element.width = Math.round(width * ratio);
-    this.element.height = Math.round(height * ratio);
-    this._pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    scale(this.element, this._pen);
     this.height = height;
     this.left = gutterWidth(width);
     this.view.width = Math.max(1, width - this.left);
@@ -93,7 +90,6 @@ export class TimeCanvas {
     const { width } = view;
     pen.fillStyle = colours().surface;
     pen.fillRect(0, 0, left + width, this.height);
-    pen.textBaseline = "middle";
     drawAxis(pen, view, { left, width, height: this.height, clock: this.clock });
     pen.save();
     pen.beginPath();

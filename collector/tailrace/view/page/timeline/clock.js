@@ -1,4 +1,4 @@
-// How times of an axis are said: wall time as dates, other clocks as distances from their begin.
+// How times of an axis are written: wall time as dates, other clocks as distances from their begin.
 
 import { count, duration, moment } from "../parts/text.js";
 

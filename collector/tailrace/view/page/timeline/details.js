@@ -1,12 +1,12 @@
-// The panel beside the timeline: every column of a row, its bytes, its parent and children; a gap; a selected range.
+// The panel beside the timeline: every column of a row, its parent and children; a gap; a selected range.
 
 import { get } from "../api.js";
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
 import { count, cut, duration, moment } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
-import { amount, title } from "./loss.js";
-import { bytesOf, columnsOf, placeParams, relativesOf } from "./row.js";
+import { amount, title } from "./words.js";
+import { columnsOf, placeParams, relativesOf } from "./row.js";
 
 const MOST_NAMES = 8;
 
@@ -38,7 +38,7 @@ export class Details {
         facts(columns),
         this._family("Parent", parent),
         this._family(more ? `Children (the first ${children.length})` : "Children", children),
-        h("section", {}, h("h3", {}, "Raw bytes"), bytesOf(answer)),
+        h("section", {}, h("h3", {}, "Raw bytes"), h("p", { class: "note" }, answer.raw.why)),
       ];
     });
   }

@@ -17,7 +17,7 @@ export class Finder {
     this._text = text;
     this._timeline.note({ q: text });
     if (text) this.match(1, true);
-    else this._say("");
+    else this._show("");
   }
 
   /** Go to the next (1) or previous (-1) match. A search for a new text begins at the left edge. */
@@ -96,15 +96,15 @@ export class Finder {
   }
 
   async _go(ask, take) {
-    this._say("searching …");
+    this._show("searching …");
     try {
-      this._say(take(await ask()));
+      this._show(take(await ask()));
     } catch (error) {
-      this._say(error.message);
+      this._show(error.message);
     }
   }
 
-  _say(text) {
+  _show(text) {
     this._timeline.toolbar.found.textContent = text;
   }
 }

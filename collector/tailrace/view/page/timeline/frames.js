@@ -8,7 +8,7 @@ const SIDE = 0.5;
 const MOST_STRETCHED = 1.3;
 
 export class Frames {
-  /** `arrived(frame)` and `failed(error)` are told of answers. */
+  /** `arrived(frame)` and `failed(error)` are called with answers. */
   constructor(canvas, { arrived, failed }) {
     this._canvas = canvas;
     this._arrived = arrived;

@@ -1,7 +1,7 @@
 // Gaps: at every zoom, in front of everything, in a hatch that nothing else has, and never narrower than three pixels.
 
 import { colours, font } from "../parts/theme.js";
-import { label } from "./loss.js";
+import { label } from "./words.js";
 
 const NARROWEST = 3;
 const LEGIBLE = 54;

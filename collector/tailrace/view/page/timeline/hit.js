@@ -2,8 +2,8 @@
 
 import { AXIS_HEIGHT } from "./axis.js";
 import { extent } from "./gaps.js";
-import { title } from "./loss.js";
-import { COUNTER, ROW } from "./layout.js";
+import { COUNTER, firstWhere, ROW } from "./layout.js";
+import { title } from "./words.js";
 
 const NEAR = 4;
 
@@ -76,13 +76,6 @@ function item(frame, lane, facts) {
 }
 
 /** Return the index of the last of ascending values that is at most `most`, or -1. */
-export function lastBefore(values, most) {
-  let low = 0;
-  let high = values.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (values[middle] <= most) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
+function lastBefore(values, most) {
+  return firstWhere(values.length, (index) => values[index] > most) - 1;
 }

@@ -77,13 +77,18 @@ export class Layout {
 
   /** Return the index of the first lane that ends below a height. */
   _first(y) {
-    let low = 0;
-    let high = this.places.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.places[middle].y + this.places[middle].height <= y) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return firstWhere(this.places.length, (index) => this.places[index].y + this.places[index].height > y);
   }
+}
+
+/** Return the first of `length` indices that passes a test, as all behind it do; `length` if none does. */
+export function firstWhere(length, test) {
+  let low = 0;
+  let high = length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (test(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }

@@ -1,7 +1,7 @@
 // All of time as a bar: how much happens when, where events are missing, and which part is in sight.
 
 import { get } from "../api.js";
-import { h } from "../parts/dom.js";
+import { h, scale } from "../parts/dom.js";
 import { colours, onChange } from "../parts/theme.js";
 import { decodeFrame } from "./decode.js";
 import { drawGap } from "./gaps.js";
@@ -49,12 +49,8 @@ export class RangeBar {
   draw() {
     const { clientWidth: width, clientHeight: height } = this.element;
     if (!width) return;
-    const ratio = devicePixelRatio;
-    if (this.element.width !== Math.round(width * ratio)) this.element.width = Math.round(width * ratio);
-    if (this.element.height !== Math.round(height * ratio)) this.element.height = Math.round(height * ratio);
     const pen = this._pen;
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.textBaseline = "middle";
+    scale(this.element, pen);
     const palette = colours();
     pen.fillStyle = palette.sunken;
     pen.fillRect(0, 0, width, height);

@@ -1,10 +1,7 @@
-// Answers about one row: its columns, its bytes, its relatives; and places of rows as texts for the address.
+// Answers about one row: its columns and its relatives; and places of rows as texts for the address.
 
-import { h } from "../parts/dom.js";
 import { count, cut, duration, moment } from "../parts/text.js";
 
-const WIDE = 8;
-const MOST_BYTES = 4096;
 const TIMES = new Set(["time", "end_time"]);
 const FIRST = ["name", "kind", "category", "time", "duration", "stream", "substream", "depth"];
 
@@ -47,23 +44,4 @@ export function relativesOf({ parent, children, more_children: more }) {
   const text = (each) => `${cut(each.name ?? each.kind, 40)}${each.duration === null ? (each.open ? " · open" : "") : ` · ${duration(each.duration)}`}`;
   const relative = (each) => ({ text: text(each), place: placeText(each.place) });
   return { parent: parent ? [relative(parent)] : [], children: children.map(relative), more };
-}
-
-/** Return the bytes of a record in hexadecimal and as text, or why there are none. */
-export function bytesOf({ raw }) {
-  if (raw.bytes === null) return h("p", { class: "note" }, raw.why);
-  const bytes = Uint8Array.from(atob(raw.bytes), (each) => each.charCodeAt(0));
-  const more = bytes.length > MOST_BYTES ? `\n… ${count(bytes.length - MOST_BYTES)} more bytes` : "";
-  return h("pre", { class: "raw", tabindex: "0", "aria-label": `${count(bytes.length)} bytes` }, hex(bytes.subarray(0, MOST_BYTES)) + more);
-}
-
-function hex(bytes) {
-  const lines = [];
-  for (let at = 0; at < bytes.length; at += WIDE) {
-    const part = [...bytes.subarray(at, at + WIDE)];
-    const numbers = part.map((each) => each.toString(16).padStart(2, "0")).join(" ").padEnd(WIDE * 3 - 1);
-    const letters = part.map((each) => (each > 0x20 && each < 0x7f ? String.fromCharCode(each) : "·")).join("");
-    lines.push(`${at.toString(16).padStart(4, "0")}  ${numbers}  ${letters}`);
-  }
-  return lines.join("\n");
 }

@@ -2,7 +2,7 @@
 
 import { colours, font, lineColour, spanColour } from "../parts/theme.js";
 import { fit, short } from "../parts/text.js";
-import { BAR, COUNTER, ROW } from "./layout.js";
+import { BAR, COUNTER, firstWhere, ROW } from "./layout.js";
 
 const LEGIBLE = 26;
 const INSET = 5;
@@ -63,15 +63,8 @@ function drawOpen(pen, x, y, length, palette) {
 
 /** Return the index of the first span that may reach into sight. */
 function firstAt(row, shift, scale) {
-  let low = 0;
-  let high = row.start.length;
   const least = -shift - row.longest - 8 / scale;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (row.start[middle] < least) low = middle + 1;
-    else high = middle;
-  }
-  return low;
+  return firstWhere(row.start.length, (index) => row.start[index] >= least);
 }
 
 /** Draw instants as small rhombs on the lane's first row. */

@@ -2,7 +2,7 @@
 
 import { h } from "../parts/dom.js";
 import { count } from "../parts/text.js";
-import { describe } from "./item.js";
+import { describe } from "./words.js";
 
 const HELP = "wheel zooms · drag moves · Shift + drag selects · ? keys";
 
@@ -14,14 +14,14 @@ export class StatusLine {
     this.element = h("div", { class: "status" }, this._hover, this._status, h("span", { id: "timeline-keys" }, HELP));
   }
 
-  /** Say what is under the pointer; null clears. */
+  /** Show what is under the pointer; null clears. */
   hovered(item) {
     const { layout, clock } = this._canvas;
     this._hover.textContent = item ? describe(item, layout.of(item.lane).lane, clock) : "";
   }
 
-  /** Say what is in sight. */
-  tell() {
+  /** Show what is in sight. */
+  draw() {
     const { selection, clock, layout, frame } = this._canvas;
     const selected = selection ? `${clock.length(Number(selection.to - selection.from))} selected · ` : "";
     const gaps = frame?.gapCount ?? 0;

@@ -2,14 +2,14 @@
 
 import { get, Latest } from "../api.js";
 import { fill, h } from "../parts/dom.js";
-import { Grid } from "../parts/grid.js";
+import { Grid, listed } from "../parts/grid.js";
 import { placesOfSide } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { count, length } from "../parts/text.js";
 import { mark, state } from "../parts/whole.js";
 import { Sides, sideOf } from "./compare/sides.js";
 
-const FIGURES = { p95: "p95", p50: "median", mean: "mean", total: "total", self: "self time", max: "longest", count: "count" };
+const FIGURES = { p95: "p95", p50: "median", total: "total", self: "self time", max: "longest", count: "count" };
 
 class Compare {
   constructor(root, frame, params) {
@@ -22,7 +22,7 @@ class Compare {
     this._answer = h("div");
     this._grid = new Grid({
       columns: [], label: "Differences", empty: "Neither run has a span here.",
-      rows: async (from, to) => ({ total: this._rows.length, rows: this._rows.slice(from, to) }),
+      rows: listed(() => this._rows),
       picked: (row) => this._timeline(row),
     });
     root.append(h("div", { class: "page" },
@@ -94,7 +94,7 @@ class Compare {
       { name: "word", label: "Change", number: true, loss: true, lossy: (row) => row.kind === "slower" },
       { name: "count_a", label: "Spans A", number: true, text: count },
       { name: "count_b", label: "Spans B", number: true, text: count },
-    ], async (from, to) => ({ total: this._rows.length, rows: this._rows.slice(from, to) }));
+    ], listed(() => this._rows));
   }
 
   _timeline(row) {

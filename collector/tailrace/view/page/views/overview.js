@@ -45,7 +45,7 @@ class Overview {
     this._arriving.news(latest);
     fill(this._health, health(latest, state));
     if (!latest) return;
-    this._say(latest);
+    this._showSize(latest);
     if (latest.version !== this._version) this._again.want();
   }
 
@@ -56,13 +56,13 @@ class Overview {
       fill(this._verdict, verdict(answer, format));
       this._arriving.sources(answer.sources);
       await this._streams.refresh(answer.version);
-      this._say(this._frame.live.latest);
+      this._showSize(this._frame.live.latest);
     } catch (error) {
       fill(this._verdict, h("div", { class: "body" }, problem(error)));
     }
   }
 
-  _say(latest) {
+  _showSize(latest) {
     const { files, file_bytes } = this._frame.store;
     const rows = latest?.rows ?? this._frame.store.rows;
     this._size.textContent = `${count(rows)} rows · ${count(files)} files of ${bytes(file_bytes)} at first · version ${latest?.version ?? this._version ?? "–"}`;

@@ -4,14 +4,13 @@ import { format } from "../address.js";
 import { address, Latest } from "../api.js";
 import { Flame } from "../charts/flame.js";
 import { Heat } from "../charts/heat.js";
-import { fill, h } from "../parts/dom.js";
-import { Grid } from "../parts/grid.js";
+import { choose, fill, h } from "../parts/dom.js";
+import { Grid, listed } from "../parts/grid.js";
 import { Places, placesOf } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { rangeLine } from "../parts/range.js";
-import { count, cut, length } from "../parts/text.js";
+import { count, cut, length, moment } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
-import { durationsOf, flameOf } from "./statistics/decode.js";
 
 const LIMIT = 5000;
 const FIGURES = [["count", "Spans"], ["open", "Open"], ["total", "Total"], ["self", "Self"], ["min", "Min"], ["p50", "p50"], ["p90", "p90"], ["p95", "p95"], ["p99", "p99"], ["max", "Max"]];
@@ -31,7 +30,7 @@ class Statistics {
     this._keys = [0, 1].map((index) => this._select(index));
     this._grid = new Grid({
       columns: this._columns(["name"]), label: "Statistics of spans", empty: "No span here.",
-      rows: async (from, to) => ({ total: this._groups.length, rows: this._groups.slice(from, to) }),
+      rows: listed(() => this._groups),
       picked: (row) => this._pick(row.name),
       sorted: (order) => this._sort(order),
     });
@@ -84,7 +83,7 @@ class Statistics {
       this._groups = answer.groups.map((each) => ({ ...Object.fromEntries(answer.by.map((key, index) => [key, each.group[index]])), ...each }));
       fill(this._mark, mark(answer.whole));
       fill(this._table, this._grid.element, answer.total > answer.groups.length ? h("p", { class: "note body" }, `The ${count(answer.groups.length)} groups with the longest totals of ${count(answer.total)}; the CSV file has all.`) : null);
-      await this._grid.replace(this._columns(answer.by), async (from, to) => ({ total: this._groups.length, rows: this._groups.slice(from, to) }));
+      await this._grid.replace(this._columns(answer.by), listed(() => this._groups));
       if (!this._params.name && answer.by.includes("name") && answer.groups.length) this._params = { ...this._params, name: this._groups[0].name };
     } catch (error) {
       fill(this._table, h("div", { class: "body" }, problem(error)));
@@ -144,15 +143,43 @@ class Statistics {
 
   _select(index) {
     const none = index ? [h("option", { value: "" }, "(nothing)")] : [];
-    const select = h("select", { on: { change: () => this._frame.address.go("statistics", { ...this._params, by: this._keys.map((each) => each.value).filter(Boolean).join(",") }) } },
+    return h("select", { on: { change: () => this._frame.address.go("statistics", { ...this._params, by: this._keys.map((each) => each.value).filter(Boolean).join(",") }) } },
       none, this._frame.store.keys.map((key) => h("option", { value: key }, key)));
-    return select;
   }
 }
 
-function choose(select, value) {
-  if (![...select.options].some((each) => each.value === value)) select.append(h("option", { value }, value));
-  select.value = value;
+/** Return the tree of a flame graph. Its root has the time of all. */
+function flameOf({ unit, nodes }) {
+  const root = { name: "all", total: 0, self: 0, count: 0, unit, children: [] };
+  const made = [];
+  for (const node of nodes) {
+    const each = { name: node.name ?? "(no name)", total: Number(node.total), self: Number(node.self), count: node.count, unit, children: [] };
+    made.push(each);
+    if (node.parent === null) {
+      root.children.push(each);
+      root.total += each.total;
+      root.count += each.count;
+    } else {
+      made[node.parent].children.push(each);
+    }
+  }
+  for (const each of [root, ...made]) each.children.sort((one, other) => other.total - one.total);
+  return root;
+}
+
+/** Return a heat map as counts by row and column, with the edges of its rows in nanoseconds; null without any span. */
+function durationsOf(answer, name) {
+  if (answer.from === null || !answer.counts.length) return null;
+  const lowest = Math.min(...answer.rows);
+  const rows = Math.max(...answer.rows) - lowest + 1;
+  const columns = Math.max(...answer.columns) + 1;
+  const counts = Array.from({ length: rows }, () => new Array(columns).fill(0));
+  answer.counts.forEach((each, index) => {
+    counts[answer.rows[index] - lowest][answer.columns[index]] += each;
+  });
+  const edges = Array.from({ length: rows + 1 }, (_, index) => (index + lowest === 0 ? 0 : 2 ** (index + lowest - 1)));
+  const from = BigInt(answer.from);
+  return { name, counts, edges, from, to: from + BigInt(answer.width) * BigInt(columns), when: (time) => moment(time).slice(0, 23) };
 }
 
 export function open(root, frame, params) {

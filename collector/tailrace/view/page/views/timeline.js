@@ -1,6 +1,7 @@
 // Timeline: lanes over time, from days to nanoseconds, with every gap in sight.
 
-import { get } from "../api.js";
+import { format } from "../address.js";
+import { address, get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { fill, h } from "../parts/dom.js";
 import { placesOf } from "../parts/places.js";
@@ -11,14 +12,12 @@ import { Details } from "../timeline/details.js";
 import { Finder } from "../timeline/finder.js";
 import { Frames } from "../timeline/frames.js";
 import { itemAt } from "../timeline/hit.js";
-import { describe } from "../timeline/item.js";
+import { describe } from "../timeline/words.js";
 import { keys } from "../timeline/keys.js";
 import { axesOf, boundsOf, decodeLanes, sessionsOf, subtitlesOf, WALL } from "../timeline/lanes.js";
 import { Layout, Shapes } from "../timeline/layout.js";
 import { Gestures } from "../timeline/pointer.js";
 import { RangeBar } from "../timeline/rangebar.js";
-import { links } from "../timeline/links.js";
-import { stateOf } from "../timeline/state.js";
 import { StatusLine } from "../timeline/statusline.js";
 import { Toolbar } from "../timeline/toolbar.js";
 import { Viewport } from "../timeline/viewport.js";
@@ -111,7 +110,7 @@ export class Timeline {
     this.canvas.draw();
     this.bar.draw();
     this.frames.want();
-    this._status.tell();
+    this._status.draw();
     if (person) this.note({ from: this.view.from, to: this.view.to });
   }
 
@@ -145,7 +144,7 @@ export class Timeline {
   select(from, to, done) {
     this.canvas.selection = from === null ? null : { from, to };
     this.canvas.draw();
-    this._status.tell();
+    this._status.draw();
     if (!done) return;
     this.note({ sel: from === null ? null : `${from},${to}`, row: null });
     if (from === null) this.details.hide();
@@ -180,7 +179,7 @@ export class Timeline {
     this.details.hide();
     this.note({ sel: null, row: null });
     this.canvas.draw();
-    this._status.tell();
+    this._status.draw();
   }
 
   zoomToSelection() {
@@ -269,7 +268,7 @@ export class Timeline {
     this.canvas.frame = frame;
     this._message.hidden = true;
     this.canvas.draw();
-    this._status.tell();
+    this._status.draw();
   }
 
   /** Lay the lanes out anew: some need more rows. The lane at the top stays where it is. */
@@ -301,6 +300,33 @@ export class Timeline {
       this.canvas.draw();
     }
   }
+}
+
+/** Return the state of an address: `window` and `selection` are null where it has none. */
+function stateOf({ from, to, sel, row, y }) {
+  const [begin, end] = (sel ?? "").split(",");
+  return { window: range(from, to), selection: range(begin, end), row, scroll: Number(y) };
+}
+
+function range(from, to) {
+  return isTime(from) && isTime(to) ? { from: BigInt(from), to: BigInt(to) } : null;
+}
+
+function isTime(text) {
+  return /^-?\d+$/.test(text ?? "");
+}
+
+/** Return buttons and links for the selection of a timeline. */
+function links(timeline) {
+  const { from, to } = timeline.canvas.selection;
+  const range = { from, to, ...timeline.filters };
+  const exports = timeline.frame.store.exports.map((each) => each.name);
+  return [
+    h("button", { type: "button", class: "primary", on: { click: () => timeline.zoomToSelection() } }, "Zoom"),
+    h("a", { class: "button", href: format("statistics", range) }, "Statistics"),
+    h("a", { class: "button", href: format("notes", range) }, "Note"),
+    exports.includes("perfetto") ? h("a", { class: "button", href: address("export", { format: "perfetto", ...range }), download: "" }, "Perfetto file") : null,
+  ];
 }
 
 export function open(root, frame, params) {

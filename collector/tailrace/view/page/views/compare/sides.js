@@ -1,6 +1,6 @@
 // The two runs that are compared, as forms: a session, a range of time, or another store.
 
-import { h } from "../../parts/dom.js";
+import { choose, h } from "../../parts/dom.js";
 import { Places } from "../../parts/places.js";
 import { cut, moment } from "../../parts/text.js";
 
@@ -44,7 +44,7 @@ export class Sides {
     }
   }
 
-  /** Return what the forms say, as parameters of the address. */
+  /** Return the contents of the forms, as parameters of the address. */
   get params() {
     const text = ({ store, session, from, to }) => {
       const range = from.value && to.value ? `@${from.value}-${to.value}` : "";
@@ -69,9 +69,4 @@ export class Sides {
       h("div", { class: "sides" }, h("label", {}, "From", from), h("label", {}, "To", to)));
     return { name, element, store, session, from, to, places };
   }
-}
-
-function choose(select, value) {
-  if (![...select.options].some((each) => each.value === value)) select.append(h("option", { value }, value));
-  select.value = value;
 }

@@ -24,7 +24,7 @@ export class Arriving {
   news(latest) {
     this._rates = latest?.rates ?? [];
     const sum = this._rates.reduce((all, each) => all + (each.events.at(-1) ?? 0), 0);
-    this._note.textContent = this._rates.length ? `${short(Math.round(sum))} events/s now` : latest?.unasked || "no collector has said a rate yet";
+    this._note.textContent = this._rates.length ? `${short(Math.round(sum))} events/s now` : latest?.unasked || "no collector has reported a rate yet";
     this._chart.hidden = this._rates.length === 0;
     if (this._rates.length) this._lines();
     this._table();

@@ -1,0 +1,37 @@
+// Items of the timeline in words: in the status line, in the panel, and for screen readers. One mark may stand for several
+// gaps, of which some may lack an unknown number of events.
+
+import { count, cut, short } from "../parts/text.js";
+
+/** Return how many events are missing, as a label that is short. */
+export function label({ missing, unknown }) {
+  if (missing === null) return "? missing";
+  return `${unknown ? "≥ " : ""}${short(missing)} missing`;
+}
+
+/** Return how many events are missing, as the beginning of a sentence. */
+export function amount({ missing, unknown }) {
+  if (missing === null) return "an unknown number of events";
+  const known = `${count(missing)} ${missing === 1 ? "event" : "events"}`;
+  return unknown ? `${known}, and an unknown number besides,` : known;
+}
+
+/** Return what the gap is called: its reason, or how many gaps the mark stands for. */
+export function title({ count: number, reason }) {
+  if (number === 1) return reason;
+  return `${count(number)} gaps, ${reason ?? "of several reasons"}`;
+}
+
+/** Return a sentence about an item of a lane. */
+export function describe(item, lane, clock) {
+  const where = `${lane.source} · ${lane.name}`;
+  const when = `at ${clock.moment(item.start)}`;
+  if (item.gap) {
+    return `${amount(item.gap)} missing (${title(item.gap)}) · ${where} · ${when}`;
+  }
+  const name = cut(item.name, 80);
+  if (item.counter) return `${name} = ${short(item.value)} (${short(item.least)} to ${short(item.most)} near) · ${where} · ${when}`;
+  if (item.count > 1) return `${count(item.count)} ${item.instant ? "instants" : "spans"}, mostly ${name} · ${where} · ${when}`;
+  if (item.instant) return `${name} · ${where} · ${when}`;
+  return `${name} · ${item.open ? "still open" : clock.length(item.end - item.start)} · ${where} · ${when}`;
+}
