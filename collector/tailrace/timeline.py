@@ -2,7 +2,7 @@
 
 A session whose clock is tied to wall time has its rows at their Unix times. Any other session has an axis
 of its own: the first row of its run stands at the moment at which the collector opened the run's first
-session, and all other rows are as far from it as their ticks say. A tick without a known length is drawn
+session, and all other rows are as far from it as their ticks are. A tick without a known length is drawn
 as a nanosecond. `SessionClock.clock_words` states which of these it is, and every writer shows these words.
 
 A gap has no time. It lies between the events before and behind it (`between`).
@@ -264,7 +264,7 @@ class Gap(NamedTuple):
 def between(
     session: SessionClock, before: int | None, behind: int | None
 ) -> tuple[int, int, str] | None:
-    """Return where a gap between events at two times begins and ends, and how exact that is; None if nothing tells."""
+    """Return where a gap between events at two times begins and ends, and how exact that is; None if that is unknown."""
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:

@@ -170,18 +170,18 @@ def test_beside_a_writer_whose_upkeep_deletes_at_once_every_answer_is_of_one_ver
         process.wait()
 
 
-def deleting_once(asking, store):
+def deleting_once(snapshot, store):
     """Replace the files of a snapshot's answer once, when its first rows are there."""
-    begin = asking.begin
+    begin = snapshot.begin
 
     def once(*arguments, **named):
-        asking.begin = begin
-        begun = begin(*arguments, **named)
+        snapshot.begin = begin
+        started = begin(*arguments, **named)
         compact(store)
         vacuum(store)
-        return begun
+        return started
 
-    asking.begin = once
+    snapshot.begin = once
 
 
 @pytest.mark.parametrize("limits", [None, tailrace.Limits()])
@@ -191,12 +191,12 @@ def test_an_answer_whose_files_are_deleted_meanwhile_is_asked_again(tmp_path, li
         commit_many(tmp_path, ROWS)
     store.refresh()
     result = store.events()
-    deleting_once(result._asking, tmp_path)
+    deleting_once(result._snapshot, tmp_path)
     with pytest.raises(BrokenOffError, match="the answer is incomplete, ask again"):
         result.batches().read_all()
     commit_many(tmp_path, ROWS)
     store.refresh()
-    deleting_once(result._asking, tmp_path)
+    deleting_once(result._snapshot, tmp_path)
     assert result.arrow().num_rows == (FILES + 1) * ROWS
 
 

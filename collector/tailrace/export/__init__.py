@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ExportWriter(NamedTuple):
-    """`place` is MODULE:FUNCTION, `meaning` what comes of it, and `pipes` whether one file says it all."""
+    """`place` is MODULE:FUNCTION, `meaning` what it writes, and `pipes` whether one file holds all of it."""
 
     place: str
     meaning: str

@@ -5,7 +5,7 @@
 - Each stream that lacks something has a track LOST EVENTS; what no known stream lacks stands at its session.
 - An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are
   instants.
-- One instant on a track of its own says what is missing from the whole.
+- One instant, on a track of its own, states what is missing from the whole.
 - Notes are slices, or instants, on one more track.
 
 `Nesting` spreads the spans of a lane over tracks, since viewers demand that the slices of a track nest.

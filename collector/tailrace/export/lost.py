@@ -71,7 +71,7 @@ FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions
 
 
 class Lost(NamedTuple):
-    """A gap with its place. `members` are the columns of `gaps`, and what says how exact the place is."""
+    """A gap with its place. `members` are the columns of `gaps`, and how exact the place is."""
 
     session: SessionClock
     stream: str

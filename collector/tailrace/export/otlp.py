@@ -2,7 +2,7 @@
 
 The named file has the spans, and each gap as a span LOST with the status error; its neighbour `logs` has
 instants, annotations, ends without a begin, and notes; `metrics` has the values of counters. A resource is a
-session, whose attribute `tailrace.clock` says what its times are. A session is one trace. OpenTelemetry has
+session, whose attribute `tailrace.clock` describes its times. A session is one trace. OpenTelemetry has
 no open spans: one ends where it begins, and its attribute `tailrace.open` is true. A time of 0 means an unknown one there:
 what is at 0 is written at 1, with `tailrace.begins` or `tailrace.ends` as an attribute.
 """
@@ -214,7 +214,7 @@ def _trace_id(session: SessionClock) -> str:
 
 
 def _span_id(session: SessionClock, kind: str, number: int) -> str:
-    """Return the id of a span: of one with an id, what others say of it as their parent."""
+    """Return the id of a span. It follows from the span's own id, if it has one, so that its children can name it as their parent."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()
 

@@ -160,7 +160,7 @@ class Output:
     def _discard(self) -> None:
         """Close all files, and remove those that have no name yet."""
         if self._stream not in {None, sys.stdout.buffer}:
-            with suppress(OSError):  # what it holds has no room, which was said
+            with suppress(OSError):  # there is no room for its content, which was reported
                 self._stream.close()
         for file, _, part in self._files:
             with suppress(OSError):

@@ -1,6 +1,6 @@
 """The records that a session's rows were made of, in the order of its bytes.
 
-`normalize` and the ingest turn records into rows; this goes back, as far as rows tell. A span that a record of its own
+`normalize` and the ingest turn records into rows; this goes back, as far as rows allow. A span that a record of its own
 ended stands for two records, at `offset` and at `end_offset`. Bytes that nobody could read are taken from the quarantine.
 """
 
@@ -37,7 +37,7 @@ COLUMNS = """
 """The columns of a `StoredRow`."""
 
 ORDER = "\"at\", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time"
-"""The order of a session's rows: what is said of the session stands before what it is said of."""
+"""The order of a session's rows: a row about the session stands before the rows that it describes."""
 
 UNREADABLE_GONE = "unreadable piece that is no longer kept"
 

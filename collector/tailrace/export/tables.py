@@ -1,7 +1,7 @@
 """Write the view `events` as a table, and beside it the view `gaps` and, if there are any, the notes.
 
-Rows come as the table has them, all kinds of them, in no order. A file that can carry words says what is
-missing: the schema's metadata of Parquet and Arrow has it as JSON, under `tailrace.completeness`.
+Rows come as the table has them, all kinds of them, in no order. Files that can hold metadata state what is
+missing: the schemas of Parquet and Arrow have it as JSON, under `tailrace.completeness`.
 """
 
 from __future__ import annotations

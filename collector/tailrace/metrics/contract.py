@@ -106,7 +106,7 @@ class Metric(NamedTuple):
     counts: str = ""
     """The unit, where the name does not end with it."""
     optional: bool = False
-    """Whether the value may be absent. The help says when."""
+    """Whether the value may be absent; the help has the reason."""
 
     @property
     def unit(self) -> str:

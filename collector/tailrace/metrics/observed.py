@@ -1,7 +1,7 @@
 """The metrics of a store's collectors, as its table shows them to an observer on any host.
 
-An age would stand still with whoever computes it. So they say when the newest heartbeat was made, and the rule that
-asks computes the age.
+An age that the observer computed would stop growing when the observer stops. So the metrics give the time of the newest
+heartbeat, and the alerting rule computes its age.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ COLLECTORS = (
     Metric("tailrace_collector_spool_bytes", "spool_bytes", GAUGE, NOW, "Size of the collector's spool when its newest heartbeat was made; absent if that does not say.", optional=True),
     Metric("tailrace_collector_missing_events", "missing_events", GAUGE, NOW, "Events that the collector's ledger lacked when its newest heartbeat was made; absent if that does not say.", optional=True),
 )  # fmt: skip
-"""Metrics of each collector, which have the labels of `SUBJECT`. Their fields are those of `_Told`."""
+"""Metrics of each collector, which have the labels of `SUBJECT`. Their fields are those of `ObservedCollector`."""
 
 SUBJECT = ("collector", "host", "identity")
 
 OBSERVED = (READ, *COLLECTORS)
 
 
-class _Told:
-    """A collector, as far as metrics tell it. None is unknown."""
+class ObservedCollector:
+    """The facts about a collector that metrics show. None is unknown."""
 
     def __init__(self, each: CollectorHistory) -> None:
         self.health = each.health if each.health in HEALTHS else UNKNOWN
@@ -54,16 +54,19 @@ class _Told:
 def observed(found: Iterable[CollectorHistory], read: int) -> Iterator[Family]:
     """Yield the families about collectors that were found at a time (Unix ns).
 
-    No two may have the same labels; of collectors that say no identity, the one with the newest heartbeat counts."""
+    No two may have the same labels; of collectors without an identity, the one with the newest heartbeat counts."""
     newest: dict[tuple[str, ...], CollectorHistory] = {}
     for each in sorted(found, key=attrgetter("heartbeat")):
         newest[each.name, each.host, each.identity] = each
-    told = [(dict(zip(SUBJECT, who, strict=True)), _Told(each)) for who, each in newest.items()]
+    labelled = [
+        (dict(zip(SUBJECT, who, strict=True)), ObservedCollector(each))
+        for who, each in newest.items()
+    ]
     when = family_of(READ)
     fill(when, READ, {}, read / 1e9)
     yield when
     for metric in COLLECTORS:
         family = family_of(metric)
-        for labels, it in told:
+        for labels, it in labelled:
             fill(family, metric, labels, getattr(it, metric.field))
         yield family

@@ -1,7 +1,7 @@
-"""The collectors that ever wrote to a store, by what their heartbeats say of them in the table.
+"""Find the collectors that ever wrote to a store, and their health, by their heartbeats in the table.
 
-The table is all there is for a collector on another host. A heartbeat that is too old makes its collector *silent*,
-whatever it said then: nobody knows how it is now.
+The table is the only source of facts about a collector on another host. If its newest heartbeat is too old, the collector
+is *silent*, whatever that heartbeat reported: its health now is unknown.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CollectorHistory(msgspec.Struct, kw_only=True):
     """The time between its heartbeats."""
     age_seconds: float
     health: str
-    """`ok` or `degraded`, as it says itself; `stopped`; `killed`; `silent`, whatever it said last; `unknown` if its
+    """`ok` or `degraded`, as it reports itself; `stopped`; `killed`; `silent`, whatever it reported last; `unknown` if its
     clock is ahead."""
     conditions: str
     silent_since: int | None
@@ -150,9 +150,9 @@ def collectors(
 def elsewhere(engine: Engine, here: Container[str]) -> str:
     """Return which collectors on other hosts may have what the snapshot lacks; empty if there is none.
 
-    Those that are `here`, by identity, can be asked. In a table at a URL only its stop in order proves that another one has
-    nothing more: a heartbeat is committed behind what was received before it, and says nothing of what came since. A
-    local store's directories say more (see `live.ask`). Raise QueryError or StoreError."""
+    Those that are `here`, by identity, can be asked. For any other collector, only a clean shutdown proves that no more rows
+    will come: what it received after its newest heartbeat may not be committed yet. For a local store the
+    collectors' directories show more (see `live.ask`). Raise QueryError or StoreError."""
     if engine.table.local:
         return ""
     others = {

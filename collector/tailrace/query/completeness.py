@@ -28,7 +28,7 @@ class Completeness(NamedTuple):
 
     `missing` counts missing events by reason, minus those that arrived later. `unknown` counts gaps of
     unknown size. `awaited` counts events that the running collector still waits for. `unasked` is why
-    that collector could not be asked; it is empty if the collector answered or none runs. `selected` says
+    that collector could not be asked; it is empty if the collector answered or none runs. `selected` is
     whether any event matches the question."""
 
     missing: dict[str, int]
@@ -78,7 +78,7 @@ class Completeness(NamedTuple):
         return self.text
 
     def demand(self, which: str) -> None:
-        """Raise IncompleteError unless the answer is complete. `which` says how to list what is missing."""
+        """Raise IncompleteError unless the answer is complete. `which` names the command or method that lists what is missing."""
         if not self.complete:
             raise IncompleteError(f"{self.text}; {which} says which")
 
@@ -86,7 +86,7 @@ class Completeness(NamedTuple):
 class Scope(NamedTuple):
     """The subject of an answer: a selection, and a condition on the gaps that may concern it.
 
-    For a range of time, `rows` is the condition on events within it, and `then` says which sessions' gaps concern it."""
+    For a range of time, `rows` is the condition on events within it, and `then` selects the sessions whose gaps concern it."""
 
     selection: Selection
     gaps: RowCondition
@@ -101,7 +101,7 @@ class Scope(NamedTuple):
 EVERYTHING = Scope.of(Selection())
 
 MISSING = "least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT"
-"""The sum of what gaps say, as SQL. Whatever producers claim, it fits into JSON."""
+"""The number of events that gaps name, as SQL. It is cut to 64 bits, whatever producers claim."""
 
 _MOST = 2**63 - 1
 
@@ -150,11 +150,11 @@ _Session = tuple[str, str]
 
 
 def _open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Session]:
-    """Return which of these sessions may have been open then. Their events are looked through only if the collector's
-    words do not say so already."""
+    """Return which of these sessions may have been open then. Their events are read only where the rows
+    about sessions do not show it already."""
     words = then.by_words
-    told = "SELECT source, session FROM part.worded_times WHERE"
-    found = {(a, b) for a, b in engine.rows(f"{told} {words.sql}", words.values)} & sessions
+    known = "SELECT source, session FROM part.worded_times WHERE"
+    found = {(a, b) for a, b in engine.rows(f"{known} {words.sql}", words.values)} & sessions
     if rest := sessions - found:
         times = all_of([one_of("session", sorted({s for _, s in rest})), then.by_times])
         seen = "SELECT source, session FROM part.session_times WHERE"

@@ -6,7 +6,7 @@ for each session: the position in the session's bytes up to which it has given r
 stands. It gives no row twice, and it omits none except, possibly, a gap row that was found late, before the mark.
 
 `Commits` reads what each version added from the log's own files, local or behind a URL. A merge of files makes a
-version, too. Such a version says that it changes no data (`dataChange` false), so it adds nothing here. See the Delta
+version, too. Its entry in the log has `dataChange` false, so it adds nothing here. See the Delta
 transaction log protocol, "Add File and Remove File".
 """
 
@@ -114,7 +114,7 @@ which is ahead of the offset of records; begins of open spans come when a commit
 records."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""The columns that tell rows apart. Readers return the others in different types."""
+"""The columns by which two rows differ. Readers return the others in different types."""
 
 LOOK_EVERY = 16
 """A version that the log lacks usually does not exist yet. Once in this many misses, the whole log is

@@ -130,8 +130,8 @@ LEFT JOIN (
 -- end nor been closed, and its file rests or nobody watches. `waits` is a rest too: its writer lives. A session
 -- whose file no source follows is `unfollowed` unless it has announced its end: the file may have grown. Bytes at a
 -- file's end that are no whole record (`pending`) make its session `unfinished?`, too.
--- The variable `watched` says whether any collector has the store, and `watchers` names those that have it, null if
--- nobody can tell. Whoever took up a session last is its collector; no name is `main`.
+-- The variable `watched` is whether any collector has the store, and `watchers` are the names of those that have it, null if
+-- that is unknown. The collector that took up a session last is its collector; without a name it is `main`.
 CREATE MACRO part.watched(collector) AS
   getvariable('watched') AND coalesce(list_contains(getvariable('watchers'), collector), true);
 
@@ -353,7 +353,7 @@ GROUP BY source, session, id
 """,
 }
 """The contents of the tables, in the order in which they are filled. One pass over the files reads the rows of all few
-kinds: DuckDB finds them by `kind` alone and reads the other columns only of pages that have one, if it is told by
+kinds: DuckDB finds them by `kind` alone and reads the other columns only of pages that have one, if the condition has only
 inequalities; a list of kinds (`IN`) would make it read all columns. All other tables are made of that one.
 
 After narrow questions only, `kept_begins` and `kept_open` have the begins of their regions. `kept_ends` are ends whose

@@ -171,7 +171,7 @@ def make_room(what: str = "query") -> str:
 
 
 def _clear_notice() -> None:
-    """Clear the line on which the child said that the statement takes time."""
+    """Clear the line on which the child showed how long the statement takes."""
     if sys.stderr.isatty():
         notice = unguarded(sys.stderr)
         notice.write(_CLEAR)

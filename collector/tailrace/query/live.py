@@ -1,4 +1,4 @@
-"""Ask the collectors of a store which events it still waits for, since the table does not show these yet."""
+"""Ask the collectors of a store which events they still wait for, since the table does not show these yet."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Asked(NamedTuple, Generic[T]):
-    """The answers of the collectors that run on a store, by their names. `unasked` says why others gave none, or may run
+    """The answers of the collectors that run on a store, by their names. `unasked` is why others gave none, or may run
     unseen; it is empty if there are no others. `here` are the identities of all that have a directory."""
 
     answers: dict[str, T]
@@ -145,7 +145,7 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
     """Return what the collectors still await of the events in a snapshot, which may first move to a newer
-    one. Its table says which collectors on other hosts nobody can ask.
+    one. Collectors on other hosts, which cannot be asked, are found in its table.
 
     `ask` asks the collectors. A hole that is open in the snapshot stays awaited until its gap is
     committed, and a commit makes a newer snapshot. So an answer holds for a snapshot that was taken

@@ -78,7 +78,7 @@ def write_csv(
 
 
 def _field(value: object) -> str:
-    """Return a value as `csv` writes it, and an empty text in quotes, which `csv` of Python 3.11 cannot tell from null."""
+    """Return a value as `csv` writes it, and an empty text in quotes, which `csv` of Python 3.11 writes like null."""
     if value is None:
         return ""
     text = (

@@ -159,7 +159,7 @@ FROM (
 
 _PRODUCERS = """
 -- The producers' own words, one a row: members of `producer`, Heph's options (a session row named
--- after the option, with its `value`), and what a client says of itself, without protocol members.
+-- after the option, with its `value`), and what a client reports about itself, without protocol members.
 -- A process may give its host and command as keys. The names that the row has for these keys, or got
 -- later, come before the values that `producer` has under the same words.
 CREATE VIEW part.producer_words AS
@@ -246,7 +246,7 @@ FROM {rows} AS e
 LEFT JOIN part.clocks AS c ON c.session = e.session AND c.source = e.source
 WHERE e.time IS NULL
 """
-"""Rows with the times that their clocks tell by now. Stored times stay as they are, so that conditions on them prune."""
+"""Rows with the times that follow from their clocks, as far as these are known now. Stored times stay as they are, so that conditions on them prune."""
 
 
 _SEEN = """
@@ -472,7 +472,7 @@ WHERE CASE WHEN k.client IS NULL THEN true
 """
 
 _ENDS = """
--- Of each client that moved, whether it said goodbye or a running collector still has it, and which session ended last.
+-- For each client that moved: whether it ended with a goodbye or a running collector still has it, and which session ended last.
 CREATE VIEW part.moved_ends AS
 SELECT client, bool_or(coalesce(closed = 'goodbye', part.watched(collector), false)) AS goes_on,
   arg_max({'source': source, 'session': session}, {'at': closed_at, 'session': session}) AS final

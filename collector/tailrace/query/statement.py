@@ -258,7 +258,7 @@ def _is_plain(table: SyntaxNode) -> bool:
 
 
 def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Parameters) -> Region:
-    """Return what a condition says of columns: bounds of which rows within all of them match."""
+    """Return the bounds of columns that follow from a condition: matching rows are within all of them."""
     if condition is None:
         return {}
     if condition["type"] == "CONJUNCTION_AND":
@@ -345,7 +345,7 @@ def _value(node: SyntaxNode, parameters: Parameters) -> StatedValue | None:
             given: object = (
                 parameters[name] if isinstance(parameters, Mapping) else parameters[int(name) - 1]
             )
-        except (LookupError, ValueError):  # the database will say so
+        except (LookupError, ValueError):  # the database will report it
             return None
         return given if isinstance(given, int | str) and not isinstance(given, bool) else None
     literal = node.get("literal") or {}

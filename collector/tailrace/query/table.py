@@ -1,6 +1,6 @@
 """Give DuckDB one version of the table at a time, and a newer one on request, with as few files as a question needs.
 
-A file is left out only where the log says that none of its rows can match. Columns without statistics, of files that
+A file is left out only where its statistics in the log prove that none of its rows can match. Columns without statistics, of files that
 other writers made or with texts too long to state, leave no file out.
 """
 
@@ -92,7 +92,7 @@ class FileStatistics:
 
     @property
     def untimed(self) -> int | None:
-        """Return how many rows have no time; None where the log does not say."""
+        """Return how many rows have no time; None where the log does not state it."""
         nulls = self._column("null_count.time")
         return None if None in nulls else sum(nulls)
 
@@ -163,13 +163,13 @@ class TableReader(TableSnapshot):
     @property
     def watched(self) -> bool:
         """Return whether a collector has the store now. A store behind a URL always counts as watched,
-        because nothing there says otherwise, and so does one whose collectors cannot be looked for."""
+        because that cannot be checked there, and so does one whose collectors cannot be looked for."""
         watchers = self.watchers
         return watchers is None or bool(watchers)
 
     @property
     def watchers(self) -> list[str] | None:
-        """Return the names of the collectors that have the store now; None if nobody can tell, as behind a URL."""
+        """Return the names of the collectors that have the store now; None if that is unknown, as behind a URL."""
         if not self.local:
             return None
         try:

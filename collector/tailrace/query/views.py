@@ -51,7 +51,7 @@ FROM found WHERE held IS NULL
 begins: a sum over begins and ends in order. Where spans nest, the innermost open one is the last that began one level above.
 So two sorts suffice, however many spans there are. Where spans overlap without nesting, the last one above may have ended:
 then no parent is named."""
-"""A row for each span, as SQL; `views.NESTING` says what its columns mean."""
+"""A row for each span, as SQL; see `NESTING` for its columns."""
 
 
 class ViewColumn(NamedTuple):

@@ -42,7 +42,7 @@ from tailrace.reading.snapshot import SnapshotReader
 __all__ = ["Completeness", "Limits", "Result", "Store", "open"]
 
 
-def open(  # noqa: A001 - callers say `tailrace.open`
+def open(  # noqa: A001 - callers write `tailrace.open`
     store: str | os.PathLike[str] | None = None,
     *,
     config: str | os.PathLike[str] | None = None,
@@ -55,7 +55,7 @@ def open(  # noqa: A001 - callers say `tailrace.open`
     `store` is a directory or URL, by default the one of the configuration: of the file `config`, or else
     of $TAILRACE_CONFIG, or else the built-in one, as for the commands. `options` replace the
     configuration's options for an object store. With `complete_only`, a result that lacks anything raises
-    IncompleteError instead of giving its rows; its `gaps` says what is missing.
+    IncompleteError instead of giving its rows; its `gaps` lists what is missing.
 
     With `limits`, each question runs in a process of its own, which the kernel ends at these limits and
     which sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
@@ -83,7 +83,7 @@ class Store:
     Keywords filter rows, and a row must match all of them. `source`, `stream`, `name`, `kind` and
     `reason` are a text or several, of which one must be equal; for `session` the beginning of an id is
     enough. `label` has labels of runs by their keys; a session must have all of them. `rank`,
-    `node` and `job` say where a session ran: whole numbers and texts; a job without a step takes all steps.
+    `node` and `job` are where a session ran: whole numbers and texts; a job without a step takes all steps.
     `since` and `until` are datetimes with a zone, ISO 8601 texts (UTC unless they name a zone) or Unix nanoseconds. They mean `since <= time < until`, for the start of a row or, where rows have no
     time, for their session (see `Result.completeness`). `columns` are the columns to return, by default
     all; `order` are columns to sort by, with a `-` for descending order; `limit` is the largest number of
@@ -101,7 +101,7 @@ class Store:
         return self._select(SPANS, NamedKeywords, keywords)
 
     def events(self, **keywords: Unpack[EventKeywords]) -> Result:
-        """Return every row of the table; `kind` says which rows are spans, instants, counters and so on."""
+        """Return every row of the table; `kind` is span, instant, counter and so on."""
         return self._select(EVENTS, EventKeywords, keywords)
 
     def counters(self, **keywords: Unpack[NamedKeywords]) -> Result:

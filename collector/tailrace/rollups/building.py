@@ -2,7 +2,7 @@
 
 At level k, a bucket is 2 ** k wide, in nanoseconds of stored times or in ticks of rows without one; it holds
 the spans that begin in it and are shorter than that. The ticks of stored times count as 2 ** s ns, as the
-first and the last of a session tell. Levels are four times as wide as the one before; they begin where sums
+first and the last of a session show. Levels are four times as wide as the one before; they begin where sums
 and long spans together are at most `SHARE` of the spans, and end where wider buckets save little.
 
 The sidecar is a function of the file alone. Memory is that of a few row groups and of the sums; the database
@@ -33,7 +33,7 @@ from tailrace.store.refusal import line
 SHARE = 0.25
 MEMORY = "256MB"
 SAMPLE = 32_768
-"""Rows that tell where the levels begin."""
+"""Rows from which the lowest level is estimated."""
 
 GROUPS = 4
 """Row groups that are read at a time; those of merged files are small."""
@@ -189,7 +189,7 @@ def _note_lanes(
 
 
 def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile) -> int:
-    """Return the lowest level, as rows in the middle of the file tell."""
+    """Return the lowest level, estimated from rows in the middle of the file."""
     middle = file.read_row_group(file.num_row_groups // 2, columns=list(COLUMNS), use_threads=False)
     batch = middle.slice(max(0, (middle.num_rows - SAMPLE) // 2), SAMPLE)
     _gather(database, [batch], {"sample": _IN_LANES})
@@ -248,7 +248,7 @@ def tend(
     """Make the sidecars that large files of the newest version lack; yield the path of each file that got one.
 
     First remove the sidecars of files that no longer exist. A file that cannot be read, or whose sidecar
-    cannot be written, is left to the next time, and the log says so; so is one for which memory or disk do not
+    cannot be written, is logged and left to the next time; so is one for which memory or disk do not
     suffice. Raise StoreError if the table cannot be read.
     """
     table = TableReader(store, options)

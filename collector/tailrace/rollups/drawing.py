@@ -158,7 +158,7 @@ class LaneStack:
 
 
 def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
-    """Return the rows of one lane's spans, which are in order; `short` says which are buckets."""
+    """Return the rows of one lane's spans, which are in order; `short` marks the buckets."""
     rows = np.zeros(len(begin), np.int32)
     stack = LaneStack()
     longs = np.flatnonzero(~short)

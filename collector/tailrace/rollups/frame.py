@@ -356,7 +356,7 @@ class FileRows(NamedTuple):
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Return about how many spans a frame has, as the sizes of sidecars tell."""
+    """Estimate how many spans a frame has, from the sizes of sidecars."""
     found = 0.0
     numbers = _numbers(snapshot.cache, lanes)
     for path, lanes_of in snapshot.file_lanes.items():

@@ -25,7 +25,7 @@ from tailrace.timeline import DRAWN, NUMBERS, Gap, SessionClock, between
 
 
 class PlacedGap(NamedTuple):
-    """A gap, and between which times it lies; None where nothing tells."""
+    """A gap, and the times between which it lies; None where these are unknown."""
 
     gap: Gap
     begin: int | None
@@ -36,7 +36,7 @@ class PlacedGap(NamedTuple):
 class SeenGap(NamedTuple):
     """One gap, or `gaps` of one stream that are in the same place of a frame.
 
-    `first` is one of them, which has all that can be said of a single one. `remaining` is the sum of what is missing, as far as it is
+    `first` is one of them; its columns hold if it is the only one. `remaining` is the sum of what is missing, as far as it is
     known; None if nothing is. `unknown` gaps lack an unknown number of events. `reason` is None of several reasons."""
 
     first: PlacedGap
@@ -102,8 +102,8 @@ WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{formats}}
 """  # noqa: S608 - our own words
 
 _OTHERWISE = ("dftracer", "et3")
-"""The formats whose events are numbered otherwise than by `seq`. The bounds of a column alone tell which row groups have a
-number."""
+"""The formats whose events are numbered otherwise than by `seq`. Which row groups have a number follows from the bounds of
+a column alone."""
 
 _BESIDE = """
 SELECT g.key, g.below, any_value(struct_pack(place := e.number, time := e.time, start := e.start))

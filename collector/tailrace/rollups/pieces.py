@@ -19,8 +19,8 @@ NONE = -1
 
 
 class Pieces(NamedTuple):
-    """`number` is that of the lane, and `events` says of how many rows a piece is the sum. Texts are numbers of `FrameTexts`. `spot`, `start`, `offset` and `kind` are those of
-    a single row, or of the latest of a counter's values."""
+    """`number` is that of the lane, and `events` is the number of rows of which a piece is the sum. Texts are numbers of
+    `FrameTexts`. `spot`, `start`, `offset` and `kind` are those of a single row, or of the latest of a counter's values."""
 
     number: Ints
     what: NDArray[np.int8]

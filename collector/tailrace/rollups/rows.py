@@ -297,7 +297,7 @@ class RowReader:
 
 
 def _times(near: Collection[Since]) -> str:
-    """Return the condition on the rows that are read, by the times that the lanes say they have."""
+    """Return the condition on the rows that are read, by the ranges of their lanes."""
     if any(not each.timed for each in near):
         return "true"
     since, before = min(each.since for each in near), max(each.before for each in near)

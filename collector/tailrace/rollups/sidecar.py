@@ -267,7 +267,7 @@ def _is_left(file: Path) -> bool:
 
 
 def _passing(error: Exception) -> bool:
-    """Return whether an error tells of this process, not of the file."""
+    """Return whether the cause of an error is this process, not the file."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_PROCESS
 
 

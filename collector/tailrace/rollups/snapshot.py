@@ -128,7 +128,7 @@ class TimelineLane(NamedTuple):
     """A lane and what is in it. `first` and `last` are times on its axis, None if nothing in it has a time.
 
     Lanes with wall time share the axis `wall`; others share an axis with those of their run, or with their
-    session alone. `missing` counts the events that the lane's stream is known to lack; `unknown` says
+    session alone. `missing` counts the events that the lane's stream is known to lack; `unknown` is
     whether it lacks further events. Both stand at the lane of a stream without substreams."""
 
     key: LaneKey
