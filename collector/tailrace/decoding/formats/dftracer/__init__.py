@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
-from tailrace.decoding.formats.dftracer.encoder import DFTracerEncoder
+from tailrace.decoding.formats.dftracer.encoding import DFTracerEncoder
 from tailrace.decoding.lines import BYTE_ORDER_MARK
 
 if TYPE_CHECKING or kernels.active():

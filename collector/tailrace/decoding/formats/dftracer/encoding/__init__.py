@@ -1,1 +1,172 @@
-"""The parts of the encoder: how releases spell a record."""
+"""Write records of DFTracer as lines again.
+
+The table keeps a record's fields with the producer's own text, and not how its release spells what all records have, except where
+that means something: whether the phases of a process are numbers, and whether numbers stand in quotes so that the texts of hashes are
+names. All else is spelled as the tracer does, without spaces.
+
+A repair writes records that are no JSON as JSON, each on a line of its own, and closes the brackets of releases that have
+them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from json.encoder import encode_basestring as quote
+
+import msgspec
+
+from tailrace.decoding.formats.dftracer.encoding.spelling import (
+    AGGREGATE,
+    COMPLETE,
+    COUNTER,
+    METADATA,
+    NUMBERS,
+    REPAIRED,
+    TEXTS,
+    Texts,
+    in_order,
+    line_of,
+    plain_json,
+    readable,
+)
+from tailrace.decoding.formats.dftracer.line import OF_EVENTS
+from tailrace.decoding.formats.dftracer.salvage import COMMA
+from tailrace.decoding.json_object import read_object
+from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
+from tailrace.model.record import FLAW_OF_ROW, KEY, NAMES_OF_MEMBERS, SCOPE, Kind, Record
+
+BLANKS = "  "
+"""The text at the beginning of a file of release 1.0.8. The tracer replaces them by a bracket when it finishes."""
+
+_OURS = frozenset(
+    {
+        "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "thread_name", "ticks_per_second",
+        KEY, SCOPE, NAMES_OF_MEMBERS, FLAW_OF_ROW,
+    }
+)  # fmt: skip
+"""Members that the decoder adds to a record's own fields."""
+
+_read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class DFTracerEncoder:
+    """The encoder of one file."""
+
+    def __init__(self, repair: bool) -> None:
+        self._added: Counter[str] = Counter()
+        self._repair = repair
+        self._phases: tuple[str, ...] = NUMBERS
+        self._of: dict[str, tuple[str, ...]] = {}  # the phases of a process, by its PID
+        self._coming = False  # whether `_phases` are those of the process with the next record
+        self._bracket = False  # whether a bracket is open
+        self._begin = 0  # the offset of the first line
+
+    @property
+    def added(self) -> dict[str, int]:
+        return dict(self._added)
+
+    def encode(self, record: Record, *, following: Record | None) -> bytes | None:
+        if not record.stream and (text := without_content(record.name or "", record.size)):
+            self._begin = record.size if text == BYTE_ORDER_MARK else self._begin
+            return text
+        texts = _members(record.attributes)
+        if "ticks_per_second" in texts:
+            self._phases, self._coming = (TEXTS if "ph" in texts else NUMBERS), True
+        if not record.stream:
+            return self._about_session(record, texts, following)
+        pid = record.stream.partition("/")[0]
+        if self._coming:
+            self._of[pid], self._coming = self._phases, False
+        self._phases = self._of.get(pid, self._phases)
+        if "$line" in texts:
+            whole = msgspec.json.decode(texts["$line"]).encode()
+            found = read_object(whole)
+            fields = [] if isinstance(found, str) else [(field.key, field.text) for field in found]
+            line = line_of(fields, record.flaw) if record.flaw in {*REPAIRED, COMMA} else whole
+        else:
+            fields = list(_fields(record, texts, self._phases).items())
+            line = line_of(fields, record.flaw)
+        if self._repair and record.flaw in REPAIRED | {"glued", COMMA}:
+            self._added["line as JSON"] += 1
+            line = plain_json(readable(fields))
+        glued = following is not None and following.flaw == "glued" and not self._repair
+        return line if glued else line + b"\n"
+
+    def close(self) -> bytes:
+        if not self._repair or not self._bracket:
+            return b""
+        self._added["]"] += 1
+        return b"]\n"
+
+    def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
+        """Return the bytes of brackets; the tracer ends no line at the last one."""
+        if record.name != "bracket":
+            return b""
+        mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
+        line: str = msgspec.json.decode(texts["$line"]) if "$line" in texts else mark
+        if line == BLANKS and self._repair:
+            self._added["["] += 1
+            line = "[\n"
+        self._bracket = "[" in line and "]" not in line
+        return line.encode()
+
+
+def _members(text: str | None) -> Texts:
+    return {} if text is None else {key: str(raw, "utf-8") for key, raw in _read(text).items()}
+
+
+def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
+    """Return the fields of a record in their order, given its attributes."""
+    theirs = {key: text for key, text in texts.items() if key not in _OURS}
+    if "ticks_per_second" in texts:
+        theirs.pop("ph", None)
+    name, phase = str(record.name), METADATA
+    if record.start is None:
+        phases = (
+            NUMBERS if "type" in texts else TEXTS
+        )  # of metadata, which show no release otherwise
+    if record.kind == Kind.NAME:
+        name = _naming(record, texts, theirs)
+    elif record.kind == Kind.COUNTER:
+        phase = AGGREGATE if "aggregate" in texts else COUNTER
+    elif record.start is not None:
+        phase = COMPLETE
+        if record.kind == Kind.SESSION and (said := theirs.pop("producer", None)):
+            theirs["args"] = _members(said)["end"] if name == "end" else said
+    else:
+        theirs.pop("producer", None)
+    own = {"name": theirs.pop("name", quote(name))}
+    if record.category is not None:
+        own["cat"] = theirs.pop("cat", quote(record.category))
+    ph = theirs.pop("ph", phases[phase])
+    if phase == AGGREGATE and '"dft_cnt"' not in theirs.get("args", ""):
+        ph = NUMBERS[AGGREGATE]
+    numbers = _numbers(record, texts)
+    return in_order(own, numbers, ph, theirs, counter=phase in {COUNTER, AGGREGATE})
+
+
+def _numbers(record: Record, texts: Texts) -> Texts:
+    """Return the numbers that have columns. They stand in quotes where arguments are names, not hashes, and where JSON has no such
+    number, like 007."""
+    pid, _, tid = record.stream.partition("/")
+    numbers = {"pid": pid, "tid": tid}
+    if record.start is not None:
+        numbers["ts"] = str(record.start)
+        if record.end is not None and "dur" not in texts:
+            numbers["dur"] = str(record.end - record.start)
+    named = [name for name in OF_EVENTS if name in texts and texts.get("args", "").startswith("{")]
+    quoted = any(texts[name] == _members(texts["args"]).get(name) for name in named)
+    if quoted or any(text != str(int(text)) for text in numbers.values()):
+        return {key: f'"{text}"' for key, text in numbers.items()}
+    return numbers
+
+
+def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
+    """Return the name of a record that names a hash, and put its arguments into `theirs`."""
+    key = msgspec.json.decode(texts[KEY])
+    kind, _, value = key.partition(":")
+    if "args" not in theirs:
+        value = quote(value) if texts[SCOPE] == '"source"' else value
+        host = theirs.pop("hhash")
+        theirs["args"] = f'{{"hhash":{host},"name":{quote(str(record.name))},"value":{value}}}'
+    return str(kind)

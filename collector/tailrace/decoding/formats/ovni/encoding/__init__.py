@@ -1,1 +1,140 @@
-"""The parts of the encoder: events as bytes, what a repair closes, and what it adds to metadata."""
+"""Write records of ovni as streams again, byte for byte, and the documents beside them.
+
+The documents are spelled as libovni spells them. The table of clock offsets gets the lines of the hosts whose streams are
+written; where none is certain, the first lines of all (`documents`).
+
+A repair leaves out events that ovni's tools refuse: those of an earlier run or of a fork, those that go back in time, and
+those that are unknown or damaged, and streams without events. It ends what is open, and the thread; `metadata` has what it
+adds to the documents.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from tailrace.decoding.formats.ovni.document import PROCESS
+from tailrace.decoding.formats.ovni.encoding.closing import OpenStream
+from tailrace.decoding.formats.ovni.encoding.event_bytes import event_bytes, said
+from tailrace.decoding.formats.ovni.encoding.metadata import Loom, amended, ovni_of
+from tailrace.decoding.formats.ovni.files import FILES, read_path
+from tailrace.decoding.formats.ovni.frame import ORDERS
+from tailrace.model.record import Kind, Record
+
+HEADING = "rank       hostname             offset_median        offset_mean          offset_std          \n"
+"""The heading of the table of clock offsets, as ovnisync writes it."""
+
+COLUMNS = len(HEADING.split())
+
+REFUSED = frozenset({"bad_payload", "clock_back", "duplicate", "stale_tail", "unknown_event"})
+"""Flaws of events that ovni's tools refuse."""
+
+_read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_HEADERS = {order: header for header, order in ORDERS.items()}
+
+
+class TraceFacts(msgspec.Struct):
+    """The facts that the streams of a trace share: lines of the table of clock offsets by host, and looms by name."""
+
+    lines: dict[str, str] = {}
+    looms: dict[str, Loom] = {}
+
+
+class OvniEncoder:
+    """The encoder of one thread's stream."""
+
+    def __init__(self, repair: bool) -> None:
+        self._counts: Counter[str] = Counter()
+        self._repair = repair
+        self._order = "<"
+        self._path = ""
+        self._place = read_path("")
+        self._trace = TraceFacts()
+        self._loom = Loom()
+        self._texts: dict[str, str] = {}  # of documents
+        self._headed = False
+        self._left_out = False
+        self._stream = OpenStream(self._counts)
+
+    @property
+    def added(self) -> dict[str, int]:
+        return dict(self._counts)
+
+    def begin(self, path: str, run: dict[str, Any]) -> None:
+        self._path = path
+        self._place = read_path(path)
+        self._trace = run.setdefault("ovni", self._trace)
+        name = self._place.stream.partition("/")[0]
+        self._loom = self._trace.looms.setdefault(name, Loom())
+
+    def encode(self, record: Record, *, following: Record | None) -> bytes | None:  # noqa: ARG002 - all events are alike
+        if record.kind == Kind.SESSION:
+            return self._session(record)
+        half = said(record)
+        if half is None:
+            return b""
+        if self._repair and half.flaw in REFUSED:
+            return None
+        before = self._stream.ends_before(record, half, self._order) if self._repair else b""
+        if before is None:
+            return None
+        data = event_bytes(record, self._stream.whole(half, record.id), self._order)
+        self._stream.take(record, half)
+        self._loom.use(half.members.get("cpu", -1))
+        return (self._header() if self._repair else b"") + before + data
+
+    def close(self) -> bytes | None:
+        if not self._repair:
+            return b""
+        self._left_out = not self._stream.models
+        return None if self._left_out else self._stream.close(self._order)
+
+    def documents(self) -> dict[str, bytes]:
+        if not FILES.stream(self._path) or self._left_out:
+            return {}
+        own, *others = FILES.documents(self._path)
+        texts = {own if name == "" else name: text for name, text in self._texts.items()}
+        if self._repair:
+            texts[own] = amended(
+                texts.get(own), self._place, self._loom, self._stream.models, self._counts
+            )
+        found = {name: msgspec.json.format(text, indent=4).encode() for name, text in texts.items()}
+        if self._trace.lines:
+            lines = sorted(self._trace.lines.values(), key=_rank)
+            found[others[-1]] = (HEADING + "".join(f"{line}\n" for line in lines)).encode()
+        return found
+
+    def _session(self, record: Record) -> bytes:
+        """Note what a session record says; return the header, if it is the header."""
+        about = _read(record.attributes or "{}")
+        if record.name == "header":
+            self._order = ">" if "byte_order" in about else "<"
+            return self._header()
+        if record.name == "metadata" and record.flaw != "bad_metadata":
+            text = str(about["producer"], "utf-8")
+            own = "document" not in about
+            self._texts["" if own else PROCESS] = text
+            if own:
+                self._loom.declare(ovni_of(text).get("loom_cpus"))
+        elif record.name == "clock_offset":
+            mine = [msgspec.json.decode(about["line"])] if "line" in about else []
+            for line in mine or msgspec.json.decode(about.get("lines", b"[]")):
+                columns = line.split()
+                if len(columns) == COLUMNS:  # a report's lines may be cut
+                    self._trace.lines[columns[1]] = line
+        return b""
+
+    def _header(self) -> bytes:
+        """Return the header, unless it is written; a stream whose header is damaged gets one only by a repair."""
+        if self._headed:
+            return b""
+        self._headed = True
+        return _HEADERS[self._order]
+
+
+def _rank(line: str) -> tuple[int, str]:
+    """Return the place of a line in the table of clock offsets."""
+    rank = line.split(maxsplit=1)[0]
+    return (int(rank) if rank.isdecimal() else 0, line)
