@@ -13,12 +13,9 @@ from json.encoder import encode_basestring as quote
 
 import msgspec
 
-from tailrace.decoding.formats.jets.line import number_of
+from tailrace.decoding.formats.jets.line import Texts, number_of
 from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
 from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, Kind, Record
-
-Texts = dict[str, str]
-"""Keys and the JSON texts of their values, in order."""
 
 SHAPES = {
     "header": ("type", "version", "metadata"),

@@ -12,7 +12,7 @@ from tailrace.decoding.formats.ovni.names import Names, Naming, around_task, cre
 from tailrace.decoding.formats.ovni.order import LATE_BEGIN, LATE_END
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX, StackState
 from tailrace.decoding.formats.ovni.table import EVENTS
-from tailrace.decoding.formats.ovni.usual import PLANS, Plan, plan_of
+from tailrace.decoding.formats.ovni.usual import PLANS, EventPlan, plan_of
 from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
@@ -24,7 +24,7 @@ _NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
 """The kernel's numbers for ways to name an event; 3 for all others."""
 
 
-def _usual(key: bytes, plan: Plan) -> tuple[object, ...]:
+def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
     """Return what the kernel must know of a usual event, see `Scanner`."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct

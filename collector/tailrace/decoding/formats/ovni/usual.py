@@ -38,11 +38,11 @@ class Fields(NamedTuple):
     event: EventType
 
 
-Plan = tuple[Kind, str, str, str, str, str, Fields | None]
+EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
 """Kind, name, category, attributes (with fields: their beginning), channel, the pair's begin, fields."""
 
 
-def plan_of(event: EventType, layout: PayloadLayout) -> Plan:
+def plan_of(event: EventType, layout: PayloadLayout) -> EventPlan:
     ends = event.opens is False
     kind = KINDS[event.role] if event.opens is None else END if ends else BEGIN
     mcv = f'{{"{"end_mcv" if ends else "mcv"}":"{event.mcv}"'
@@ -58,7 +58,7 @@ def plan_of(event: EventType, layout: PayloadLayout) -> Plan:
     )  # fmt: skip
 
 
-PLANS: dict[str, dict[bytes, Plan]] = {
+PLANS: dict[str, dict[bytes, EventPlan]] = {
     order: {
         bytes([max(layout.size - 1, 0)]) + mcv: plan_of(event, layout)
         for mcv, event in EVENTS.items()
@@ -132,7 +132,7 @@ class UsualReader:
         return at, last
 
     def _read_fields(
-        self, plan: Plan, fields: Fields, values: tuple[int, ...]
+        self, plan: EventPlan, fields: Fields, values: tuple[int, ...]
     ) -> tuple[str | None, str, int | None, int | None] | None:
         """Return name, attributes, id and parent; None for an end of a span that was not begun last."""
         kind, attributes, channel, begin = plan[0], plan[3], plan[4], plan[5]

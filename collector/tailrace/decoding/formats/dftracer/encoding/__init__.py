@@ -23,13 +23,12 @@ from tailrace.decoding.formats.dftracer.encoding.spelling import (
     NUMBERS,
     REPAIRED,
     TEXTS,
-    Texts,
     in_order,
     line_of,
     plain_json,
     readable,
 )
-from tailrace.decoding.formats.dftracer.line import OF_EVENTS
+from tailrace.decoding.formats.dftracer.line import OF_EVENTS, Texts
 from tailrace.decoding.formats.dftracer.salvage import COMMA
 from tailrace.decoding.json_object import read_object
 from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content

@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterable
 from json.encoder import encode_basestring as quote
 
+from tailrace.decoding.formats.dftracer.line import Texts
 from tailrace.decoding.formats.dftracer.salvage import BITS, COMMA
 from tailrace.decoding.json_object import read_object
-
-Texts = dict[str, str]
-"""Keys and the JSON texts of their values, in order."""
 
 REPAIRED = frozenset({"bare_nan", "invalid_utf8", "split_line", "unescaped"})
 """Flaws of records that are no JSON as the tracer wrote them."""
