@@ -28,7 +28,7 @@ from tailrace.errors import TailraceError
 from tailrace.view import wire
 from tailrace.view.answers import CSV, JSON, AnswerPool, Endpoint, refusal, response, statuses
 from tailrace.view.door import Door, Token
-from tailrace.view.inventory import (
+from tailrace.view.endpoints.inventory import (
     add,
     gaps,
     next_gap,
@@ -39,6 +39,9 @@ from tailrace.view.inventory import (
     store,
     streams,
 )
+from tailrace.view.endpoints.sql import sql
+from tailrace.view.endpoints.statistics import compare, durations, flame, statistics
+from tailrace.view.endpoints.timeline import frame, lanes, row, search
 from tailrace.view.leases import ServedStore
 from tailrace.view.questions import (
     ApiQuestion,
@@ -60,8 +63,6 @@ from tailrace.view.questions import (
     OfStreams,
     OldNote,
 )
-from tailrace.view.sql import sql
-from tailrace.view.statistics import compare, durations, flame, statistics
 from tailrace.view.streaming import (
     ARCHIVE,
     BINARY,
@@ -70,7 +71,6 @@ from tailrace.view.streaming import (
     LiveWatch,
     write_export,
 )
-from tailrace.view.timeline import frame, lanes, row, search
 from tailrace.view.wire import ApiRefusal, News
 
 PREFIX = "/api/v1"

@@ -15,9 +15,9 @@ from tailrace.query.limits import Limits
 from tailrace.query.remote import RemoteAnswer
 from tailrace.view import wire
 from tailrace.view.answers import CSV, TEXT_MAX, FileAnswer, bounded, cut, whole
+from tailrace.view.endpoints.statistics import table
 from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfStatement
-from tailrace.view.statistics import table
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
 """The limits of a statement."""

@@ -17,6 +17,7 @@ from tailrace.rollups.gaps import PlacedGap
 from tailrace.store.notes import Note
 from tailrace.view import wire
 from tailrace.view.answers import cut, from_attributes, from_row, whole
+from tailrace.view.endpoints.sql import LIMITS, ROWS
 from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import (
     NewNote,
@@ -28,7 +29,6 @@ from tailrace.view.questions import (
     OfStreams,
     OldNote,
 )
-from tailrace.view.sql import LIMITS, ROWS
 
 WORST = 20
 """Streams of `overview` that lack most."""

@@ -1,0 +1,3 @@
+"""Answer the questions of the HTTP API: each endpoint is a function of a lease of snapshots and a question."""
+
+from __future__ import annotations
