@@ -63,7 +63,7 @@ def open(  # noqa: A001 - callers write `tailrace.open`
     longer.
 
     A database does not survive a fork, nor the loss of its descriptors (`os.closerange`). In a forked child of a process
-    that had opened a store, opening and snapshot raise StoreError: use the methods `spawn` or `forkserver` of
+    that had opened a store, opening and asking raise StoreError: use the methods `spawn` or `forkserver` of
     `multiprocessing`, or open stores in the children alone.
 
     Raise ConfigError when the configuration is wrong, StoreError when there is no table."""
