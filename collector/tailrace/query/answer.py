@@ -71,7 +71,7 @@ class AnswerColumn:
 
 
 class RowPages:
-    """RowPages as tuples, with DuckDB's values. The first page is read when this is made."""
+    """Pages of rows as tuples, with DuckDB's values. The first page is read when this is made."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
@@ -95,7 +95,7 @@ class RowPages:
 
 
 class RowAnswer(RowPages):
-    """RowPages as tuples in the order of `columns`, with values that are exact."""
+    """Pages of rows as tuples in the order of `columns`, with values that are exact."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape

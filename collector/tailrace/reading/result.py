@@ -160,7 +160,7 @@ class Result:
         return started.answer
 
     def __repr__(self) -> str:
-        """Describe the question without snapshot it; see `print`."""
+        """Describe the question without asking it; see `print`."""
         return f"<{self._question.asked}: rows when asked>"
 
     def __str__(self) -> str:
