@@ -56,6 +56,13 @@ class Whole(msgspec.Struct, kw_only=True):
     selected: bool
 
 
+class WholeAnswer(msgspec.Struct, kw_only=True):
+    """The table's version from which an answer is, and what the answer lacks."""
+
+    version: int
+    whole: Whole
+
+
 class Stream(msgspec.Struct, kw_only=True):
     """A row of the view `streams`."""
 
@@ -75,11 +82,9 @@ class Stream(msgspec.Struct, kw_only=True):
     silent_since: Ns | None
 
 
-class Streams(msgspec.Struct, kw_only=True):
+class Streams(WholeAnswer, kw_only=True):
     """A page of the streams; `total` counts all that match."""
 
-    version: int
-    whole: Whole
     total: int
     offset: int
     streams: list[Stream]
@@ -113,9 +118,7 @@ class ShownSession(msgspec.Struct, kw_only=True):
     ends: Ns | None
 
 
-class Sessions(msgspec.Struct, kw_only=True):
-    version: int
-    whole: Whole
+class Sessions(WholeAnswer, kw_only=True):
     sessions: list[ShownSession]
 
 
@@ -141,11 +144,9 @@ class ShownGap(msgspec.Struct, kw_only=True):
     placed: str
 
 
-class Gaps(msgspec.Struct, kw_only=True):
+class Gaps(WholeAnswer, kw_only=True):
     """The gaps by their begins; `total` counts those that match, of which `gaps` may be the first ones."""
 
-    version: int
-    whole: Whole
     total: int
     gaps: list[ShownGap]
 
@@ -173,11 +174,9 @@ class ShownEvent(msgspec.Struct, kw_only=True):
     open: bool
 
 
-class FoundEvents(msgspec.Struct, kw_only=True):
+class FoundEvents(WholeAnswer, kw_only=True):
     """Events by their times. `more`: there are more behind them."""
 
-    version: int
-    whole: Whole
     events: list[ShownEvent]
     more: bool
 
@@ -198,13 +197,11 @@ class Raw(msgspec.Struct, kw_only=True):
     why: str
 
 
-class RowsAnswer(msgspec.Struct, kw_only=True):
+class RowsAnswer(WholeAnswer, kw_only=True):
     """The rows at a place, the span that encloses the first of them, and the spans directly inside it.
 
     `related` is how these are known: by `id`, from the record's own words, or by `containment` in its lane."""
 
-    version: int
-    whole: Whole
     rows: list[ShownRow]
     parent: ShownEvent | None
     children: list[ShownEvent]
@@ -346,11 +343,9 @@ class MissingFacts(msgspec.Struct, kw_only=True):
     streams: int
 
 
-class OverviewAnswer(msgspec.Struct, kw_only=True):
+class OverviewAnswer(WholeAnswer, kw_only=True):
     """The sources and what they lack. `worst` lists the streams from which most events are missing."""
 
-    version: int
-    whole: Whole
     missing: list[MissingFacts]
     worst: list[Stream]
     sources: list[SourceFacts]
@@ -384,9 +379,7 @@ class ShownLane(LaneName, kw_only=True):
     clock: str
 
 
-class Lanes(msgspec.Struct, kw_only=True):
-    version: int
-    whole: Whole
+class Lanes(WholeAnswer, kw_only=True):
     lanes: list[ShownLane]
 
 
@@ -451,11 +444,9 @@ class Group(msgspec.Struct, kw_only=True):
     max: DecimalText | None
 
 
-class Statistics(msgspec.Struct, kw_only=True):
+class Statistics(WholeAnswer, kw_only=True):
     """The groups with the longest total first; `total` counts the groups, of which `groups` may be the first ones."""
 
-    version: int
-    whole: Whole
     by: list[str]
     total: int
     groups: list[Group]
@@ -466,14 +457,12 @@ class SqlColumn(msgspec.Struct, kw_only=True):
     type: str
 
 
-class SqlAnswer(msgspec.Struct, kw_only=True):
+class SqlAnswer(WholeAnswer, kw_only=True):
     """The rows of a statement, as arrays in the order of `columns`.
 
     Integers beyond 2^53 and decimals are texts; times and other types are DuckDB's text for them. `more`:
     there are more rows than those. `cut` is how many texts were cut."""
 
-    version: int
-    whole: Whole
     columns: list[SqlColumn]
     rows: list[list[Any]]
     more: bool
@@ -535,29 +524,25 @@ class ShownFlameNode(msgspec.Struct, kw_only=True):
     self_: DecimalText = msgspec.field(name="self")
 
 
-class Flame(msgspec.Struct, kw_only=True):
+class Flame(WholeAnswer, kw_only=True):
     """The nodes of a flame graph, each behind its parent. `unit` is `ns`, or `ticks` for clocks without a rate.
 
     `left_out` counts nodes that were too small to be listed; the nodes above have their time. `open` counts spans
     that have not ended, which have no time here."""
 
-    version: int
-    whole: Whole
     unit: str
     nodes: list[ShownFlameNode]
     left_out: int
     open: int
 
 
-class HeatMapAnswer(msgspec.Struct, kw_only=True):
+class HeatMapAnswer(WholeAnswer, kw_only=True):
     """How many spans began when, and how long they took.
 
     Columns are ranges of time of `width` from `from` on. Rows are ranges of durations: row 0 is 0 ns, and row n
     is 2^(n-1) to 2^n - 1 ns. The lists have one item for each cell that is not empty. `open` counts the spans
     of the range that have not ended."""
 
-    version: int
-    whole: Whole
     from_: Ns | None = msgspec.field(name="from")
     width: Ns
     columns: list[int]
