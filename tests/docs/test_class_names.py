@@ -8,9 +8,7 @@ from collections import Counter
 from tests.docs.pages import ROOT
 
 DELIBERATE = {
-    "Catalog": "the views of a database, and the files of a directory: neither knows the other",
     "Finding": "what `doctor` found on a host, and what a ledger found in a stream",
-    "Rows": "rows on their way to a commit, and the rows of an answer",
 }
 """Names that two rooms use, with the reason why each is the plain word there."""
 
