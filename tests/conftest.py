@@ -118,3 +118,11 @@ def collector_of(collectors):
 def collector(collector_of):
     """A started collector with one source of each kind."""
     return collector_of()
+
+
+@pytest.fixture(scope="module")
+def store(request, tmp_path_factory):
+    """The store of a module whose tests only read it: a version of the table for each list of rows of `commits()`."""
+    from tests.query.tables import make
+
+    return make(tmp_path_factory.mktemp("store"), *request.module.commits())

@@ -14,9 +14,8 @@ from tests.reading.stores import EPOCH
 ROWS = [clocked(epoch=EPOCH), *(row(seq=n, offset=n, start=n, end=n + 1, name="n") for n in range(9))]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("short"), [*ROWS, gap(4, 20, offset=99)])
+def commits():
+    return [[*ROWS, gap(4, 20, offset=99)]]
 
 
 @pytest.fixture(scope="module")

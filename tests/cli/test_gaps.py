@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tailrace.cli.losses import GAP_COLUMNS, SPARE_OF_GAPS
 from tailrace.query.engine import Engine
 from tailrace.query.output import layout
@@ -14,15 +12,13 @@ from tests.cli.command import run
 from tests.query.tables import gap, heal, make, row
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make(
-        tmp_path_factory.mktemp("store"),
+def commits():
+    return [
         [gap(5, 10), gap(2, 30, "late_join"), gap(4, stream="2", reason="kernel", offset=3)],
         [heal(2, 11), heal(2, 30, "late_join"), gap(0, stream="", reason="malformed", offset=9)],
         [gap(7, 1, source="other", session="b")],
         [told(0, "stale_tail", source="runs", session="c", stream="node.x/proc.7/thread.8")],
-    )
+    ]
 
 
 def told(count, detail, **values):

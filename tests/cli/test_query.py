@@ -21,10 +21,9 @@ from tests.system.collector import until
 HOSTILE = "a\x1b[31m\n\x00\u202eb"
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def commits():
     rows = [row(name=HOSTILE, start=1, end=4), row(name="plain", start=2**63 - 1, id=-1, offset=1)]
-    return make(tmp_path_factory.mktemp("store"), [clocked(epoch=1_795_046_400 * 10**9)], rows)
+    return [[clocked(epoch=1_795_046_400 * 10**9)], rows]
 
 
 def test_a_table_is_the_default(store):

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.cli.command import run
-from tests.query.tables import clocked, gap, make, row
+from tests.query.tables import clocked, gap, row
 
 EPOCH = 1_795_046_400 * 10**9
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def commits():
     spans = [
         row("span", name="step", start=0, end=5_000_000, offset=1),
         row("span", name="read", start=1_000_000, end=3_000_000, offset=2, category="io"),
         row("begin", name="step", start=9_000_000, id=1, offset=3),
     ]
     logical = row("span", name="tick", start=0, end=7, source="other", session="b")
-    return make(
-        tmp_path_factory.mktemp("store"), [clocked(epoch=EPOCH), *spans, gap(3, 7), logical]
-    )
+    return [[clocked(epoch=EPOCH), *spans, gap(3, 7), logical]]
 
 
 def printed(*arguments, **options):

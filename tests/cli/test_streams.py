@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tailrace.query.views import STREAMS
 from tests.cli.command import run
 from tests.query.tables import clocked, gap, make, row
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def commits():
     first = [row(seq=seq, start=seq, offset=seq, stream="2") for seq in range(9)]
     second = [row(seq=seq, start=seq, offset=seq, stream="10") for seq in range(99_999)]
     gaps = [gap(1, 9, stream="2"), gap(1, 99_999, stream="10")]
@@ -20,12 +17,7 @@ def store(tmp_path_factory):
         row("begin", id=1, start=5, source="other", session="b"),
         gap(0, reason="malformed", source="other", session="b", stream="1"),
     ]
-    return make(
-        tmp_path_factory.mktemp("store"),
-        [clocked(epoch=1_795_046_400 * 10**9), *first, *gaps],
-        second,
-        other,
-    )
+    return [[clocked(epoch=1_795_046_400 * 10**9), *first, *gaps], second, other]
 
 
 def lines(*arguments):

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from deltalake import DeltaTable
 
 from tailrace.store.durable import CHECKPOINT_EVERY
 from tailrace.store.log import DeltaLog
 from tests import toml
-from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
+from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running, seqs
 from tests.ingest.log import heph_event
 
 LOOK_SECONDS = 0.011
@@ -67,11 +66,6 @@ async def test_rows_are_committed_within_the_interval_after_their_arrival(
 FEW = CONFIG + toml.section("store", commit_rows=20) + toml.section("heartbeat", interval="none")
 
 
-def rows_of(tmp_path):
-    table = DeltaTable(str(tmp_path / "store" / "events")).to_pyarrow_table()
-    return [row["seq"] for row in table.sort_by("seq").to_pylist() if row["kind"] == "span"]
-
-
 async def test_a_full_batch_is_prepared_while_the_one_before_lands(
     autojump_clock, calls, tmp_path, monkeypatch
 ):
@@ -95,7 +89,7 @@ async def test_a_full_batch_is_prepared_while_the_one_before_lands(
             go_on.set()
             await life.committed()
             assert committing.commits - commits == len(prepared.times) - before >= 4
-    assert rows_of(tmp_path) == list(range(90))
+    assert seqs(tmp_path) == list(range(90))
 
 
 async def test_a_commit_that_landed_says_nothing_of_the_rows_behind_it(
@@ -116,7 +110,7 @@ async def test_a_commit_that_landed_says_nothing_of_the_rows_behind_it(
             second.set()
             await life.committed()
             assert committing.committed == table.position()
-    assert rows_of(tmp_path) == list(range(90))
+    assert seqs(tmp_path) == list(range(90))
 
 
 async def test_a_batch_with_room_waits_while_another_lands(
@@ -138,7 +132,7 @@ async def test_a_batch_with_room_waits_while_another_lands(
             go_on.set()
             await life.committed()
             assert len(prepared.times) - before == 2
-    assert rows_of(tmp_path) == list(range(5))
+    assert seqs(tmp_path) == list(range(5))
 
 
 async def test_a_checkpoint_on_its_way_is_not_made_a_second_time(
@@ -161,7 +155,7 @@ async def test_a_checkpoint_on_its_way_is_not_made_a_second_time(
             go_on.set()
             await life.committed()
             assert len(saved.times) > before
-    assert rows_of(tmp_path) == list(range(90))
+    assert seqs(tmp_path) == list(range(90))
 
 
 async def test_the_log_has_a_checkpoint_after_every_twenty_commits(autojump_clock, calls, tmp_path):
@@ -176,4 +170,4 @@ async def test_the_log_has_a_checkpoint_after_every_twenty_commits(autojump_cloc
             assert life.daemon.loops.committing.commits == 45
             made = [first + CHECKPOINT_EVERY, first + 2 * CHECKPOINT_EVERY]
             assert list(DeltaLog(root).checkpoints()) == made
-    assert rows_of(tmp_path) == list(range(45 - begun))
+    assert seqs(tmp_path) == list(range(45 - begun))

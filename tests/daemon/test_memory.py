@@ -17,7 +17,6 @@ import pytest
 from tailrace.config.schema import Config, TailConfig, UdpConfig
 from tailrace.daemon import memory
 from tailrace.decoding.json_object import read_object
-from tailrace.ingest.machine import Ingest
 from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.ledger.stream import MARK_BYTES
 from tailrace.rows.batch import BlockRows
@@ -25,7 +24,7 @@ from tailrace.rows.schema import ROW
 from tailrace.store.arrow import to_arrow
 from tests import toml
 from tests.decoding import ovni_bytes
-from tests.ingest.log import Log, heph_event
+from tests.ingest.log import Log, applied, heph_event
 from tests.system.collector import until
 from tests.system.test_noise import of_process
 
@@ -112,9 +111,7 @@ def test_no_session_takes_more_than_is_said(format_):
         log.data(number, SAID[format_])
 
     def work():
-        ingest = Ingest()
-        for entry in log.entries:
-            ingest.apply(entry)
+        ingest = applied(log.entries)
         ingest.yielded.take()
         return ingest
 
@@ -132,9 +129,7 @@ def test_no_stream_takes_more_than_is_said():
     log.data(number, b"".join(heph_event(10**6 + n, 0) for n in range(streams)))
 
     def work():
-        ingest = Ingest()
-        for entry in log.entries:
-            ingest.apply(entry)
+        ingest = applied(log.entries)
         ingest.yielded.take()
         return ingest
 
@@ -220,9 +215,7 @@ def test_a_batch_that_is_written_and_the_next_take_no_more_than_they_say(format_
     session = log.open(format_)
     for at in range(0, len(data), 2**16):
         log.data(session, data[at : at + 2**16])
-    ingest = Ingest()
-    for entry in log.entries:
-        ingest.apply(entry)
+    ingest = applied(log.entries)
     batch, _ = ingest.yielded.take()
     assert len(batch) >= BATCH
     [(_, rows)] = to_arrow(batch)

@@ -7,18 +7,12 @@ import os
 
 import pytest
 import trio
-from deltalake import DeltaTable
 
 from tailrace.daemon.loops import commit, sync
 from tailrace.errors import FullError, StoreError, SyncError
 from tests import toml
-from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running
+from tests.daemon.virtual import CONFIG, Failing, configuration, opened, running, seqs
 from tests.ingest.log import heph_event
-
-
-def seqs(tmp_path):
-    table = DeltaTable(str(tmp_path / "store" / "events")).to_pyarrow_table()
-    return sorted(row["seq"] for row in table.to_pylist() if row["kind"] == "span")
 
 
 def events(*numbers):

@@ -13,7 +13,7 @@ from tailrace.daemon.loops.loops import STOP_SECONDS, TICK_SECONDS
 from tailrace.errors import StoreError
 from tailrace.spool.entry import EntryKind
 from tailrace.store import presence as running_file
-from tests.daemon.virtual import Failing, configuration, opened, running
+from tests.daemon.virtual import Failing, configuration, opened, running, seqs
 from tests.ingest.log import heph_event, heph_session
 
 
@@ -37,11 +37,6 @@ class Order:
 
 def table(tmp_path):
     return DeltaTable(str(tmp_path / "store" / "events"))
-
-
-def seqs(tmp_path):
-    rows = table(tmp_path).to_pyarrow_table().to_pylist()
-    return sorted(row["seq"] for row in rows if row["kind"] == "span")
 
 
 async def test_sources_end_first_and_then_all_is_synced_decoded_committed_and_saved(

@@ -15,6 +15,7 @@ from tailrace.chosen import transports
 from tailrace.config.load import load
 from tailrace.daemon.daemon import Mode, collecting
 from tests import toml
+from tests.query.tables import rows_in
 
 CONFIG = (
     toml.section("admin", listen="127.0.0.1:0")
@@ -116,6 +117,11 @@ def configuration(tmp_path, text=CONFIG):
     path.write_text(text)
     flags = {"store": str(tmp_path / "store")}
     return load(path, environ={}, flags=flags, formats=transports)
+
+
+def seqs(tmp_path):
+    """Return the numbers of the spans in the table of `configuration`, in their order."""
+    return sorted(row["seq"] for row in rows_in(tmp_path / "store", ["seq"], kind="span"))
 
 
 @contextmanager

@@ -21,12 +21,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import tailrace
 from tailrace.decoding.formats.heph import decoder
-from tailrace.ingest.machine import Ingest
 from tailrace.kernels import active
 from tailrace.rows.block import ROWS_MIN
 from tests import toml
 from tests.daemon.virtual import CONFIG, Calls, configuration, opened, running
-from tests.ingest.log import Log, heph_event
+from tests.ingest.log import Log, applied, heph_event
 
 BASE = f"{Path(tailrace.__file__).parent}/"
 QUIET = (
@@ -149,9 +148,7 @@ def follow_gap(monkeypatch: pytest.MonkeyPatch) -> Walk:
     known = len(log.entries)
     log.datagrams(session, [heph_event(1, 5)])
     log.tick(60)
-    ingest = Ingest()
-    for entry in log.entries[:known]:
-        ingest.apply(entry)
+    ingest = applied(log.entries[:known])
     with Walk() as walk:
         for entry in log.entries[known:]:
             ingest.apply(entry)

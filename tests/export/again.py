@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from tailrace.decoding.contract import FileEncoder
 from tailrace.export.records import OWN, StoredRow, records, with_following
-from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
 from tailrace.model.record import Kind
-from tests.ingest.log import as_seen, rows as rows_of_batch
+from tests.ingest.log import applied, as_seen, rows as rows_of_batch
 
 
 class Rebuilt(NamedTuple):
@@ -21,9 +20,7 @@ class Rebuilt(NamedTuple):
 
 def play(log):
     """The rows that readers see, and the files of the quarantine by session."""
-    ingest = Ingest()
-    for entry in log.entries:
-        ingest.apply(entry)
+    ingest = applied(log.entries)
     batch, quarantined = ingest.yielded.take()
     files = {}
     for each in quarantined:

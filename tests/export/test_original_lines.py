@@ -21,20 +21,13 @@ from tests.decoding.test_conformance import ALL, VECTORS
 from tests.export.again import play, rebuild, told
 from tests.export.exports import export_original
 from tests.forms import examples
-from tests.ingest.log import Log
+from tests.ingest.log import Log, log_of_file
 
 TRACES = sorted((VECTORS / "dftracer/traces").iterdir())
 
 
 def rows_of(format_, data, path, documents=()):
-    log = Log()
-    session = log.open_file(format_, path, record_max=1 << 20)
-    for name, text in documents:
-        log.document(session, name, text)
-    log.data(session, data)
-    log.tick(0.1)
-    log.close(session)
-    return play(log)
+    return play(log_of_file(format_, data, path, documents))
 
 
 def repaired(format_, data, path, *, repair=True):

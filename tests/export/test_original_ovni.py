@@ -22,7 +22,7 @@ from tests.decoding.ovni_bytes import HEADER, ends, event, mark, starts, u32
 from tests.decoding.ovni_traces import NAMES, TRACES, streams
 from tests.export.again import play, rebuild
 from tests.export.exports import export_original
-from tests.ingest.log import Log
+from tests.ingest.log import log_of_file
 
 PATH = "/runs/ovni/loom.node1.0/proc.7/thread.8/stream.obs"
 STREAMS = [stream.read_bytes() for name in NAMES for stream in streams(name)]
@@ -79,14 +79,7 @@ def test_a_killed_process_gets_the_ends_and_the_metadata_that_it_lacks(imported,
 
 
 def rows_of(data, path=PATH, documents=()):
-    log = Log()
-    session = log.open_file("ovni", path, record_max=1 << 21)
-    for name, text in documents:
-        log.document(session, name, text)
-    log.data(session, data)
-    log.tick(0.1)
-    log.close(session)
-    return play(log)
+    return play(log_of_file("ovni", data, path, documents, record_max=1 << 21))
 
 
 def repaired(data):

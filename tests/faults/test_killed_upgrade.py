@@ -19,6 +19,7 @@ from tailrace.ingest.upgrade import version_of
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.store.schema import version_of as schema_of
 from tests.faults import preload
+from tests.query.tables import rows_in
 from tests.upgrade import later
 from tests.upgrade.make import leave
 from tests.upgrade.stored import laid_out
@@ -41,8 +42,7 @@ def versions(store):
 
 
 def rows(store):
-    table = DeltaTable(str(store / "events")).to_pyarrow_table(columns=["session", "seq", "kind"])
-    return Counter(tuple(row.values()) for row in table.to_pylist())
+    return Counter(tuple(row.values()) for row in rows_in(store, ["session", "seq", "kind"]))
 
 
 def test_a_death_at_any_moment_leaves_what_was_or_what_is_to_be(tmp_path, killed_at, monkeypatch):

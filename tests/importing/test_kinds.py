@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
@@ -29,10 +28,11 @@ from tailrace.rows.schema import COLUMNS
 from tailrace.spool.entry import LAST
 from tailrace.spool.payloads import HEAD, FileFacts, Rest
 from tests.decoding.test_conformance import ALL, LONG, VECTORS, Vector
-from tests.ingest.log import Log, run
+from tests.ingest.log import Log, log_of_file, run
 from tests.program import COMMAND, run as run_program
 from tests.query.asking import ask
 from tests.query.memory import Views
+from tests.query.tables import rows_in
 from tests.traffic.grow import may_join
 
 FILES = [
@@ -53,18 +53,19 @@ EVENTS = {"span", "begin", "instant", "counter"}
 
 def rows(vector, data):
     """The rows of a file with these bytes, beside what stands beside the vector."""
-    log, beside = Log(), vector.beside or {"path": "/runs/a", "documents": []}
-    session = log.open_file(
+    beside = vector.beside or {"path": "/runs/a", "documents": []}
+    documents = [
+        (name, text.encode(errors="surrogateescape")) for name, text in beside["documents"]
+    ]
+    dialect = beside.get("dialect", "auto")
+    log = log_of_file(
         vector.format.name,
+        data,
         beside["path"],
-        dialect=beside.get("dialect", "auto"),
+        documents,
+        dialect=dialect,
         record_max=vector.limit,
     )
-    for name, text in beside["documents"]:
-        log.document(session, name, text.encode(errors="surrogateescape"))
-    log.data(session, data)
-    log.tick(0.1)
-    log.close(session)
     return run(log.entries)[1]
 
 
@@ -329,7 +330,7 @@ def imported(directory, format_, places, chosen=None):
     ]
     done = run_program([*map(str, command)], capture_output=True, text=True, timeout=120)
     assert done.returncode in {0, 1}, done.stderr
-    table = DeltaTable(directory / "store/events").to_pyarrow_table().to_pylist()
+    table = rows_in(directory / "store")
     of_session = {}
     for row in table:
         about = json.loads(row["attributes"] or "{}")
@@ -461,7 +462,7 @@ def import_tree(directory, *trees):
     command = ["import", "--store", str(store), "--max-loss", "0", str(directory / "runs")]
     done = CliRunner().invoke(tailrace, command, catch_exceptions=False)
     found = {}
-    for row in DeltaTable(store / "events").to_pyarrow_table().to_pylist():
+    for row in rows_in(store):
         if row["kind"] != "session":
             columns = ("kind", "name", "category", "id", "parent", "start", "end", "missing")
             found.setdefault(row["stream"], Counter())[tuple(row[c] for c in columns)] += 1

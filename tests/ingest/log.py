@@ -153,14 +153,32 @@ class Log:
         self.add(EntryKind.STOP, payload=payload)
 
 
+def log_of_file(format_, data, path, documents=(), **options):
+    """Return the log of a file that is read to its end, with the documents beside it as pairs of name and bytes."""
+    log = Log()
+    session = log.open_file(format_, path, **options)
+    for name, text in documents:
+        log.document(session, name, text)
+    log.data(session, data)
+    log.tick(0.1)
+    log.close(session)
+    return log
+
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def applied(entries, ingest=None):
+    """Return an ingest, by default a new one, to which entries were applied. Nobody has taken what they yield."""
+    ingest = ingest or Ingest()
+    for entry in entries:
+        ingest.apply(entry)
+    return ingest
 
 
 def run(entries, ingest=None):
     """Apply entries; the ingest and what it made of them as one row (a dict) after another."""
-    ingest = ingest or Ingest()
-    for entry in entries:
-        ingest.apply(entry)
+    ingest = applied(entries, ingest)
     batch, _ = ingest.yielded.take()
     return ingest, rows(batch)
 

@@ -14,7 +14,16 @@ from tailrace.decoding.formats.heph.decoder import HephDecoder
 from tailrace.ingest.beginnings import EVENTS, HOSTS_MAX, SECOND, Beginnings
 from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
-from tests.ingest.log import Log, heph_epoch, heph_event, heph_option, heph_session, rows, run
+from tests.ingest.log import (
+    Log,
+    applied,
+    heph_epoch,
+    heph_event,
+    heph_option,
+    heph_session,
+    rows,
+    run,
+)
 from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
 
 RATE = 10
@@ -68,9 +77,7 @@ def begun(rows):
 
 
 def taken(entries, ingest=None):
-    ingest = ingest or Ingest()
-    for entry in entries:
-        ingest.apply(entry)
+    ingest = applied(entries, ingest)
     return ingest, rows(ingest.yielded.batch)
 
 

@@ -19,7 +19,7 @@ from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, tex
 from tests.decoding.test_dftracer_usual import counter
 from tests.forms import examples
 from tests.ingest import test_announced_wild, test_machine, test_wild
-from tests.ingest.log import Log, heph_epoch, heph_event, rows
+from tests.ingest.log import Log, applied, heph_epoch, heph_event, rows
 
 if active():
     from tailrace.decoding.formats.dftracer import blocks as dftracer
@@ -73,9 +73,7 @@ def test_records_in_blocks_are_counted(monkeypatch):
     tcp = log.open(transport="tcp")
     log.data(tcp, b"".join(heph_event(1, number) for number in range(100)))
     log.data(tcp, b"noise" + heph_event(1, 100))
-    ingest = Ingest()
-    for entry in log.entries:
-        ingest.apply(entry)
+    ingest = applied(log.entries)
     assert ingest.common("s").packed == 100
     assert ingest.tally("s").records == {Kind.SPAN: 101}
 

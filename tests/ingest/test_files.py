@@ -16,7 +16,7 @@ from tests.decoding.dftracer_lines import end, event, start, text
 from tests.decoding.ovni_bytes import HEADER, ends, starts
 from tests.decoding.test_conformance import VECTORS
 from tests.formats.toy import FORMAT as TOY
-from tests.ingest.log import Log, run
+from tests.ingest.log import Log, applied, run
 from tests.ingest.test_machine import assert_conserved, attributes, of
 
 
@@ -139,9 +139,7 @@ def test_bytes_that_cannot_be_inflated_are_kept(log):
     session = log.open_file("toy")
     log.data(session, b"e one\n")
     log.loss(session, detail="bad_member", size=5, data=b"\x1f\x8b\x08xx")
-    ingest = Ingest()
-    for entry in log.entries:
-        ingest.apply(entry)
+    ingest = applied(log.entries)
     batch, (kept,) = ingest.yielded.take()
     assert b"\x1f\x8b\x08xx" in kept.frame
     text = batch.column("attributes")[-1]

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.machine import Ingest
 from tailrace.kernels import active
 from tests.forms import examples
-from tests.ingest.log import Log
+from tests.ingest.log import Log, applied
 from tests.ingest.test_blocks import same
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
@@ -96,7 +95,5 @@ def test_lines_that_are_read_one_by_one_are_counted():
     odd = ['{"clk":1,' + (EVENT % (1, 1))[1:]] * 3
     log.data(tcp, "".join(f"{line}\n" for line in usual + odd + usual[1:]).encode())
     log.datagrams(udp, [f"{line}\n".encode() for line in [*usual, "noise"]])
-    ingest = Ingest()
-    for entry in log.entries:
-        ingest.apply(entry)
+    ingest = applied(log.entries)
     assert ingest.common("s").slow == len([HEADER, *odd, HEADER, "noise"])

@@ -15,7 +15,7 @@ from tailrace.model.quarantine import frames
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
 from tests.forms import examples
-from tests.ingest.log import Log, as_seen, heph_epoch, heph_event, heph_session, rows, run
+from tests.ingest.log import Log, applied, as_seen, heph_epoch, heph_event, heph_session, rows, run
 
 JETS = b"\n".join(
     [
@@ -223,9 +223,7 @@ def test_what_cannot_be_read_is_a_gap_row_that_finds_its_bytes_in_the_quarantine
     log = Log()
     session = log.open()
     log.data(session, heph_event(1, 0) + noise + heph_event(1, 1))
-    ingest = Ingest()
-    for entry in log.entries:
-        ingest.apply(entry)
+    ingest = applied(log.entries)
     _, quarantined = ingest.yielded.take()
     kept = [frame for piece in quarantined for frame in frames(piece.frame)]
     assert [(frame.offset, frame.data) for frame in kept] == [(len(heph_event(1, 0)), noise)]
@@ -505,9 +503,7 @@ def test_noise_of_many_kinds_has_a_row_a_kind_and_all_its_bytes_in_the_quarantin
     noise = [bytes(rng.choices(solid, k=3)) + b"\n" + b"{\xff" + b"\nx" for _ in range(300)]
     log = Log()
     log.datagrams(log.open("jets", transport="udp"), noise)
-    ingest = Ingest()
-    for entry in log.entries:
-        ingest.apply(entry)
+    ingest = applied(log.entries)
     batch, quarantined = ingest.yielded.take()
     found = rows(batch)
     gaps = of(found, "gap")

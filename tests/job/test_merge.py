@@ -21,7 +21,7 @@ from tailrace.store.presence import START, WRITERS, DirectoryLock, Entrance, is_
 from tailrace.store.verify import verify
 from tests import program, toml
 from tests.ingest.log import heph_event
-from tests.query.tables import DAY, commit, commit_many, gap, make, row, session
+from tests.query.tables import DAY, commit, commit_many, gap, make, row, rows_in, session
 from tests.system.collector import until
 
 
@@ -29,8 +29,7 @@ def rows_of(*stores):
     """All rows of tables, each as often as it is there."""
     found = Counter()
     for store in stores:
-        table = DeltaTable(str(store / "events")).to_pyarrow_table()
-        found.update(tuple(sorted(each.items())) for each in table.to_pylist())
+        found.update(tuple(sorted(each.items())) for each in rows_in(store))
     return found
 
 
@@ -166,8 +165,7 @@ def test_every_collector_of_a_store_comes_to_rest_first(collectors, tmp_path):
     assert "collector second still runs on it" in merge(store, "--into", into, code=1)
     second.kill()
     assert "after its collector was killed" in merge(store, "--into", into, code=0)
-    rows = DeltaTable(str(into / "events")).to_pyarrow_table(columns=["kind", "stream"])
-    spans = Counter(row["stream"] for row in rows.to_pylist() if row["kind"] == "span")
+    spans = Counter(row["stream"] for row in rows_in(into, kind="span"))
     assert spans == {"0": 5, "1": 5}
     assert "0 rows added\n" in merge(store, "--into", into, code=0)
 

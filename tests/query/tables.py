@@ -127,5 +127,12 @@ def dicts(answer):
     return rows
 
 
+def rows_in(store, columns=None, **values):
+    """Return the rows of a store's table that have these values, as dicts."""
+    table = DeltaTable(table_root(str(store)))
+    filters = [(name, "=", value) for name, value in values.items()] or None
+    return table.to_pyarrow_table(columns=columns, filters=filters).to_pylist()
+
+
 def later(days):
     return DAY + timedelta(days=days)

@@ -10,13 +10,12 @@ from tailrace.query.engine import Engine
 from tailrace.query.filters import JobFilter, Selection
 from tailrace.query.unknown_names import check
 from tests.cli.command import run
-from tests.query.tables import gap, make, row, session
+from tests.query.tables import gap, row, session
 
 HELLO = "tailrace.session"
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def commits():
     """Ranks 0 and 1 of job 7.0 say who they are; of a file the collector knows it; the last two say less or nothing."""
     rows = [
         session(HELLO, session="a", rank=0, node="n1", job="7.0"),
@@ -29,7 +28,7 @@ def store(tmp_path_factory):
         *(row(session=s, name=f"of {s}", start=1, end=3) for s in ("a", "b", "c", "c.1", "d", "e")),
         gap(3, 5, session="b"),
     ]
-    return make(tmp_path_factory.mktemp("jobs"), rows)
+    return [rows]
 
 
 def test_what_is_unknown_is_null(store):

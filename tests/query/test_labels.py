@@ -12,11 +12,10 @@ from tailrace.query.engine import Engine
 from tailrace.query.filters import RunLabel, Selection
 from tailrace.query.unknown_names import check
 from tests.cli.command import run
-from tests.query.tables import gap, make, row, session
+from tests.query.tables import gap, row, session
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def commits():
     """Two sources with a session `a` each, of which one is a run of revision 1; `b` is of revision 2; `c` says nothing."""
     rows = [
         session("tailrace.session", session="a", labels={"revision": "1", "job": "7"}),
@@ -29,7 +28,7 @@ def store(tmp_path_factory):
         row(session="c", name="of c", start=1, end=9),
         gap(3, 5, session="b"),
     ]
-    return make(tmp_path_factory.mktemp("labels"), rows)
+    return [rows]
 
 
 def test_the_last_labels_count_and_are_a_view(store):

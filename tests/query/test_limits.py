@@ -41,9 +41,8 @@ LARGE = [
 DEEP = f"SELECT from_json('{'[' * 20_000}{']' * 20_000}', '{'[' * 20_000}\"INT\"{']' * 20_000}')"
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("store"), [row(name="one"), row(name="two", offset=1)])
+def commits():
+    return [[row(name="one"), row(name="two", offset=1)]]
 
 
 @pytest.fixture

@@ -21,8 +21,7 @@ from tests.query.tables import DAY, SECOND, clocked, gap, make, row, session
 FILES = 12
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def commits():
     """Sessions, and then files of spans, each of ten ticks and of one of three streams."""
     spans = [
         [
@@ -31,7 +30,7 @@ def store(tmp_path_factory):
         ]
         for f in range(FILES)
     ]  # fmt: skip
-    return make(tmp_path_factory.mktemp("store"), [clocked(epoch=1000)], *spans)
+    return [[clocked(epoch=1000)], *spans]
 
 
 def files_opened(store, sql, parameters=()):

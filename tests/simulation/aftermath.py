@@ -11,8 +11,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from tailrace.ingest.machine import Ingest
-from tests.ingest.log import as_seen, rows
+from tests.ingest.log import applied, as_seen, rows
 from tests.simulation.play import Play
 from tests.simulation.tail import format_of
 from tests.simulation.violation import demand
@@ -31,9 +30,7 @@ def check_aftermath(play: Play) -> None:
 
 
 def _check_replay(play: Play) -> None:
-    ingest = Ingest()
-    for entry in sorted(play.collector.book.entries.values()):
-        ingest.apply(entry)
+    ingest = applied(sorted(play.collector.book.entries.values()))
     taken, _ = ingest.yielded.take()
     for told, stored in zip_longest(_seen(rows(taken)), _seen(play.collector.rows)):
         demand(told == stored, "other rows from the same log", (told, stored))

@@ -13,6 +13,7 @@ from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.store import layout
 from tailrace.store.table import Table
+from tests.query.tables import rows_in
 from tests.simulation import table as model
 from tests.store.writer import numbered
 
@@ -51,9 +52,7 @@ class Store:
         )  # fmt: skip
 
     def seqs(self, stream):
-        table = DeltaTable(self.path / "events").to_pyarrow_table(columns=["stream", "seq"])
-        found = zip(table["stream"].to_pylist(), table["seq"].to_pylist(), strict=True)
-        return sorted(seq for name, seq in found if name == stream)
+        return sorted(row["seq"] for row in rows_in(self.path, ["seq"], stream=stream))
 
 
 def commit(table, batch, position):

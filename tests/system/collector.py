@@ -198,11 +198,9 @@ class Collector:
 
     def rows(self, columns=None, **values):
         """The table's rows that have these values, as a list of dicts."""
-        from deltalake import DeltaTable
+        from tests.query.tables import rows_in
 
-        table = DeltaTable(str(self.store / "events"))
-        filters = [(name, "=", value) for name, value in values.items()] or None
-        return table.to_pyarrow_table(columns=columns, filters=filters).to_pylist()
+        return rows_in(self.store, columns, **values)
 
     def cli(self, *arguments, **options):
         """Run a command of the CLI on this store."""

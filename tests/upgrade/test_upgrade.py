@@ -29,6 +29,7 @@ from tailrace.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, version_of
 from tests import toml
 from tests.cli.command import run
 from tests.ingest.log import as_seen
+from tests.query.tables import rows_in
 from tests.system.collector import until
 from tests.upgrade import feeding, later
 from tests.upgrade.make import CLIENTS, DOCUMENTS, FILES, TAILS, leave
@@ -185,7 +186,7 @@ def imported(tmp_path_factory):
         (directory / name).write_bytes(data)
     for source, path in TAIL_SOURCES.items():
         run("import", "--store", directory / "store", "--source", source, directory / path)
-    return DeltaTable(str(directory / "store" / "events")).to_pyarrow_table().to_pylist()
+    return rows_in(directory / "store")
 
 
 def events(rows, source):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, gap, make, row, session
+from tests.query.tables import clocked, gap, row, session
 
 TICKS = [0, 3, 3, 10, 1000, 1001, 50_000]
 NS = {"slow": 1_000_000, "odd": 1e9 / 3, "bare": 1}
@@ -28,9 +28,8 @@ def rows():
             )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("clocks") / "store", list(rows()))
+def commits():
+    return [list(rows())]
 
 
 @pytest.fixture
