@@ -26,6 +26,8 @@ from urllib.request import Request, urlopen
 import obstore
 from obstore.store import S3Store
 
+from tests.system.producers import free_ports
+
 PROGRAMS = (
     "ceph",
     "ceph-mon",
@@ -153,7 +155,7 @@ class RunningCeph:
 
     def _set_up(self, directory):
         self.directory = directory
-        mon, gateway = _free_ports(2)
+        mon, gateway = free_ports(socket.SOCK_STREAM, 2)
         fsid = str(uuid.uuid4())
         self.url = f"http://127.0.0.1:{gateway}"
         self._configuration = directory / "ceph.conf"
@@ -280,17 +282,6 @@ def _end(process):
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def main():

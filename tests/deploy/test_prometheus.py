@@ -21,6 +21,7 @@ from tailrace.metrics.observed import OBSERVED
 from tests import program
 from tests.system.collector import until
 from tests.system.load import Load
+from tests.system.producers import free_ports
 
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "deploy/grafana"
@@ -138,9 +139,8 @@ class Prometheus:
         self.config = directory / "prometheus.yml"
         self.config.write_text(config + "\n")
         self.data = directory / "prometheus"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        (port,) = free_ports(socket.SOCK_STREAM, 1)
+        self.address = f"127.0.0.1:{port}"
         self.log = directory / "prometheus.log"
 
     def __enter__(self):

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 import sysconfig
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from tests.c.building import HERE, build
 from tests.job.test_mpirun import MPICH, OPEN_MPI, need
 from tests.program import COMMAND, environment, run
+from tests.system.producers import free_ports
 
 
 def both(directory, *command, **environ):
@@ -102,10 +104,8 @@ def application(environ, start_response):
 """
 
 SERVICE = """
-import concurrent.futures, pathlib, socket, subprocess, sys, time, urllib.request
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
+import concurrent.futures, pathlib, subprocess, sys, time, urllib.request
+port = int(sys.argv.pop(1))
 with open("log", "w") as log:
     service = subprocess.Popen(
         [*sys.argv[1:], "--http-socket", f"127.0.0.1:{port}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -136,7 +136,7 @@ def served(directory, application, *options):
     (directory / "served.py").write_text(application)
     (directory / "service.py").write_text(SERVICE)
     as_ever, traced, totals = both(
-        directory, sys.executable, "service.py", uwsgi, "--wsgi-file", "served.py", "--master", "--processes", "2",
+        directory, sys.executable, "service.py", *map(str, free_ports(socket.SOCK_STREAM, 1)), uwsgi, "--wsgi-file", "served.py", "--master", "--processes", "2",
         "--die-on-term", "--need-app", "--virtualenv", sys.prefix, *options,
         PYTHONPATH=":".join(sys.path),
     )  # fmt: skip
