@@ -56,7 +56,7 @@ def mixes(options: Options) -> list[Case]:
             lines = [line for line in text.splitlines() if line.startswith("{")]
             usual, *others = spellings
             own = _spelled(directory / f"{format_}-own", spellings[usual], lines)
-            for name in others:
+            for name in others[: None if options.varieties else 1]:
                 other = _spelled(directory / f"{format_}-other", spellings[name], lines)
                 sides = _spelling_sides(format_, own, other, len(lines))
                 found.append(contest(f"{format_}: {name}", sides, options.runs))
