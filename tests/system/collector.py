@@ -94,7 +94,7 @@ class Collector:
         host, _, port = self.ports["sources"][source].rpartition(":")
         return host, int(port)
 
-    def get(self, path, seconds=60):
+    def get(self, path, seconds=180):
         """Status code and body of an admin page, within some seconds."""
         try:
             with urllib.request.urlopen(
@@ -109,7 +109,7 @@ class Collector:
         request = urllib.request.Request(
             f"http://{self.ports['admin']}/metrics", headers={"Accept": accept}
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - http
+        with urllib.request.urlopen(request, timeout=180) as answer:  # noqa: S310 - http
             return answer.read().decode()
 
     def status(self):
@@ -176,7 +176,7 @@ class Collector:
         """End it in order; what it printed."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=180)
         return self.log()
 
     def hurry(self):
@@ -208,13 +208,13 @@ class Collector:
             [*program.COMMAND, *arguments[:1], "--store", self.store, *arguments[1:]],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
             **options,
         )
 
 
-def until(condition, what, seconds=60.0, pause=0.05):
+def until(condition, what, seconds=180.0, pause=0.05):
     """Wait for a condition; fail saying what was waited for. To look costs CPU, mostly of a daemon that is
     asked: pauses are a quarter of the time waited so far, and `pause` at the most."""
     begun = time.monotonic()
