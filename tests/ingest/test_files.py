@@ -271,7 +271,7 @@ def test_late_events_are_spans_in_whatever_order_they_were_written(log):
     }  # fmt: skip
 
 
-def test_a_stop_tells_once_of_streams_that_have_ended_and_of_no_others(log):
+def test_a_stop_tells_once_of_streams_that_have_ended_and_always_of_what_lacks_its_end(log):
     done, not_done, plain = (
         log.open_file("ovni", OVNI),
         log.open_file("ovni", OVNI.replace("thread.2", "thread.3")),
@@ -285,9 +285,23 @@ def test_a_stop_tells_once_of_streams_that_have_ended_and_of_no_others(log):
         log.add(EntryKind.START)
     _, rows = run(log.entries)
     told = [row for row in of(rows, "session") if row["name"] == "rest"]
-    assert [row["session"] for row in told] == [f"session{done}"]
+    assert [row["session"] for row in told] == [f"session{n}" for n in (done, not_done, not_done)]
     about = {"rest": "ended", "since": log.now, "lacks": "", "ends": "a/1/2"}
     assert attributes(told[0]).items() >= about.items()
+    assert {attributes(row)["lacks"] for row in told[1:]} == {"unfinished"}
+
+
+def test_a_stop_tells_that_the_end_of_a_file_has_not_come_until_it_has(log):
+    """A file of JETS shows only by its header that it will state its end."""
+    lines = (VECTORS / "jets/dialect_a.in").read_bytes().splitlines(keepends=True)
+    file = log.open_file("jets")
+    for part in (lines[:2], lines[2:-1], lines[-1:]):
+        log.data(file, b"".join(part))
+        log.stop()
+        log.add(EntryKind.START)
+    _, rows = run(log.entries)
+    lacks = [(about["rest"], about["lacks"], about["ends"]) for about in _rests(rows)]
+    assert lacks == [("", "no_end", ""), ("", "no_end", ""), ("ended", "", "")]
 
 
 def test_a_stop_tells_of_files_with_one_content_and_of_those_that_have_grown_since(log):

@@ -55,17 +55,17 @@ class SessionFile:
             self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
-        """Write a row at the daemon's stop if the file's stream has stated its end, if the file ends within a record, if
-        names have not come, or if another file `is_alike`."""
+        """Write a row at the daemon's stop if the file's stream has stated its end or lacks it, if the file ends within a
+        record, if names have not come, or if another file `is_alike`."""
         file = self._state.file
         if not file or file.facts.rest:
             return
-        since, ended = own.wall(self._state.last), self._lacks(own) == ""
-        if self.decoder.pending or (is_alike and not ended):
+        since, lacks = own.wall(self._state.last), self._lacks(own)
+        if self.decoder.pending or (is_alike and lacks != ""):
             self._rest(file, Rest(why="stopped", since=since), own, now)
-        elif ended:
+        elif lacks == "":
             self._rest(file, Rest(why="ended", since=since), own, now)
-        elif self._asked:
+        elif lacks or self._asked:
             self._rest(file, None, own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
