@@ -56,7 +56,7 @@ GROUPS = {
         [f"{_CLIENT}{n}.py" for n in ("session", "queue", "forgotten")],
     ),
     "link": (
-        [f"tailrace_client/_{n}.py" for n in ("link", "contact", "farewell", "losses")],
+        [f"tailrace_client/_{n}.py" for n in ("link", "settlement")],
         [f"{_CLIENT}{n}.py" for n in ("link", "sender")],
     ),
 }  # fmt: skip

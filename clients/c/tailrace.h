@@ -856,7 +856,7 @@ static void tlr_job_id(char *job, const char *launch) {
 
 /* Append where in a job the process runs, by the variables of its launcher. One launcher may run inside another, as
  * mpirun in a batch script that has a rank of Slurm's: the inner one counts. The Python client does the same
- * (_launcher.py). */
+ * (_session.py). */
 static unsigned char *tlr_put_place(unsigned char *at, const char *host) {
     static const char *const launchers[][3] = {
         {"OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from tailrace.run.launcher import RANKS, launched
-from tailrace_client._launcher import RANKS as CLIENTS_RANKS, place
+from tailrace_client._session import RANKS as CLIENTS_RANKS, place
 from tests.c.building import HERE, build, play
 from tests.c.listening import hear
 

@@ -9,11 +9,11 @@ from itertools import count
 from types import SimpleNamespace
 from unittest.mock import patch
 
-import tailrace_client._asking
 import tailrace_client._emitter
-import tailrace_client._lanes
+import tailrace_client._recorder
 import tailrace_client._sender
 import tailrace_client._session
+import tailrace_client._settlement
 from tailrace_client._emitter import Emitter
 from tailrace_client._link import Link
 from tailrace_client._recorder import Recorder
@@ -258,7 +258,7 @@ def clients_in(
         start_new_thread=lambda function, _: world.spawn(function),
         get_native_id=lambda: next(native),  # no two threads are one
     )
-    modules = [getattr(tailrace_client, name) for name in ("_lanes", "_sender", "_emitter")]
+    modules = [getattr(tailrace_client, name) for name in ("_recorder", "_sender", "_emitter")]
     patches = [patch.object(module, "time", time) for module in modules]
     patches += [
         patch.object(tailrace_client._sender, "_thread", threads),
@@ -269,7 +269,7 @@ def clients_in(
         patch.object(tailrace_client._sender, "Link", partial(Link, clock=time.monotonic)),
         patch.object(tailrace_client._session, "os", own_os),
         patch.object(tailrace_client._session, "socket", host),
-        patch.object(tailrace_client._asking, "os", own_os),
+        patch.object(tailrace_client._settlement, "os", own_os),
     ]
     for each in patches:
         each.start()

@@ -52,7 +52,7 @@ DEFECTS = {
         "",
     ),
     "goodbye-lost-with-its-connection": Defect(
-        f"{CLIENT}/_farewell.py",
+        f"{CLIENT}/_settlement.py",
         "        return not self._queue.idle or self._queue.unsettled or unheard\n",
         "        return not self._queue.idle or self._queue.unsettled\n",
     ),

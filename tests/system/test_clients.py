@@ -15,7 +15,7 @@ from collections import defaultdict
 import pytest
 
 import tailrace_client
-from tailrace_client import _datagrams
+from tailrace_client import _sockets
 from tests.system.producers import free_ports
 from tests.traffic.both_ways import BothWays
 
@@ -323,7 +323,7 @@ def test_a_network_that_is_bad_in_both_directions_and_a_daemon_that_is_killed_de
     collector, place, buffer_bytes, monkeypatch
 ):
     """Answers get lost and overtake one another, too. Events that are not stored are discarded and counted."""
-    monkeypatch.setattr(_datagrams, "LOCAL_DATAGRAM_BYTES", _datagrams.DATAGRAM_BYTES)
+    monkeypatch.setattr(_sockets, "LOCAL_DATAGRAM_BYTES", _sockets.DATAGRAM_BYTES)
     collector.start()
     host, _, port = place["udp"].rpartition(":")
     with BothWays((host, int(port)), 1, loss=0.1, delay=0.3) as relay:

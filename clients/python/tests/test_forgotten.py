@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from clients.python.tests.recorders import PURE, recorder_of
 from tailrace_client._chunk import Chunk, runs
-from tailrace_client._forgotten import Forgotten
+from tailrace_client._queue import Forgotten
 from tailrace_client._session import Answer, Range
 
 NUMBERS = st.integers(0, 60)

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from clients.python.tests.collectors import option
 from clients.python.tests.model_collector import Connections, Datagrams, World
 from clients.python.tests.reader import Event, packets
-from tailrace_client import _asking
+from tailrace_client import _settlement
 from tailrace_client._link import Link
 from tailrace_client._recording import Recorder
 from tailrace_client._session import Session
@@ -25,7 +25,7 @@ PATIENCE = 120.0
 @pytest.fixture(autouse=True)
 def _certain(monkeypatch):
     """A seed is a course: the one chance of the client's own is taken away."""
-    monkeypatch.setattr(_asking, "_chance", lambda: 0.0)
+    monkeypatch.setattr(_settlement, "_chance", lambda: 0.0)
 
 
 class Course:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from clients.python.tests.recorders import PURE, native, recorder_of
-from tailrace_client._substream import SUBSTREAM
+from tailrace_client._tasks import SUBSTREAM
 
 PROJECT = Path(__file__).parents[1]
 

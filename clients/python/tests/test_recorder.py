@@ -17,7 +17,7 @@ import pytest
 from clients.python.tests.reader import Event, events, packets
 from clients.python.tests.recorders import PURE, native, recorder_of
 from tailrace_client import _recorder
-from tailrace_client._substream import SUBSTREAM
+from tailrace_client._tasks import SUBSTREAM
 
 
 @pytest.fixture(params=["pure", "compiled"])

@@ -21,7 +21,7 @@ from clients.python.tests.collectors import (
     until,
 )
 from clients.python.tests.reader import Event, events, packets
-from tailrace_client import Emitter, _contact, _datagrams, _link, _sender
+from tailrace_client import Emitter, _link, _sender, _sockets
 
 SCHEMES = ["tcp", "tls", "unix", "udp"]
 
@@ -121,7 +121,7 @@ def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
     """As on one host it mostly is. Each refusal is heard by the next call, which sends nothing. However
     long the announcement is, events go with it, and no others than would go without it."""
     sent = []
-    monkeypatch.setattr(_datagrams, "LOCAL_DATAGRAM_BYTES", _datagrams.DATAGRAM_BYTES)
+    monkeypatch.setattr(_sockets, "LOCAL_DATAGRAM_BYTES", _sockets.DATAGRAM_BYTES)
 
     class Prompt(socket.socket):
         def send(self, data):
@@ -139,7 +139,7 @@ def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
     for _ in range(2000):
         emitter.event("x")
     assert not emitter.flush(0.2)
-    assert max(sent) <= _datagrams.DATAGRAM_BYTES + 200 + 6 * len(process)
+    assert max(sent) <= _sockets.DATAGRAM_BYTES + 200 + 6 * len(process)
     monkeypatch.undo()
     collector.start()
     assert emitter.close(20)
@@ -161,20 +161,20 @@ def test_after_a_refusal_each_datagram_announces_the_session_until_an_answer_com
     with UdpCollector(port) as collector:
         emitter.flush(0.5)
         received = announced_events(collector)
-    assert len(received) > _contact.FIRST
+    assert len(received) > _link.ANNOUNCEMENTS
     assert all(received)
 
 
-def test_where_no_answer_is_wanted_the_first_datagrams_announce_the_session(emitters):
+def test_where_no_answer_is_wanted_the_first_sockets_announce_the_session(emitters):
     with UdpCollector() as collector:
         emitter = emitters(collector.address, acknowledge=False)
         for _ in range(6000):
             emitter.event("x")
         assert emitter.flush(5)
         received = announced_events(collector)
-    assert len(received) > _contact.FIRST
+    assert len(received) > _link.ANNOUNCEMENTS
     assert received == sorted(received, reverse=True)
-    assert 1 < sum(received) <= _contact.FIRST
+    assert 1 < sum(received) <= _link.ANNOUNCEMENTS
 
 
 def announced_events(collector):
@@ -224,7 +224,7 @@ def test_after_a_reconnection_only_what_is_not_durable_is_sent_again(answering, 
     assert collector.only.twice == 0
 
 
-def test_lost_datagrams_are_sent_again_and_so_is_a_lost_tail(answering, emitters):
+def test_lost_sockets_are_sent_again_and_so_is_a_lost_tail(answering, emitters):
     collector = answering("udp", lose=lambda number: number % 3 == 1)
     collector.start()
     emitter = emitters(collector.address)
@@ -314,7 +314,7 @@ def test_what_a_small_buffer_has_forgotten_and_the_network_lost_is_not_delivered
     assert not emitter.close()
 
 
-def test_datagrams_slow_down_while_answers_come_and_nothing_is_lost(answering, emitters):
+def test_sockets_slow_down_while_answers_come_and_nothing_is_lost(answering, emitters):
     collector = answering("udp").start()
     emitter = emitters(collector.address, buffer_bytes=2**20)
     emitter.event("x")

@@ -19,7 +19,7 @@ import pytest
 
 from clients.python.tests.collectors import Answering, Authority, TcpCollector, until
 from clients.python.tests.reader import events
-from tailrace_client import Credentials, Emitter, JetsWriter, _contact, _descriptors, _tls
+from tailrace_client import Credentials, Emitter, JetsWriter, _descriptors, _link, _tls
 from tailrace_client._transport import parse
 
 TOKEN = "a-token-of-this-test"  # noqa: S105 - it opens nothing
@@ -449,7 +449,7 @@ def test_other_addresses_do_not_pay_for_tls():
 
 
 def test_an_error_is_forgotten_once_the_collector_has_stayed(emitters, monkeypatch):
-    monkeypatch.setattr(_contact, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(_link, "ANSWER_SECONDS", 0.1)
     with TcpCollector() as closed:
         port = closed.port
     emitter = emitters(f"tcp://127.0.0.1:{port}")

@@ -11,11 +11,9 @@ import pytest
 
 from clients.python.tests.collectors import Answering, TcpCollector, UdpCollector, until
 from tailrace_client import Emitter
-from tailrace_client._datagrams import DATAGRAM_BYTES, LOCAL_DATAGRAM_BYTES, Udp
-from tailrace_client._file import File
-from tailrace_client._streams import Tcp, Unix
+from tailrace_client._sockets import DATAGRAM_BYTES, LOCAL_DATAGRAM_BYTES, Tcp, Udp, Unix
 from tailrace_client._tls import Tls
-from tailrace_client._transport import parse
+from tailrace_client._transport import File, parse
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ next to nothing, until the program calls `connect`.
 from __future__ import annotations
 
 from tailrace_client import _process
-from tailrace_client._context import hand_on, take_up
 from tailrace_client._credentials import Credentials
 from tailrace_client._emitter import Emitter, Span
 from tailrace_client._jets import JetsWriter
-from tailrace_client._process import close, connect, flush, substream, use_stream
+from tailrace_client._process import close, connect, flush, hand_on, substream, take_up, use_stream
 from tailrace_client._recording import compiled, counter, event, span, write
 from tailrace_client._traced import traced
 

@@ -11,7 +11,7 @@ from tailrace_client._credentials import Credentials
 from tailrace_client._recording import OFF, Recorder, Span, miss
 from tailrace_client._sender import Sender
 from tailrace_client._session import Session
-from tailrace_client._substream import SUBSTREAM
+from tailrace_client._tasks import SUBSTREAM
 from tailrace_client._transport import parse
 
 __all__ = ["BUFFER_BYTES", "OFF", "Emitter", "Span"]

@@ -12,6 +12,10 @@ before, the link connects again.
 
 If the dialogue `asks`, only an answer makes an event durable, however late the answer comes. If it
 does not ask, an event is delivered once the kernel has it, and nothing is kept.
+
+Datagrams overtake one another, so each announces the session until the collector answers. If no answer is asked for,
+the first `ANNOUNCEMENTS` do. Later ones do if their times do not show who sent them: reports, goodbyes, and events
+that are repeated or had to wait.
 """
 
 from __future__ import annotations
@@ -23,15 +27,111 @@ from contextlib import suppress
 from itertools import islice
 from math import inf
 
-from tailrace_client._asking import Asking, Backoff, Window
 from tailrace_client._chunk import Recorder
-from tailrace_client._contact import ANSWER_SECONDS, Contact, Introductions
 from tailrace_client._descriptors import TakenError
-from tailrace_client._farewell import Farewell, Fate
-from tailrace_client._losses import WAITING_PACKETS_MAX, Discards, Losses
 from tailrace_client._queue import Queue
 from tailrace_client._session import Answers, Dialogue
+from tailrace_client._settlement import (
+    WAITING_PACKETS_MAX,
+    Backoff,
+    Discards,
+    Farewell,
+    Fate,
+    Losses,
+    Questions,
+    Window,
+)
 from tailrace_client._transport import Transport
+
+ANSWER_SECONDS = 1.0
+"""How long a collector may take to answer."""
+
+_SILENT_SECONDS = 0.5
+"""After so long without an answer that is due, people are told."""
+
+_UNANSWERED = (
+    "the collector does not answer: check that it runs at this address "
+    "(for a peer that never answers, pass acknowledge=False)"
+)
+_NEVER = -1e9
+
+
+class Contact:
+    """When the transport was opened and the peer was last heard, and the last error."""
+
+    def __init__(self) -> None:
+        self.error: str | None = None
+        self.opened_at = self.heard_at = _NEVER
+        self.greeted_at = _NEVER
+        """Since when the collector could have answered, as far as is known."""
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the peer has answered since the transport was opened."""
+        return self.heard_at >= self.opened_at
+
+    def opened(self, now: float) -> None:
+        """Take note that the transport has been opened."""
+        self.opened_at = self.greeted_at = now
+
+    def is_established(self, now: float) -> bool:
+        """Return whether the peer has answered, or has kept the connection for long enough to have
+        accepted our first bytes."""
+        since = max(self.opened_at, self.greeted_at)
+        return self.has_answered or now - since > ANSWER_SECONDS
+
+    def note(self, error: OSError, question: str = "") -> None:
+        """Take note of an error, and of a `question` that may lead people to its cause."""
+        words = error.strerror or str(error)
+        if error.filename is not None:
+            words = f"{words}: {error.filename}"
+        self.error = f"{words}; {question}" if question else words
+
+    def trouble(self, now: float, oldest: float) -> str | None:
+        """Return what is wrong with an open connection whose oldest unsettled event was sent at
+        `oldest`; infinity: none is."""
+        if now - max(self.opened_at, self.heard_at, oldest) > _SILENT_SECONDS:
+            return self.error or _UNANSWERED
+        if self.is_established(now):
+            self.error = None
+        return self.error
+
+
+ANNOUNCEMENTS = 8
+"""Datagrams that announce a session for which no answer is asked."""
+
+
+class Introductions:
+    """Whether the collector might take the next datagram for one of another program at this address."""
+
+    def __init__(self, queue: Queue, contact: Contact, *, asks: bool) -> None:
+        """`asks`: whether the collector is asked for answers."""
+        self._queue, self._contact, self._asks = queue, contact, asks
+        self._left = 0
+        """How many more datagrams announce the session if no answer is asked for."""
+        self._delayed = False
+        """Whether datagrams wait that could have been sent earlier."""
+
+    def begin(self) -> None:
+        """Take note that the collector may not know the session."""
+        self._left = ANNOUNCEMENTS
+
+    def is_due(self, *, held: bool) -> bool:
+        """Return whether the next datagram announces the session. `held`: whether chunks have to wait."""
+        queue = self._queue
+        self._delayed = not queue.idle and (self._delayed or held)
+        speaks = queue.speaks(only_packets=held)
+        if queue.idle or (held and not speaks):
+            return False
+        return speaks or queue.repeats or self._delayed or self._is_new()
+
+    def _is_new(self) -> bool:
+        """Return whether the collector may not know the session yet."""
+        if self._asks or self._contact.has_answered:
+            return not self._contact.has_answered
+        self._left -= 1
+        return self._left >= 0
+
 
 ALL = -1
 
@@ -77,7 +177,7 @@ class Link:
         """Whether the kernel had no room. Then only the sender's thread tries again."""
         self.connections = 0
         self._now = clock
-        self._asking = Asking()
+        self._questions = Questions()
         self._contact = Contact()
         self._window = Window(room, ANSWER_SECONDS)
         self._farewell = Farewell(
@@ -149,7 +249,7 @@ class Link:
     def hurry(self) -> None:
         """Connect or ask at once if a pause is all that holds it up."""
         self._retry.at = 0.0
-        self._asking.hurry()
+        self._questions.hurry()
         if not self._waited and self.is_open and self.transport.datagrams:
             # Questions so far were few, and may be lost.
             self._waited = True
@@ -292,7 +392,7 @@ class Link:
         transport, queue, dialogue = self.transport, self.queue, self.dialogue
         now = self._now()
         self._contact.opened(now)
-        self._asking.announced(now)
+        self._questions.announced(now)
         if self.connections and dialogue.asks:
             dialogue.turn += 1
         self.connections += 1
@@ -356,15 +456,15 @@ class Link:
             contact.greeted_at = now if asking else contact.greeted_at
         else:
             first = dialogue.answered < 0 and now - contact.greeted_at < _EAGER_SECONDS
-            asking = queue.unsettled and self._asking.is_due(queue.oldest, now, first=first)
+            asking = queue.unsettled and self._questions.is_due(queue.oldest, now, first=first)
         if asking:
             self._nobody = False
             dialogue.turn += 1
-            self._asking.asked(now)
+            self._questions.asked(now)
         sending = self.fresh or not queue.idle
-        if asking or (sending and self._asking.is_forgotten(now)):
+        if asking or (sending and self._questions.is_forgotten(now)):
             queue.first_packet(dialogue.announcement())
-            self._asking.announced(now)
+            self._questions.announced(now)
         if asking:
             self._say_ends()
 
@@ -413,7 +513,7 @@ class Link:
         answer = dialogue.hear(option, self.recorder.next_numbers(), queue.sent)
         if answer is None:
             return
-        self._asking.answered()
+        self._questions.answered()
         self._listen.shorten()
         self._retry.shorten()
         self._patience.shorten()

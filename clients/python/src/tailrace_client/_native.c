@@ -137,7 +137,7 @@ module_exec(PyObject *module)
     for (size_t i = 0; i < sizeof imported / sizeof *imported; i++)
         if (!(*imported[i].place = import_from(imported[i].module, imported[i].name)))
             return -1;
-    PyObject *substream = import_from("tailrace_client._substream", "SUBSTREAM");
+    PyObject *substream = import_from("tailrace_client._tasks", "SUBSTREAM");
     state->substream_get = substream ? PyObject_GetAttrString(substream, "get") : NULL;
     Py_XDECREF(substream);
     state->tuple_new = PyObject_GetAttrString((PyObject *)&PyTuple_Type, "__new__");

@@ -36,7 +36,7 @@
 
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
 
-/* As in _lane.REASONS. */
+/* As in _recorder.REASONS. */
 enum { FULL, OVERSIZE, NESTED, ENCODING, UNCONNECTED, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUNTED, REASON_COUNT, NONE = -1 };
 
 typedef struct {

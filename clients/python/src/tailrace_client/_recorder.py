@@ -12,7 +12,7 @@ The hot path takes no lock:
 - The first step takes the number, by one call in C. So every discarded event has used up a number.
   If an exception of a signal handler (Ctrl-C) comes after that, `Lane.account` finds the number.
 - Packets wait in a list per stream: `append`, and the slices of `take`, are one operation each.
-- Lanes draw on the memory in large grants (`_lane.Memory`), and count down what is left of a grant.
+- Lanes draw on the memory in large grants (`Memory`), and count down what is left of a grant.
 - Only a stream that several threads use has a lock.
 
 Times are readings of the clock minus `zero`. An event with a time below 0, or beyond 64 bits, is
@@ -21,18 +21,244 @@ discarded (`encoding`).
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from struct import error as struct_error
+from typing import Any
 
 from tailrace_client import _wire
 from tailrace_client._chunk import Chunk, cut, number
-from tailrace_client._lane import DOUBT, REASONS, Lane, Memory, Stream
-from tailrace_client._lanes import Lanes
-from tailrace_client._shapes import MisfitError, Packer, no_packer, packer
 from tailrace_client._span import Span
-from tailrace_client._substream import SUBSTREAM
 from tailrace_client._switch import miss
+from tailrace_client._tasks import SUBSTREAM
+from tailrace_client._wire import MisfitError, Packer, no_packer, packer
+
+REASONS = (
+    "full", "oversize", "nested", "encoding", "unconnected", "closed", "refused", "lost", "given_up",
+    "uncounted",
+)  # fmt: skip
+
+DOUBT = [-1, 0]
+"""Among a stream's holes: some numbers may be neither in a packet nor in a hole (`Lane.account`)."""
+
+_NUMBERS_END = 2**62
+"""More events than a stream can ever have."""
+
+
+class Stream:
+    """A stream's counter, and the packets that nobody has taken yet."""
+
+    __slots__ = ("counter", "holes", "lock", "number", "packets", "taken", "user")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.counter: Any = iter(range(_NUMBERS_END))
+        """The numbers of the events to come. `next` takes one number in one call in C."""
+        self.packets: list[bytes] = []
+        self.taken = 0
+        """The number behind that of the last event taken."""
+        self.holes: list[list[int]] = []
+        """Discarded events that no report has named yet: first number, how many."""
+        self.user: Lane | None = None
+        """The only lane that writes here. A stream with several users has a lock."""
+        self.lock: threading.Lock | None = None
+
+    @property
+    def next(self) -> int:
+        """The number that the next event will have."""
+        left: int = self.counter.__length_hint__()  # exact, and of any size
+        return _NUMBERS_END - left
+
+
+class Lane:
+    """The recorder's state for one thread. A later thread takes it over when the thread has ended."""
+
+    __slots__ = ("discarded", "due", "inside", "owed", "own", "room", "stream")
+
+    def __init__(self) -> None:
+        self.stream: Stream | None = None
+        self.own: Stream | None = None
+        self.room = 0
+        """Bytes that the lane may fill before it asks for more (`Memory`)."""
+        self.inside = False
+        """Whether the thread is recording: a nested event is discarded."""
+        self.owed = 0
+        """Nested events that came before the lane had a stream to number them."""
+        self.due = False
+        """Whether the recorder has to call `filled`."""
+        self.discarded = dict.fromkeys(REASONS, 0)
+
+    def lose(self, stream: Stream, first: int, reason: str, lost: int = 1) -> None:
+        """Count events as discarded: `lost` numbers from `first` on."""
+        self.discarded[reason] += lost
+        holes = stream.holes
+        at = len(holes)
+        while at and holes[at - 1][0] > first:  # a signal handler came between
+            at -= 1
+        if at and sum(holes[at - 1]) == first:
+            holes[at - 1][1] += lost
+        else:
+            holes.insert(at, [first, lost])
+
+    def account(self, stream: Stream, until: int) -> None:
+        """Discard every number below `until` that is neither in a packet nor in a hole.
+
+        An exception in the middle of an event leaves such numbers. If this call fails, too (the
+        stack may be full), the doubt remains and the next event calls again.
+        """
+        following = stream.next
+        waiting = stream.packets[-1:]
+        at = number(waiting[0], following) + 1 if waiting else stream.taken
+        for first, lost in [*sorted(hole for hole in stream.holes if hole[1]), [until, 0]]:
+            if at < first:
+                self.lose(stream, at, "nested", first - at)
+            at = max(at, first + lost)
+        while DOUBT in stream.holes:
+            stream.holes.remove(DOUBT)
+
+
+_SHARES = 8
+"""All lanes' unused grants are at most one part in so many of the memory."""
+
+
+class Memory:
+    """Bytes that may be recorded and not released."""
+
+    __slots__ = ("_chunk", "_free", "_granted", "_limit", "_lock", "_longest", "_released")
+
+    def __init__(self, limit: int, chunk: int, longest: int) -> None:
+        """Grant at most `limit` bytes in all, and no lane more room than the `longest` packet takes.
+        After each `chunk` granted bytes a lane is `due`."""
+        self._limit, self._chunk, self._longest = limit, chunk, longest
+        self._lock = threading.Lock()
+        self._free = limit
+        self._granted = 0
+        """Bytes granted since the last lane was due."""
+        self._released: list[int] = []
+
+    def release(self, size: int) -> None:
+        """Take back the bytes of chunks that their taker has let go."""
+        self._released.append(size)
+
+    def draw(self, lane: Lane, size: int, lanes: int) -> bool:
+        """Grant one of `lanes` lanes room for a packet of `size` bytes, at most the longest, and for
+        more like it if there is enough. Return False, and grant nothing, if the packet does not fit."""
+        with self._lock:
+            while self._released:
+                self._free += self._released.pop()
+            least = size - lane.room
+            share = min(self._chunk, self._limit // (_SHARES * lanes))
+            # A packet that has room is not compared with the longest.
+            grant = min(self._free, max(least, min(share, self._longest - lane.room)))
+            if grant < least:
+                return False
+            self._free -= grant
+            lane.room += grant
+            lane.due = lane.due or self._granted >= self._chunk
+            self._granted = grant + (0 if lane.due else self._granted)
+        return True
+
+
+_JOIN_SECONDS = 0.1
+
+
+class _Lease:
+    """A thread's hold on a lane. It ends with the thread."""
+
+    __slots__ = ("_free", "_lane")
+
+    def __init__(self, lane: Lane, free: list[Lane]) -> None:
+        self._lane = lane
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self._lane)
+
+
+class _Local(threading.local):
+    lane: Lane | None = None
+    lease: _Lease | None = None
+
+
+class Lanes:
+    """The lanes of a recorder's threads, and the streams of the lanes.
+
+    There are never more lanes, nor streams of lanes, than threads at a time.
+    """
+
+    __slots__ = ("_free", "_lock", "all", "local", "streams")
+
+    def __init__(self) -> None:
+        self.all: list[Lane] = []
+        self.streams: dict[int, Stream] = {}
+        """By number."""
+        self.local = _Local()
+        """The calling thread's lane, or None before it has joined."""
+        self._free: list[Lane] = []
+        self._lock = threading.Lock()
+
+    def join(self) -> Lane:
+        """Return a lane for a thread that has none: a free lane, or a new one."""
+        try:
+            lane = self._free.pop()
+        except IndexError:
+            lane = Lane()
+            self.all.append(lane)
+        else:
+            # Not with the lock: a signal handler that joins meanwhile would wait for it forever.
+            self._leave(lane)
+        lease = _Lease(lane, self._free)
+        local = self.local
+        if local.lane is None:  # a signal handler may have joined meanwhile
+            local.lease = lease
+            local.lane = lane
+        return local.lane
+
+    def own(self, lane: Lane) -> Stream:
+        """Give a lane a stream of its own, with the lowest free number, and return the stream."""
+        with self._lock:
+            free = 1
+            while free in self.streams:
+                free += 1
+            stream = self.streams[free] = lane.own = lane.stream = Stream(free)
+            stream.user = lane
+        return stream
+
+    def use(self, lane: Lane, number: int | None) -> None:
+        """Let a lane write to stream `number`, or, with None, to its own stream again."""
+        other = None
+        lane.inside = True
+        try:
+            with self._lock:
+                self._leave(lane)
+                if number is not None:
+                    chosen = self.streams.setdefault(number, Stream(number))
+                    other = chosen.user
+                    if other is None:
+                        chosen.user = lane
+                    elif other is not lane and chosen.lock is None:
+                        chosen.lock = threading.Lock()
+                    lane.stream = chosen
+        finally:
+            lane.inside = False
+        # The stream's first user may be in the middle of an event that it began without the lock.
+        deadline = time.monotonic() + _JOIN_SECONDS
+        while other and other is not lane and other.inside and time.monotonic() < deadline:
+            time.sleep(0)
+
+    def _leave(self, lane: Lane) -> None:
+        """Let a lane write to its own stream again.
+
+        If another thread calls `use` for the old stream meanwhile, that stream gets a lock, or the
+        other lane becomes its user. Both are right.
+        """
+        stream = lane.stream
+        if stream and stream is not lane.own and stream.user is lane and not stream.lock:
+            stream.user = None
+        lane.stream = lane.own
+
 
 STREAM_MAX = 2**32 - 1
 

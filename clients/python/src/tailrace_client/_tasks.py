@@ -1,4 +1,4 @@
-"""Task numbers and substreams for the bridges to asyncio and trio.
+"""Substreams, which tell apart the activities that share a thread, and the numbers of asyncio's and trio's tasks.
 
 Tasks of one loop share a thread, so their spans would overlap in its stream. Each task gets a
 substream instead: the lowest number from 1 on that no living task of the loop has. There are never
@@ -11,6 +11,10 @@ from __future__ import annotations
 from contextvars import ContextVar
 from heapq import heappop, heappush
 from itertools import count
+
+SUBSTREAM: ContextVar[int] = ContextVar("tailrace.substream", default=0)
+"""The substream (u64) of the events emitted in a context."""
+
 
 TASK: ContextVar[int] = ContextVar("tailrace.task", default=0)
 """The number of the task that a context belongs to; 0 if that is not known."""

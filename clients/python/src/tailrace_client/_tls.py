@@ -15,7 +15,7 @@ from pathlib import Path
 from tailrace_client import _descriptors
 from tailrace_client._credentials import Credentials
 from tailrace_client._descriptors import Kept, TakenError, wait
-from tailrace_client._streams import STREAM_CHUNK_BYTES, Tcp
+from tailrace_client._sockets import STREAM_CHUNK_BYTES, Tcp
 
 _FORK_SECONDS = 0.5
 _VISITORS_MAX = 64

@@ -31,8 +31,7 @@ from typing import Any
 from tailrace_client import _process
 from tailrace_client._recording import Span, miss
 from tailrace_client._span import add_error
-from tailrace_client._substream import SUBSTREAM
-from tailrace_client._tasks import TASK, Substreams, next_task
+from tailrace_client._tasks import SUBSTREAM, TASK, Substreams, next_task
 
 
 class TaskSpans:

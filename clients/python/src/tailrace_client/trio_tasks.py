@@ -31,8 +31,7 @@ from weakref import WeakKeyDictionary
 
 from tailrace_client import _process
 from tailrace_client._recording import Span, miss
-from tailrace_client._substream import SUBSTREAM
-from tailrace_client._tasks import TASK, Substreams, next_task
+from tailrace_client._tasks import SUBSTREAM, TASK, Substreams, next_task
 
 if TYPE_CHECKING:
     from trio.abc import Instrument

@@ -1,0 +1,360 @@
+"""Settle a session's events with the collector: ask which ones are durable, count those that are lost, end the session.
+
+`Questions` and `Window` decide when to ask, since an answer may have been lost, and how many bytes may wait for answers.
+`Losses` takes events out of the queue that cannot become durable any more, and reports them. `Farewell` sends the goodbye,
+and repeats it until it is answered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tailrace_client._chunk import UNNUMBERED, Chunk, Recorder
+from tailrace_client._queue import Queue
+from tailrace_client._session import Answer, Dialogue, Range
+
+
+def _chance() -> float:
+    """Return a random number from 0 to 1/4."""
+    return os.urandom(1)[0] / 1024
+
+
+class Backoff:
+    """A pause that doubles until it is reset, with some jitter, so that not all clients of a restarted
+    collector come at the same moment."""
+
+    def __init__(self, first: float, most: float) -> None:
+        self._first, self._most = first, most
+        self.after = first
+        self.at = 0.0
+
+    def left(self, now: float) -> float:
+        """Return the seconds until the pause is over."""
+        return max(0.0, self.at - now)
+
+    def grow(self, now: float) -> None:
+        """Begin a pause; the next is twice as long."""
+        self.at = now + self.after * (1 - _chance())
+        self.after = min(2 * self.after, self._most)
+
+    def shorten(self) -> None:
+        """Make the next pause as short as the first."""
+        self.after = self._first
+
+
+_SECONDS = (0.3, 5.0)
+"""After so long unsettled events lead to a question. Without an answer the pause doubles up to the
+second number."""
+_FIRST_SECONDS = 0.1
+"""Likewise, before the first answer of all."""
+_REMIND_SECONDS = 10.0
+"""After this long the session is announced again: datagrams get lost, and collectors restart."""
+
+
+class Questions:
+    """The times of questions and reminders. A question is an announcement with a new turn, a reminder
+    one without."""
+
+    def __init__(self) -> None:
+        self._pause = Backoff(*_SECONDS)
+        self._hurried = False
+        self._announced_at = -1e9
+
+    def announced(self, now: float) -> None:
+        """Take note of an announcement."""
+        self._announced_at = now
+
+    def answered(self) -> None:
+        """Take note of an answer."""
+        self._pause.shorten()
+
+    def hurry(self) -> None:
+        """Ask at once, since the program waits."""
+        self._hurried = True
+
+    def asked(self, now: float) -> None:
+        """Take note of a question."""
+        self._hurried = False
+        self._pause.grow(now)
+
+    def is_due(self, oldest: float, now: float, *, first: bool) -> bool:
+        """Return whether it is time to ask about events that are unsettled since `oldest`. `first`: no
+        collector has answered yet, and one may still do so."""
+        if first and now - self._announced_at >= _FIRST_SECONDS:
+            return True
+        return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
+
+    def is_forgotten(self, now: float) -> bool:
+        """Return whether the last announcement is so old that another collector may run by now."""
+        return now - self._announced_at >= _REMIND_SECONDS
+
+
+_FIRST = 256 * 1024
+_LEAST = 64 * 1024
+
+
+class Window:
+    """Bytes that may be unsettled while answers keep coming. Each answer makes the window larger, or
+    smaller if events were lost."""
+
+    def __init__(self, most: int, silence: float) -> None:
+        """Limit the window to `most` bytes. Without an answer for `silence` seconds there is no window."""
+        self._most = most
+        self._silence = silence
+        self._size = _FIRST
+        self._heard_at = -1e9
+
+    def is_full(self, in_flight: int, now: float) -> bool:
+        """Return whether more has to wait for an answer."""
+        return in_flight > self._size and now - self._heard_at < self._silence
+
+    def answered(self, *, lost: bool, now: float) -> None:
+        """Take note of an answer."""
+        if now - self._heard_at > self._silence:
+            self._size = _FIRST
+        elif lost:
+            self._size = max(_LEAST, self._size // 2)
+        else:
+            self._size = min(self._most, self._size + self._size // 4)
+        self._heard_at = now
+
+
+_REPORT_SECONDS = 30.0
+_RANGES_PER_REPORT = 16
+"""With so many ranges a report fits into any datagram."""
+
+
+class Discards:
+    """Counts discarded events in the recorder, and makes reports by the dialogue."""
+
+    def __init__(self, recorder: Recorder, dialogue: Dialogue) -> None:
+        self._recorder = recorder
+        self._dialogue = dialogue
+        self._reported: dict[str, int] = {}
+        self._report_at = 0.0
+        self._given_up: dict[int, int] = {}
+        """By stream, how many events that the collector has given up are counted."""
+
+    def count(self, chunk: Chunk, reason: str) -> int:
+        """Count a chunk's events as discarded, and return their number."""
+        events = self._dialogue.count(chunk.data)
+        self._count(events, reason)
+        return events
+
+    def name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> Iterator[bytes]:
+        """Yield reports that these events were discarded, or are durable `elsewhere`."""
+        for at in range(0, len(ranges), _RANGES_PER_REPORT):
+            some = ranges[at : at + _RANGES_PER_REPORT]
+            yield self._dialogue.report(self._recorder.discarded, some, elsewhere=elsewhere)
+
+    def lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
+        """Count events that were lost after they were sent."""
+        for missing in ranges:
+            self._count(missing.next - missing.first, reason)
+
+    def give_up(self, stream: int, events: int) -> bool:
+        """Count the events that the collector has given up: `events` of a stream, in the session so
+        far. Return whether some were not counted before."""
+        more = events - self._given_up.get(stream, 0)
+        if more > 0:
+            self._given_up[stream] = events
+            self._count(more, "given_up")
+        return more > 0
+
+    def _count(self, events: int, reason: str) -> None:
+        self._recorder.discard(reason, events)
+
+    def report(self, now: float) -> bytes:
+        """Return a report of the counts; empty if nothing is new or the last report is too recent."""
+        discarded = dict(self._recorder.discarded)
+        if now < self._report_at or discarded == self._reported or not any(discarded.values()):
+            return b""
+        self._reported = discarded
+        self._report_at = now + _REPORT_SECONDS
+        return self._dialogue.report(discarded)
+
+
+WAITING_PACKETS_MAX = 64
+"""With so many packets waiting no report is added: a collector might ask and never read."""
+
+
+class Losses:
+    """The events of one queue that are lost, refused or given up."""
+
+    def __init__(self, queue: Queue, discards: Discards, dialogue: Dialogue) -> None:
+        self._queue, self._discards, self._dialogue = queue, discards, dialogue
+
+    def settle(self, answer: Answer) -> bool:
+        """Settle what an answer says of the events. Return whether some are missing."""
+        queue = self._queue
+        self._give_up_some(answer)
+        missing, lost = queue.settle(answer)
+        self._discards.lose(lost)
+        self._name(lost)
+        # The collector still asks for discarded events: the report of them may have been lost.
+        again = answer.holes and answer.turn == self._dialogue.turn
+        if again and queue.waiting_packets < WAITING_PACKETS_MAX:
+            discarded, durable = queue.unreachable(answer)
+            self._name(discarded)
+            self._name(durable, elsewhere=True)
+        return missing
+
+    def refuse(self) -> None:
+        """Discard the events that the kernel refuses to send."""
+        for chunk in self._queue.refused():
+            self._discards.count(chunk, "refused")
+            self._name([Range(chunk.stream, chunk.first, chunk.next)])
+
+    def lose_unsettled(self) -> None:
+        """Discard the events that were sent to nobody and are not kept."""
+        lost = self._queue.lose()
+        self._discards.lose(lost)
+        self._name(lost)
+        if not self._dialogue.asks:
+            self._queue.lose_handed()
+
+    def close_late(self, chunks: Iterable[Chunk], stated: Mapping[int, int]) -> int:
+        """Count the events of these chunks as discarded, because the link was closed before. Return how many of them no
+        goodbye counts: those that have no number, or one that is not below what is `stated` of their stream."""
+        late = 0
+        for chunk in chunks:
+            events = self._discards.count(chunk, "closed")
+            below = stated.get(chunk.stream, 0)
+            late += (
+                events
+                if chunk.stream == UNNUMBERED
+                else sum(number >= below for number, _ in chunk.places())
+            )
+        return late
+
+    def close_unsent(self) -> None:
+        """Count the events that were never sent as discarded, because the link is closed."""
+        for chunk in self._queue.unsent():
+            self._discards.count(chunk, "closed")
+
+    def close_unanswered(self) -> None:
+        """Count the events that were never answered as discarded, because the link is closed."""
+        for chunk in self._queue.unanswered():
+            self._discards.count(chunk, "closed")
+        self._discards.lose(self._queue.lose())
+
+    def report(self, now: float) -> None:
+        """Queue a report of the counts if one is due."""
+        has_room = self._queue.waiting_packets < WAITING_PACKETS_MAX
+        if has_room and (report := self._discards.report(now)):
+            self._queue.packet(report)
+
+    def _give_up_some(self, answer: Answer) -> None:
+        """Count as discarded the events that the collector has given up or does not count. No report
+        names them: the collector knows."""
+        for stream, events in answer.given_up.items():
+            if self._discards.give_up(stream, events):
+                self._queue.lose_some(stream)
+        chunks, ranges = self._queue.abandon(answer.uncounted)
+        for chunk in chunks:
+            self._discards.count(chunk, "uncounted")
+        self._discards.lose(ranges, "uncounted")
+
+    def _name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> None:
+        """Queue reports that these events were discarded, or are durable `elsewhere`."""
+        for packet in self._discards.name(ranges, elsewhere=elsewhere):
+            self._queue.packet(packet)
+
+
+_AGAIN_SECONDS = 0.25
+"""After this long without an answer a goodbye in a datagram is said again."""
+
+
+class Farewell:
+    """The end of a session, which is unsettled until the collector answers, as events are.
+
+    On a byte stream the goodbye comes behind all else, on each connection. Datagrams overtake one
+    another, so there the goodbye waits until all else is settled, and is repeated.
+    """
+
+    def __init__(self, dialogue: Dialogue, recorder: Recorder, size: int, *, repeat: bool) -> None:
+        """Make packets of about `size` bytes. `repeat`: whether they travel in datagrams."""
+        self._dialogue, self._recorder = dialogue, recorder
+        self._size, self._repeat = size, repeat
+        self._said: tuple[int, int] | None = None
+        self._said_at = -1e9
+        self._is_new = True
+        """Whether the goodbye that is wanted was never said: an answer can only be to an earlier one."""
+        self.wanted = False
+        """Whether the session is to end, and its format has a goodbye."""
+        self.heard = False
+        """Whether the collector has answered the goodbye."""
+        self.numbers: Mapping[int, int] = {}
+        """By stream, the number below which the last goodbye counts all events."""
+
+    def want(self) -> None:
+        """Say goodbye from now on, behind all events that are recorded so far."""
+        self.heard = False
+        self._is_new = True
+        before = self.numbers
+        self.wanted = any(self.packets())
+        self.numbers = before
+
+    def packets(self) -> Iterator[bytes]:
+        """Return the goodbye: how far each stream goes by now."""
+        self.numbers = numbers = self._recorder.next_numbers()
+        return self._dialogue.goodbyes(numbers, self._recorder.discarded, self._size)
+
+    @property
+    def said(self) -> bool:
+        """Whether the goodbye was sent on a connection that has not broken."""
+        return self._said is not None and not self._is_new
+
+    def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
+        """Return whether to say goodbye now, on this connection, behind `place` bytes. `settled`:
+        whether the fate of all of these bytes is known."""
+        if not self.wanted or self.heard:
+            return False
+        if self._repeat:
+            return settled and (self._is_new or now - self._said_at >= _AGAIN_SECONDS)
+        return self._is_new or self._said != (connection, place)
+
+    def say(self, connection: int, place: int, now: float) -> Iterator[bytes]:
+        """Take note that the goodbye is said now, and return its packets."""
+        self._said, self._said_at, self._is_new = (connection, place), now, False
+        return self.packets()
+
+    def hear(self) -> None:
+        """Take note that the collector has answered a goodbye."""
+        self.heard = not self._is_new
+
+    def broken(self) -> None:
+        """Take note that the connection broke, and that the goodbye may not have arrived."""
+        self._said = None
+
+
+class Fate:
+    """The known fate of everything that was gathered."""
+
+    def __init__(self, queue: Queue, farewell: Farewell, *, asks: bool) -> None:
+        """`asks`: whether the collector is asked for answers."""
+        self._queue, self._farewell, self._asks = queue, farewell, asks
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether anything waits to be sent or answered."""
+        farewell = self._farewell
+        unheard = farewell.wanted and not (farewell.heard if self._asks else farewell.said)
+        return not self._queue.idle or self._queue.unsettled or unheard
+
+    def is_settled(self, position: int) -> bool:
+        """Return whether the fate of everything gathered before `position` (bytes) is known: durable or
+        lost or, if the collector is not asked, handed to the kernel."""
+        queue = self._queue
+        return (queue.settled() if self._asks else queue.handed()) >= position
+
+    def has_lost(self, position: int) -> bool:
+        """Return whether anything before `position` was lost or refused."""
+        return self._queue.lost_at < position
+
+    def has_ended(self, position: int) -> bool:
+        """Return whether everything before `position` is settled, and the goodbye behind it, too."""
+        farewell = self._farewell
+        said = self._queue.idle and (farewell.said or not farewell.wanted)
+        return (farewell.heard if self._asks else said) and self.is_settled(position)
