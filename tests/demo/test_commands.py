@@ -6,7 +6,7 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 
-from tailrace.demo.daemon import as_typed, environment, tailrace
+from tailrace.demo.tour import as_typed, environment, tailrace
 from tailrace.errors import TailraceError
 
 

@@ -5,7 +5,7 @@ import json
 import zlib
 from itertools import pairwise
 
-from tailrace.demo.dftracer import dftracer_trace, hashed, in_members, plain
+from tailrace.demo.lines import dftracer_trace, gzip_writes, hashed, plain_writes
 
 EPOCH_US = 1_700_000_000_000_000
 
@@ -86,12 +86,12 @@ def test_children_lie_within_their_parents_and_come_before_them():
 def test_a_plain_file_is_cut_anywhere_and_a_compressed_one_holds_the_same():
     file = dftracer_trace(5, EPOCH_US)[0]
     data = b"".join(line.data for line in file.lines)
-    writes = list(plain(file.name, file.lines))
+    writes = list(plain_writes(file.name, file.lines))
     assert b"".join(write.data for write in writes) == data
     assert any(not write.data.endswith(b"\n") for write in writes)
     written = b""
     torn = 0
-    members = list(in_members(file.name, file.lines))
+    members = list(gzip_writes(file.name, file.lines))
     for write in members:
         assert write.path == file.name + ".gz"
         written += write.data

@@ -6,12 +6,13 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tailrace.demo.et3 import (
-    agent_form,
-    agent_maps,
-    specification_form,
-    specification_maps,
-    writes,
+from tailrace.demo.lines import (
+    PIECE_BYTES,
+    et3_agent_form,
+    et3_agent_maps,
+    et3_specification_form,
+    et3_specification_maps,
+    plain_writes,
 )
 
 FIELDS = {"M": 3, "E": 2, "N": 6, "A": 6, "U": 4, "W": 3, "D": 3}
@@ -29,7 +30,7 @@ def read(lines):
     return found
 
 
-@pytest.mark.parametrize("form", [agent_form, specification_form])
+@pytest.mark.parametrize("form", [et3_agent_form, et3_specification_form])
 def test_the_same_seed_gives_the_same_trace_and_another_seed_another(form):
     assert form(1, 500) == form(1, 500)
     assert form(1, 500) != form(2, 500)
@@ -37,7 +38,9 @@ def test_the_same_seed_gives_the_same_trace_and_another_seed_another(form):
 
 def test_the_clock_of_the_specification_counts_entries_and_exits():
     clock, letters = 0, Counter()
-    for line, (letter, numbers) in zip(lines := specification_form(1), read(lines), strict=True):
+    for line, (letter, numbers) in zip(
+        lines := et3_specification_form(1), read(lines), strict=True
+    ):
         clock += letter in "ME"
         assert numbers[-1] == clock == line.clock
         letters[letter] += 1
@@ -48,7 +51,7 @@ def test_the_clock_of_the_specification_counts_entries_and_exits():
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_agents_end_each_line_with_a_thread_whose_exits_all_have_their_entries(seed):
     stacks, letters, passed = defaultdict(list), Counter(), 0
-    for letter, numbers in read(agent_form(seed)):
+    for letter, numbers in read(et3_agent_form(seed)):
         letters[letter] += 1
         stack = stacks[numbers[-1]]
         if letter == "M":
@@ -64,7 +67,7 @@ def test_agents_end_each_line_with_a_thread_whose_exits_all_have_their_entries(s
 
 def test_what_dies_was_made_on_that_thread_and_is_not_used_again():
     made, dead = set(), set()
-    for letter, numbers in read(specification_form(2)):
+    for letter, numbers in read(et3_specification_form(2)):
         if letter in "NA":
             made.add(numbers[0])
         elif letter == "D":
@@ -79,20 +82,20 @@ def test_what_dies_was_made_on_that_thread_and_is_not_used_again():
 
 def test_the_maps_name_all_that_occurs():
     used = defaultdict(set)
-    for letter, numbers in read(agent_form(1)):
+    for letter, numbers in read(et3_agent_form(1)):
         if letter in "ME":
             used["methods.list"].add(numbers[0])
         elif letter in "NA":
             used["classs.list"].add(numbers[2])
         elif letter == "U":
             used["fields.list"].add(numbers[2])
-    maps = agent_maps()
+    maps = et3_agent_maps()
     assert set(maps) == set(used)
     for file, ids in used.items():
         pairs = [line.rsplit(",", 1) for line in maps[file].decode().splitlines()]
         assert ids <= {int(id_) for _, id_ in pairs}
         assert all(("#" in name) == (file != "classs.list") for name, _ in pairs)
-    maps = specification_maps()
+    maps = et3_specification_maps()
     classes = {line.split(",")[0] for line in maps["class_list"].decode().splitlines()}
     methods = [line.split(",") for line in maps["method_list"].decode().splitlines()]
     assert {class_ for _, class_, _ in methods} == classes
@@ -101,8 +104,8 @@ def test_the_maps_name_all_that_occurs():
 
 
 def test_a_file_is_written_in_pieces_that_cut_lines():
-    lines = agent_form(1, 300)
-    pieces = list(writes("a/trace", lines))
+    lines = et3_agent_form(1, 300)
+    pieces = list(plain_writes("a/trace", lines, PIECE_BYTES))
     assert {piece.path for piece in pieces} == {"a/trace"}
     assert b"".join(piece.data for piece in pieces) == b"".join(line.data for line in lines)
     assert not all(piece.data.endswith(b"\n") for piece in pieces)

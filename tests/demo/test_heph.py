@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 from tailrace.decoding.formats.heph import FORMAT
-from tailrace.demo.heph import datagrams, epoch, heph_events, numbers
+from tailrace.demo.binary import datagrams, epoch, heph_events, numbers
 
 
 def decode(data):

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 from tailrace.decoding.formats.jets import FORMAT
-from tailrace.demo.jets import jets_trace
+from tailrace.demo.lines import jets_trace
 
 SHAPE = {"clusters": 2, "cores": 2, "threads": 3, "instructions": 10}
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.demo.heph import (
+from tailrace.demo.binary import (
     DELAYED,
     DROPPED,
     DUPLICATED,

@@ -9,7 +9,14 @@ from struct import error, unpack_from
 
 import pytest
 
-from tailrace.demo.ovni import HEADER, event, jumbo, offsets, ovni_trace, writes
+from tailrace.demo.binary import (
+    OVNI_HEADER,
+    ovni_event,
+    ovni_jumbo,
+    ovni_offsets,
+    ovni_trace,
+    ovni_writes,
+)
 
 ENDS = {"VAR": "VAr", "VAS": "VAs", "VU]": "VU[", "VSf": "VSh", "VS]": "VS[", "VTe": "VTx"}
 ENDS |= {"VMA": "VMa", "VTr": "VTp", "VHW": "VHw", "OM]": "OM[", "OF]": "OF["}
@@ -18,7 +25,7 @@ ENDS |= {"VMA": "VMa", "VTr": "VTp", "VHW": "VHw", "OM]": "OM[", "OF]": "OF["}
 def files(thread, buffer_bytes=4000):
     """Return what is in each of its files after each write to it."""
     states = defaultdict(list)
-    for write in writes(thread, buffer_bytes):
+    for write in ovni_writes(thread, buffer_bytes):
         before = b"" if write.anew or not states[write.path] else states[write.path][-1]
         states[write.path].append(before + write.data)
     assert set(states) == {f"{thread.path}/stream.obs", f"{thread.path}/stream.json"}
@@ -26,7 +33,7 @@ def files(thread, buffer_bytes=4000):
 
 
 def events_of(stream):
-    assert stream[:8] == HEADER
+    assert stream[:8] == OVNI_HEADER
     at, found = 8, []
     while at < len(stream):
         flags, code, clock = unpack_from("<B3sQ", stream, at)
@@ -49,10 +56,10 @@ def test_the_same_seed_gives_the_same_trace_and_another_seed_another():
 
 
 def test_events_are_laid_out_as_the_specification_shows_them():
-    assert event("OHe", 0x0012D0961DCFC501).data == bytes.fromhex("004f486501c5cf1d96d01200")
-    first = event("OHx", 0x00114395B5B0C158, bytes.fromhex("00000000ffffffff0000000000000000"))
+    assert ovni_event("OHe", 0x0012D0961DCFC501).data == bytes.fromhex("004f486501c5cf1d96d01200")
+    first = ovni_event("OHx", 0x00114395B5B0C158, bytes.fromhex("00000000ffffffff0000000000000000"))
     assert first.data == bytes.fromhex("0f4f487858c1b0b59543110000000000ffffffff0000000000000000")
-    type_ = jumbo("VYc", 0x0012D0961A4BC1EB, b"\1\0\0\0testtype1\0")
+    type_ = ovni_jumbo("VYc", 0x0012D0961A4BC1EB, b"\1\0\0\0testtype1\0")
     assert type_.data == bytes.fromhex(
         "13565963ebc14b1a96d012000e00000001000000746573747479706531 00".replace(" ", "")
     )
@@ -66,8 +73,10 @@ def test_streams_hold_the_events_and_the_flushes_between_them(seed):
         flushes = [n for n, (code, *_) in enumerate(found) if code.startswith("OF")]
         assert len(flushes) in {2 * (len(stream) // 4000) - less for less in (0, 2)} - {0}
         assert [found[n][0] for n in flushes] == ["OF[", "OF]"] * (len(flushes) // 2)
-        assert stream == HEADER + b"".join(
-            (event if len(payload) < 17 and code != "VYc" else jumbo)(code, clock, payload).data
+        assert stream == OVNI_HEADER + b"".join(
+            (ovni_event if len(payload) < 17 and code != "VYc" else ovni_jumbo)(
+                code, clock, payload
+            ).data
             for code, clock, payload in found
         )
         own = [(code, clock) for code, clock, _ in found if not code.startswith("OF")]
@@ -120,8 +129,8 @@ def test_the_metadata_is_written_in_place_and_tells_all_only_at_the_end():
         with pytest.raises(ValueError, match=r"delimiter|Expecting|Unterminated|property"):
             json.loads(half)
         assert json.loads(whole)["ovni"]["finished"] == 1
-        assert streams[0] == HEADER
-        order = [write.path.rpartition(".")[2] for write in writes(thread, 4000)]
+        assert streams[0] == OVNI_HEADER
+        order = [write.path.rpartition(".")[2] for write in ovni_writes(thread, 4000)]
         assert order[:2] == ["obs", "json"]
         assert order[-3:] == ["json"] * 3
     marks = [thread for thread in threads if "mark" in thread.metadata["ovni"]]
@@ -139,7 +148,7 @@ def test_blocks_end_within_events():
 
 def test_the_offsets_bring_the_nodes_to_one_time():
     threads = ovni_trace(1)
-    head, *lines = offsets(threads).decode().splitlines()
+    head, *lines = ovni_offsets(threads).decode().splitlines()
     assert head.split() == ["rank", "hostname", "offset_median", "offset_mean", "offset_std"]
     first = {}
     for line in lines:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tailrace.demo.daemon import page, page_command
+from tailrace.demo.tour import page, page_command
 from tailrace.errors import TailraceError
 
 STORE = Path("/runs/7")

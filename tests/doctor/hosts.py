@@ -17,7 +17,7 @@ from tailrace.config.schema import (
     UdpConfig,
     UnixConfig,
 )
-from tailrace.doctor.host import Host
+from tailrace.doctor.machine import Host
 from tailrace.units import Size
 
 HERE = Path("/")

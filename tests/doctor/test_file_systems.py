@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.config.schema import SpoolConfig
-from tailrace.doctor import disks
+from tailrace.doctor import machine
 from tests.doctor.hosts import host, only, put
 
 ROOT = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard"
@@ -13,7 +13,7 @@ ROOT = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard"
 
 def check(tmp_path, *mounts, store="/nowhere/store", **sections):
     put(tmp_path, proc__self__mountinfo="\n".join([ROOT, *mounts]) + "\n")
-    return list(disks.check_durability(host(store, root=tmp_path, **sections)))
+    return list(machine.check_durability(host(store, root=tmp_path, **sections)))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,6 @@ def test_a_link_is_judged_by_where_it_leads(tmp_path):
 
 
 def test_without_a_table_nothing_is_claimed(tmp_path):
-    finding = only(disks.check_durability(host(root=tmp_path)))
+    finding = only(machine.check_durability(host(root=tmp_path)))
     assert "not known" in finding.what
     assert finding.severity == "good"

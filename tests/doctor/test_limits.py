@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tailrace.config.check import OWN
-from tailrace.doctor import process
+from tailrace.doctor import processes
 from tests.cli.command import ENVIRONMENT
 from tests.doctor.hosts import host, only, tail, tcp, udp, unix
 
@@ -21,10 +21,10 @@ import msgspec
 from tailrace.clock import SystemClock
 from tailrace.config.schema import Config, TcpConfig
 from tailrace.config.check import OWN
-from tailrace.doctor import process
-from tailrace.doctor.host import Host
+from tailrace.doctor import processes
+from tailrace.doctor.machine import Host
 sources = {"a": TcpConfig(format="jets", listen="127.0.0.1:0", connections_max=200)}
-found = list(process.check_limits(Host(Config(sources=sources), {}, SystemClock())))
+found = list(processes.check_limits(Host(Config(sources=sources), {}, SystemClock())))
 print(msgspec.json.encode(found).decode())
 """
 NEEDED = OWN + 201
@@ -61,5 +61,5 @@ def test_too_little_is_raised_in_the_systems_file():
 )
 def test_what_each_kind_of_source_may_hold(source, descriptors, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (10, 10))
-    finding = only(process.check_limits(host(sources={"a": source})))
+    finding = only(processes.check_limits(host(sources={"a": source})))
     assert finding.figures["needed"] == OWN + descriptors

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.config import environment
-from tailrace.doctor import producers
+from tailrace.doctor import processes
 from tests.doctor.hosts import host, only, tail
 
 PRODUCERS = Path(__file__).parents[2] / "collector" / "PRODUCERS.md"
@@ -23,7 +23,7 @@ LIVE = {
 
 
 def check(environ, **sources):
-    return list(producers.check_producers(host(environ=environ, sources=sources)))
+    return list(processes.check_producers(host(environ=environ, sources=sources)))
 
 
 def exports(finding):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.doctor import disks
+from tailrace.doctor import machine
 from tests.doctor.hosts import StoppedClock, host, only
 
 
 def test_a_disk_is_measured_and_nothing_is_left(tmp_path):
-    finding = only(disks.check_speed(host(tmp_path / "store")))
+    finding = only(machine.check_speed(host(tmp_path / "store")))
     assert finding.figures["sync_worst_ms"] >= finding.figures["sync_ms"] > 0
     assert finding.figures["mb_per_s"] > 0
     assert list(tmp_path.iterdir()) == []
@@ -17,7 +17,7 @@ def test_a_disk_is_measured_and_nothing_is_left(tmp_path):
 
 def test_a_slow_disk_is_measured_briefly_and_is_advised_against(tmp_path):
     """Each sync of this one takes 200 ms."""
-    finding = only(disks.check_speed(host(tmp_path / "store", clock=StoppedClock(step=0.2))))
+    finding = only(machine.check_speed(host(tmp_path / "store", clock=StoppedClock(step=0.2))))
     assert finding.severity.value == "advice"
     assert "(the slowest of 1: 200.0)" in finding.what
     assert finding.figures["sync_ms"] == pytest.approx(200)
@@ -31,8 +31,8 @@ def test_a_sync_that_fails_is_a_problem(tmp_path, monkeypatch):
     def fdatasync(fd):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(disks.os, "fdatasync", fdatasync)
-    finding = only(disks.check_speed(host(tmp_path / "store")))
+    monkeypatch.setattr(machine.os, "fdatasync", fdatasync)
+    finding = only(machine.check_speed(host(tmp_path / "store")))
     assert finding.severity.value == "problem"
     assert "Input/output error" in finding.what
     assert list(tmp_path.iterdir()) == []
@@ -42,10 +42,10 @@ def test_never_more_is_written_than_was_said(tmp_path, monkeypatch):
     """On a disk that takes no time at all."""
     written = []
     monkeypatch.setattr(
-        disks.tempfile, "TemporaryFile", lambda **options: Recording(tmp_path, written)
+        machine.tempfile, "TemporaryFile", lambda **options: Recording(tmp_path, written)
     )
-    list(disks.check_speed(host(tmp_path / "store", clock=StoppedClock())))
-    assert sum(written) == disks.BYTES_MAX + disks.SYNCS * disks.SYNC_BYTES <= 64 * 2**20
+    list(machine.check_speed(host(tmp_path / "store", clock=StoppedClock())))
+    assert sum(written) == machine.BYTES_MAX + machine.SYNCS * machine.SYNC_BYTES <= 64 * 2**20
 
 
 class Recording:

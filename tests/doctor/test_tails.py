@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tailrace.doctor import producers
+from tailrace.doctor import processes
 from tests.cli.command import ENVIRONMENT
 from tests.doctor.hosts import UNPRIVILEGED, StoppedClock, host, only, tail, without_privileges
 
@@ -25,7 +25,7 @@ def runs(tmp_path):
 
 
 def check(*patterns, **options):
-    return list(producers.check_tails(host(sources={"runs": tail(*patterns)}, **options)))
+    return list(processes.check_tails(host(sources={"runs": tail(*patterns)}, **options)))
 
 
 def test_files_that_are_found_are_counted(runs):
@@ -75,9 +75,9 @@ def test_a_search_that_takes_too_long_ends_and_says_so(runs):
 
 SCRIPT = """
 import sys, msgspec
-from tailrace.doctor import producers
+from tailrace.doctor import processes
 from tests.doctor.hosts import host, tail
-found = list(producers.check_tails(host(sources={"runs": tail(*sys.argv[1:])})))
+found = list(processes.check_tails(host(sources={"runs": tail(*sys.argv[1:])})))
 print(msgspec.json.encode(found).decode())
 """
 
@@ -157,4 +157,4 @@ def test_a_link_to_what_cannot_be_entered_is_a_problem_of_the_search(runs):
     ],
 )
 def test_which_directories_a_pattern_reaches(pattern, directory, reached):
-    assert producers.reaches(pattern, directory) is reached
+    assert processes.reaches(pattern, directory) is reached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.doctor.host import adjtimex, check_clock, wall_minus_monotonic
+from tailrace.doctor.machine import adjtimex, check_clock, wall_minus_monotonic
 from tests.doctor.hosts import StoppedClock, host, only, put
 
 SYNCHRONISED, UNSYNCHRONISED = 0x2001, 0x41

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.config.schema import AdminConfig, CollectorConfig, UdpConfig
-from tailrace.doctor import process
+from tailrace.doctor import processes
 from tests.doctor.hosts import host, only, put, tcp
 
 DEPLOY = Path(__file__).parents[2] / "deploy/systemd"
@@ -21,7 +21,7 @@ EVERYWHERE = "0.0.0.0:7701"
 
 
 def check(root, store="/nowhere/store", **sections):
-    return list(process.check_unit(host(store, root=root, **sections)))
+    return list(processes.check_unit(host(store, root=root, **sections)))
 
 
 @pytest.fixture

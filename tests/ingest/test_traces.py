@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.demo.heph import DROPPED, DUPLICATED, Chances, mangle
+from tailrace.demo.binary import DROPPED, DUPLICATED, Chances, mangle
 from tests.ingest.log import EVENT_MAGIC, Log, heph_event, run
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 import tailrace_client
-from tailrace.demo.heph import DROPPED, DUPLICATED, Chances
 from tests import toml
+from tailrace.demo.binary import DROPPED, DUPLICATED, Chances
 from tests.ingest.test_network import compare_reasons, compare_rows
 from tests.system.collector import until
 from tests.traffic.network import Network

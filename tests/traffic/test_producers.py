@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from tailrace.demo.heph import epoch, heph_events, numbers
-from tailrace.demo.jets import jets_trace
+from tailrace.demo.binary import epoch, heph_events, numbers
+from tailrace.demo.lines import jets_trace
 from tests.traffic.producers import Handed, send_datagrams, send_stream
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import trio
 
-from tailrace.demo.heph import DROPPED, DUPLICATED, Chances, datagrams, heph_events, numbers
+from tailrace.demo.binary import DROPPED, DUPLICATED, Chances, datagrams, heph_events, numbers
 from tests.traffic.producers import Handed, send_datagrams
 from tests.traffic.relay import open_relay
 

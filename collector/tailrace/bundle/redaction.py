@@ -20,7 +20,7 @@ from tailrace.config import environment
 from tailrace.config.document import Document, read
 from tailrace.config.load import Loaded, examine
 from tailrace.config.schema import Config, StoreConfig
-from tailrace.doctor.host import Host
+from tailrace.doctor.machine import Host
 
 REDACTED = "REDACTED"
 

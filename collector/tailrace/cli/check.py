@@ -20,7 +20,7 @@ from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.daemon import memory
 from tailrace.decoding.formats import FORMATS
-from tailrace.doctor import process
+from tailrace.doctor import processes
 from tailrace.filesystem import free_room
 from tailrace.security import guard
 from tailrace.sources.tail.search import parse
@@ -65,7 +65,7 @@ def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
 
 def _warnings(config: Config) -> Iterator[str]:
     """Yield what keeps clients from reaching the sources, or the configuration from using what it allows."""
-    for blocked in process.blocked(config):
+    for blocked in processes.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
     yield from _lacking(config)
     yield from _overlapping(config)

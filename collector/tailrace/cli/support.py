@@ -57,7 +57,7 @@ def doctor_command(config: Path | None, store: str | None, *, as_json: bool, qui
     from tailrace.config.load import spool_path, store_path
     from tailrace.doctor import examination, finding
     from tailrace.doctor.finding import Severity
-    from tailrace.doctor.host import Host
+    from tailrace.doctor.machine import Host
 
     clock = SystemClock()
     host = Host(loaded.config, os.environ, clock)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from tailrace.demo import dftracer, et3, ovni
-from tailrace.demo.heph import (
+from tailrace.demo import binary, lines as text_lines
+from tailrace.demo.binary import (
     DROPPED,
     REORDERED,
     Chances,
@@ -23,7 +23,7 @@ from tailrace.demo.heph import (
     heph_events,
     numbers,
 )
-from tailrace.demo.jets import jets_trace
+from tailrace.demo.lines import jets_trace
 from tailrace.demo.traffic import Traffic, Write
 
 ITERATIONS = 60
@@ -47,10 +47,10 @@ _SPARED_LINES = 100
 def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
     """Return the whole trace of two nodes. The offsets of their clocks come at the end."""
     random = Random(f"turns/{seed}")  # noqa: S311 - traffic, not secrets
-    threads = ovni.ovni_trace(seed, iterations=ITERATIONS)
-    chunks = _in_turns(random, [ovni.writes(thread, BUFFER_BYTES) for thread in threads])
-    chunks.append(Write("clock-offsets.txt", ovni.offsets(threads)))
-    events = sum(ovni.events(thread, BUFFER_BYTES) for thread in threads)
+    threads = binary.ovni_trace(seed, iterations=ITERATIONS)
+    chunks = _in_turns(random, [binary.ovni_writes(thread, BUFFER_BYTES) for thread in threads])
+    chunks.append(Write("clock-offsets.txt", binary.ovni_offsets(threads)))
+    events = sum(binary.ovni_event_count(thread, BUFFER_BYTES) for thread in threads)
     about = f"{events} events of {len(threads)} threads on 2 nodes, none missing"
     return Traffic(chunks, events, {}, set(), about)
 
@@ -58,17 +58,17 @@ def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
 def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
     """Return the files of three processes, one of them compressed. Each file lacks a few lines."""
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
-    files = dftracer.dftracer_trace(seed, epoch_ns // 1000, steps=STEPS)
-    numbers = sorted({line.id for line in files[0].lines if line.id is not None})
+    traces = text_lines.dftracer_trace(seed, epoch_ns // 1000, steps=STEPS)
+    numbers = sorted({line.id for line in traces[0].lines if line.id is not None})
     # Every file has the same numbers. None is left out twice, so that each loss can be identified.
-    chosen = random.sample(numbers[_SPARED_LINES:-_SPARED_LINES], LINES_LEFT_OUT * len(files))
+    chosen = random.sample(numbers[_SPARED_LINES:-_SPARED_LINES], LINES_LEFT_OUT * len(traces))
     writers = []
     events = 0
-    for place, file in enumerate(files):
-        left_out = set(chosen[place :: len(files)])
+    for place, file in enumerate(traces):
+        left_out = set(chosen[place :: len(traces)])
         lines = [line for line in file.lines if line.id not in left_out]
         events += sum(line.id is not None for line in lines) - len(("start", "end"))
-        write = dftracer.in_members if place == 1 else dftracer.plain
+        write = text_lines.gzip_writes if place == 1 else text_lines.plain_writes
         writers.append(write(file.name, lines))
     return Traffic(
         _in_turns(random, writers),
@@ -84,17 +84,21 @@ def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
     """Return the same kind of program in both forms: complete in the agents' form, and with some entries
     and exits left out in the form whose clock counts them."""
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
-    whole = et3.agent_form(seed, TURNS)
-    lines = et3.specification_form(seed + 1, TURNS)
+    whole = text_lines.et3_agent_form(seed, TURNS)
+    lines = text_lines.et3_specification_form(seed + 1, TURNS)
     ticks = [line for line in lines[_SPARED_LINES:] if line.letter in "ME"]
     left_out = set(random.sample(ticks[:-1], CALLS_LEFT_OUT))
     lines = [line for line in lines if line not in left_out]
     chunks = _in_turns(
-        random, [et3.writes("agent/trace", whole), et3.writes("specification/trace.et3", lines)]
+        random,
+        [
+            text_lines.plain_writes("agent/trace", whole, text_lines.PIECE_BYTES),
+            text_lines.plain_writes("specification/trace.et3", lines, text_lines.PIECE_BYTES),
+        ],
     )
     for directory, maps in (
-        ("agent", et3.agent_maps()),
-        ("specification", et3.specification_maps()),
+        ("agent", text_lines.et3_agent_maps()),
+        ("specification", text_lines.et3_specification_maps()),
     ):
         chunks += [Write(f"{directory}/{name}", data) for name, data in maps.items()]
     events = sum(line.letter != "E" for line in [*whole, *lines])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from io import FileIO
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import trio
-
-from tailrace.demo.heph import epoch, heph_events
 
 
 class Write(NamedTuple):
@@ -50,11 +46,11 @@ NUMBERS = """SELECT source, stream, unnest(range(first, last + 1)) AS seq FROM g
 WHERE first IS NOT NULL EXCEPT SELECT source, stream, seq FROM spans"""
 """The missing numbers, for formats with counters: the numbers in gaps that no span has."""
 
-Rows = Iterable[Mapping[str, Any]]
+AnswerRows = Iterable[Mapping[str, Any]]
 
 
 def differences(
-    source: str, traffic: Traffic, events: Rows, missing: Rows, numbers: Rows
+    source: str, traffic: Traffic, events: AnswerRows, missing: AnswerRows, numbers: AnswerRows
 ) -> list[str]:
     """Return a line for each difference, or nothing if the table is right.
 
@@ -85,13 +81,11 @@ def _named(source: str, what: str, numbers: set[tuple[str, int]]) -> list[str]:
     return lines
 
 
-Address = tuple[str, int]
-
 BURST_SECONDS = 0.02
 """Seconds between bursts of chunks, because a timer is too coarse for single chunks."""
 
 
-async def send_udp(address: Address, chunks: Iterable[bytes], rate: float) -> None:
+async def send_udp(address: tuple[str, int], chunks: Iterable[bytes], rate: float) -> None:
     """Send each chunk as a datagram, `rate` a second."""
     with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM) as sock:
         await sock.connect(address)
@@ -101,7 +95,7 @@ async def send_udp(address: Address, chunks: Iterable[bytes], rate: float) -> No
             await pace.sent()
 
 
-async def send_tcp(address: Address, chunks: Iterable[bytes], rate: float) -> None:
+async def send_tcp(address: tuple[str, int], chunks: Iterable[bytes], rate: float) -> None:
     """Send chunks over one connection, `rate` a second, and close it."""
     async with await trio.open_tcp_stream(*address) as stream:
         pace = SendingPace(rate)
@@ -137,17 +131,6 @@ SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
     "tail": write_files,
 }
 """The sender of each transport, by its name in the configuration."""
-
-
-async def trickle(address: Address, epoch_ns: int, rate: float) -> None:
-    """Send Heph events over one connection, `rate` a second, until the collector goes away."""
-    with suppress(OSError, trio.BrokenResourceError):
-        await send_tcp(address, chain([epoch(epoch_ns)], _endless()), rate)
-
-
-def _endless() -> Iterator[bytes]:
-    for packet in heph_events(1, sys.maxsize, (1,)):
-        yield packet.data
 
 
 class SendingPace:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from tailrace.doctor import disks, network, process, producers
+from tailrace.doctor import machine, network, processes
 from tailrace.doctor.finding import Finding, Severity, good
-from tailrace.doctor.host import Host, check_clock, wall_minus_monotonic
+from tailrace.doctor.machine import Host, check_clock, wall_minus_monotonic
 
 LOOKS = (
     network.check_addresses,
-    disks.check_directories,
-    disks.check_durability,
-    producers.check_tails,
+    machine.check_directories,
+    machine.check_durability,
+    processes.check_tails,
     network.check_buffers,
     network.check_drops,
-    process.check_limits,
-    producers.check_producers,
-    process.check_unit,
+    processes.check_limits,
+    processes.check_producers,
+    processes.check_unit,
 )
 
-MEASUREMENTS = {disks.SPEED: disks.check_speed, network.RATE: network.check_rate}
+MEASUREMENTS = {machine.SPEED: machine.check_speed, network.RATE: network.check_rate}
 """Checks that keep the disk or a core busy for a second or two, by their names."""
 
 

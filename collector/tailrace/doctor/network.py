@@ -28,7 +28,7 @@ from tailrace.clock import Clock
 from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor import sender
 from tailrace.doctor.finding import Finding, Severity, good, plural, setting, size, sysctl
-from tailrace.doctor.host import Host
+from tailrace.doctor.machine import Host
 from tailrace.sources.connection import REST_MAX
 from tailrace.sources.listeners import in_use
 from tailrace.sources.listening import bound, cause, size_buffer, split

@@ -1,0 +1,472 @@
+"""Generate traces of binary records: packets of Heph, events of ovni.
+
+Heph (trace format 0.1.0) as a parallel solver might write it. Each stream is one worker going through time steps. The parts
+of a step are written as they finish, and the step itself after them, as real writers do. So end times grow within a stream,
+and start times do not. All attribute types occur. A packet has about 75 bytes on average. A `Mangler` stands for the
+network: it drops, doubles, delays and reorders datagrams, and logs what it did to each event.
+
+ovni as libovni 1.14 writes it, for a task-parallel program on two nodes. In each process the main thread creates tasks, in
+phases that it marks, and its workers run them (events of nOS-V). Each thread has a stream: a header of 8 bytes, then events
+in the order of its node's clock. The stream is written one buffer at a time, and the next buffer begins with the pair of
+events of the flush. `stream.json` is rewritten when the thread begins and ends, and once in between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from struct import pack, unpack_from
+from typing import NamedTuple
+
+from tailrace.demo.traffic import Write
+
+EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
+DATAGRAM_BYTES = 1432
+"""The payload of an Ethernet frame, without IPv6 and a tunnel's header."""
+
+Value = int | float | str | Sequence[int]
+Attributes = Mapping[str, Value]
+
+
+class Packet(NamedTuple):
+    """One event. `counter` is unwrapped; on the wire it is modulo 2^32."""
+
+    stream: int
+    counter: int
+    data: bytes
+
+
+def epoch(unix_ns: int) -> bytes:
+    """Return the metadata packet that gives the time of tick 0."""
+    return pack(">IIH5sQ", METADATA_MAGIC, 23, 5, b"epoch", unix_ns)
+
+
+def heph_events(
+    seed: int, n: int, streams: Sequence[int] = (0, 1, 2, 3), *, first: int = 0
+) -> Iterator[Packet]:
+    """Yield `n` events in total, on streams that take turns at random. Counters begin at `first`."""
+    order = Random(f"{seed}/order")  # noqa: S311 - traffic, not secrets
+    workers = {stream: _worker(seed, stream, first) for stream in streams}
+    for _ in range(n):
+        yield next(workers[order.choice(streams)])
+
+
+def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator[bytes]:
+    """Join packets into datagrams of at most `limit` bytes. A longer packet gets a datagram of its own."""
+    datagram = b""
+    for packet in packets:
+        if datagram and len(datagram) + len(packet) > limit:
+            yield datagram
+            datagram = b""
+        datagram += packet
+    if datagram:
+        yield datagram
+
+
+def numbers(datagram: bytes) -> list[tuple[int, int]]:
+    """Return stream and counter (as on the wire) of each event in a datagram of whole packets."""
+    found = []
+    at = 0
+    while at < len(datagram):
+        magic, size = unpack_from(">II", datagram, at)
+        if magic == EVENT_MAGIC:
+            found.append(unpack_from(">II", datagram, at + 8))
+        at += size
+    return found
+
+
+def event(
+    stream: int, counter: int, start: int, end: int, description: str, attributes: Attributes
+) -> bytes:
+    """Return one event packet. Times are nanoseconds since the epoch."""
+    body = _text(description) + b"".join(_text(n) + _value(v) for n, v in attributes.items())
+    head = pack(">IIIIQQQ", EVENT_MAGIC, 40 + len(body), stream, counter % 2**32, 0, start, end)
+    return head + body
+
+
+def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
+    """Yield a worker's events, without end."""
+    random = Random(f"{seed}/{stream}")  # noqa: S311 - traffic, not secrets
+    counters = count(first)
+    now = random.randrange(1_000_000)
+    for step in count():
+        begun = now
+        for description, attributes in _parts(random, step):
+            start = now
+            now += random.randrange(20_000, 400_000)
+            counter = next(counters)
+            yield Packet(
+                stream, counter, event(stream, counter, start, now, description, attributes)
+            )
+        counter = next(counters)
+        yield Packet(stream, counter, event(stream, counter, begun, now, "step", {"number": step}))
+        now += random.randrange(1_000, 20_000)
+
+
+def _parts(random: Random, step: int) -> Iterator[tuple[str, Attributes]]:
+    """Yield the work within a time step."""
+    yield (
+        "receive halo",
+        {"neighbours": [random.randrange(64) for _ in range(random.randrange(1, 5))]},
+    )
+    for _ in range(random.randrange(1, 4)):
+        yield (
+            "solve",
+            {"residual": random.random() / (step + 1), "iterations": random.randrange(1, 40)},
+        )
+    if random.random() < 0.2:
+        yield "rebalance", {"cells moved": random.randrange(-500, 500)}
+    if step % 10 == 9:
+        yield (
+            "write checkpoint",
+            {"path": f"step-{step:06}.h5", "bytes": random.randrange(2**20, 2**24)},
+        )
+    yield "send halo", {}
+
+
+def _text(string: str) -> bytes:
+    data = string.encode()
+    return pack(">H", len(data)) + data
+
+
+def _value(value: Value) -> bytes:
+    if isinstance(value, str):
+        return b"\x04" + _text(value)
+    if isinstance(value, float):
+        return pack(">Bd", 3, value)
+    if isinstance(value, int):
+        return pack(">BQ", 1, value) if value >= 0 else pack(">Bq", 2, value)
+    return pack(f">BH{len(value)}Q", 0x81, len(value), *value)
+
+
+DROPPED, DUPLICATED, REORDERED, DELAYED = "dropped", "duplicated", "reordered", "delayed"
+
+
+class Chances(NamedTuple):
+    """The probability of each deed for a datagram, of which it suffers at most one, and the depths.
+    Between 1 and `reorder_depth` later datagrams pass a reordered datagram; more, up to `delay_depth`,
+    pass a delayed one."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    delay: float = 0.0
+    reorder_depth: int = 4
+    delay_depth: int = 40
+
+
+class Deed(NamedTuple):
+    """One deed to one event. `by` is how many later datagrams were to pass it."""
+
+    action: str
+    stream: int
+    counter: int
+    by: int = 0
+
+
+class Mangler:
+    """One direction of a bad network. `log` has a `Deed` for each event of each mangled datagram. All
+    other events went straight through.
+
+    `spare` selects the datagrams to leave alone."""
+
+    def __init__(
+        self, seed: int, chances: Chances, spare: Callable[[bytes], bool] | None = None
+    ) -> None:
+        self.log: list[Deed] = []
+        self._random = Random(f"mangle/{seed}")  # noqa: S311 - traffic, not secrets
+        self._chances = chances
+        self._spare = spare
+        self._passed = 0
+        self._held: list[tuple[int, int, bytes]] = []
+
+    def push(self, datagram: bytes) -> list[bytes]:
+        """Accept a datagram, and return the datagrams that leave now."""
+        action = None if self._spare and self._spare(datagram) else self._choose()
+        self._passed += 1
+        leaving = [datagram]
+        by = 0
+        if action == DROPPED:
+            leaving = []
+        elif action == DUPLICATED:
+            leaving = [datagram, datagram]
+        elif action is not None:
+            depth = self._chances.reorder_depth
+            by = self._random.randint(1, depth)
+            if action == DELAYED:
+                by = self._random.randint(depth + 1, self._chances.delay_depth)
+            heappush(self._held, (self._passed + by, self._passed, datagram))
+            leaving = []
+        if action is not None:
+            self.log += [Deed(action, *number, by) for number in numbers(datagram)]
+        while self._held and self._held[0][0] <= self._passed:
+            leaving.append(heappop(self._held)[2])
+        return leaving
+
+    def finish(self) -> list[bytes]:
+        """Return the datagrams that are still held back."""
+        return [heappop(self._held)[2] for _ in range(len(self._held))]
+
+    def counters(self, action: str) -> dict[int, list[int]]:
+        """Return the counters, by stream, of the events to which `action` was done."""
+        found: dict[int, list[int]] = {}
+        for deed in self.log:
+            if deed.action == action:
+                found.setdefault(deed.stream, []).append(deed.counter)
+        return found
+
+    def _choose(self) -> str | None:
+        chances = self._chances
+        at = self._random.random()
+        for action, chance in (
+            (DROPPED, chances.drop),
+            (DUPLICATED, chances.duplicate),
+            (REORDERED, chances.reorder),
+            (DELAYED, chances.delay),
+        ):
+            if at < chance:
+                return action
+            at -= chance
+        return None
+
+
+def mangle(
+    seed: int,
+    datagrams: Iterable[bytes],
+    chances: Chances,
+    spare: Callable[[bytes], bool] | None = None,
+) -> tuple[list[bytes], list[Deed]]:
+    """Send all `datagrams` through one `Mangler`, and return its output and its log."""
+    mangler = Mangler(seed, chances, spare)
+    leaving = [out for datagram in datagrams for out in mangler.push(datagram)]
+    return leaving + mangler.finish(), mangler.log
+
+
+OVNI_HEADER = b"ovni\1\0\0\0"
+BLOCK_BYTES = 4096
+"""A reader sees a large write arrive in multiples of this size."""
+
+_PHASE, _ITERATION = 1, 2
+_MARKS = {
+    str(_PHASE): {
+        "title": "Phase",
+        "chan_type": "stack",
+        "labels": {"1": "compute", "2": "exchange"},
+    },
+    str(_ITERATION): {"title": "Iteration", "chan_type": "single"},
+}
+_TYPES = {1: "stencil", 2: "reduce", 3: "räumlich"}
+_WORKERS = 2
+
+
+_ENDS = frozenset({"VAR", "VAS", "VU]", "VSf", "VS]", "VTe", "VMA", "VTr", "VHW", "OM]"})
+_NAMES = frozenset({"VYc", "VTc"})
+"""Codes that end a span or give a name. Neither is an event by itself."""
+
+
+class OvniEvent(NamedTuple):
+    """One event. `code` is its model, category and value."""
+
+    code: str
+    clock: int
+    data: bytes
+
+
+class OvniThread(NamedTuple):
+    """One stream: its directory, its events, and its final metadata."""
+
+    path: str
+    events: list[OvniEvent]
+    metadata: dict[str, object]
+
+
+def ovni_trace(seed: int, *, iterations: int = 20) -> list[OvniThread]:
+    """Return the threads of two nodes with one process each. The clocks of the nodes differ."""
+    random = Random(f"ovni/{seed}")  # noqa: S311 - traffic, not secrets
+    threads: list[OvniThread] = []
+    for node, pid in (("node1", 4100), ("node2", 5200)):
+        clock = random.randrange(10**12, 10**13)
+        threads += _ovni_process(random, f"{node}.demo", pid, clock, iterations)
+    return threads
+
+
+def ovni_offsets(threads: list[OvniThread]) -> bytes:
+    """Return clock-offsets.txt for these nodes: how far each clock is behind the first."""
+    begun: dict[str, int] = {}
+    for thread in threads:
+        node = thread.path.removeprefix("loom.").partition(".")[0]
+        clock = thread.events[0].clock
+        begun[node] = min(clock, begun.get(node, clock))
+    lines = [f"{'rank':10} {'hostname':20} offset_median offset_mean offset_std"]
+    first = next(iter(begun.values()))
+    for rank, (node, clock) in enumerate(begun.items()):
+        offset = first - clock
+        lines.append(f"{rank:<10} {node:20} {offset} {offset}.000000 0.000000")
+    return "\n".join(lines).encode() + b"\n"
+
+
+def ovni_writes(thread: OvniThread, buffer_bytes: int) -> Iterator[Write]:
+    """Yield what the thread writes, buffer by buffer."""
+    stream, document = f"{thread.path}/stream.obs", f"{thread.path}/stream.json"
+    known = {"version": 3, "ovni": _known_at_first(thread.metadata)}
+    yield Write(stream, OVNI_HEADER)
+    yield Write(document, _document(known), anew=True)
+    for number, buffer in enumerate(_buffers(thread.events, buffer_bytes)):
+        for at in range(0, len(buffer), BLOCK_BYTES):
+            yield Write(stream, buffer[at : at + BLOCK_BYTES])
+        if number == 0:
+            yield Write(document, _document(known | {"nosv": thread.metadata["nosv"]}), anew=True)
+    whole = _document(thread.metadata)
+    yield Write(document, b"", anew=True)
+    yield Write(document, whole[: len(whole) // 2])
+    yield Write(document, whole[len(whole) // 2 :])
+
+
+def ovni_event_count(thread: OvniThread, buffer_bytes: int) -> int:
+    """Return how many events the thread writes: spans, instants and counters."""
+    flushes = sum(1 for _ in _buffers(thread.events, buffer_bytes)) - 1
+    return flushes + sum(event.code not in _ENDS | _NAMES for event in thread.events)
+
+
+def ovni_event(code: str, clock: int, payload: bytes = b"") -> OvniEvent:
+    """Return an event with a payload of up to 16 bytes, but not of 1 byte."""
+    flags = max(len(payload) - 1, 0)
+    return OvniEvent(code, clock, pack("<B3sQ", flags, code.encode(), clock) + payload)
+
+
+def ovni_jumbo(code: str, clock: int, payload: bytes) -> OvniEvent:
+    """Return an event with a payload of any size."""
+    return OvniEvent(
+        code, clock, pack("<B3sQI", 0x13, code.encode(), clock, len(payload)) + payload
+    )
+
+
+def _ovni_process(
+    random: Random, loom: str, pid: int, clock: int, iterations: int
+) -> Iterator[OvniThread]:
+    """Yield the main thread's stream, then the streams of the workers, which share its tasks."""
+    tids = [pid + 1 + number for number in range(_WORKERS)]
+    main, tasks, over = _main(random, clock, tids, iterations)
+    yield _ovni_thread(loom, pid, pid, main)
+    for number, tid in enumerate(tids):
+        mine = tasks[number::_WORKERS]
+        yield _ovni_thread(
+            loom, pid, tid, _ovni_worker(random, clock + 900, tid, number, mine, over)
+        )
+
+
+def _ovni_thread(loom: str, pid: int, tid: int, events: list[OvniEvent]) -> OvniThread:
+    about: dict[str, object] = {"lib": {"version": "1.14.0", "commit": "demo"}, "part": "thread"}
+    about |= {"tid": tid, "pid": pid, "loom": loom, "app_id": 1}
+    about["require"] = {"ovni": "1.1.0", "nosv": "2.7.0"}
+    if tid == pid:
+        about["mark"] = _MARKS
+        about["loom_cpus"] = [{"index": n, "phyid": n} for n in range(_WORKERS + 1)]
+    about["finished"] = 1
+    nosv = {"can_breakdown": False, "lib_version": "4.1.0"}
+    metadata: dict[str, object] = {"version": 3, "ovni": about, "nosv": nosv}
+    return OvniThread(f"loom.{loom}/proc.{pid}/thread.{tid}", events, metadata)
+
+
+def _main(
+    random: Random, clock: int, tids: list[int], iterations: int
+) -> tuple[list[OvniEvent], list[tuple[int, int]], int]:
+    """Return the main thread's events, its tasks with the earliest time for each, and its end."""
+    now = _Clock(random, clock)
+    events = [ovni_event("OHx", now.tick(), pack("<iiQ", 0, -1, 0))]
+    events += [ovni_event("OHC", now.tick(), pack("<iQ", -1, tid)) for tid in tids]
+    for number, label in _TYPES.items():
+        events.append(ovni_jumbo("VYc", now.tick(), pack("<I", number) + label.encode() + b"\0"))
+    ids = count(1)
+    tasks = []
+    for iteration in range(1, iterations + 1):
+        events.append(ovni_event("OM=", now.tick(), pack("<qi", iteration, _ITERATION)))
+        for phase in (1, 2):
+            events.append(ovni_event("OM[", now.tick(), pack("<qi", phase, _PHASE)))
+            for _ in range(random.randrange(4, 9)):
+                task = next(ids)
+                events.append(ovni_event("VAr", now.tick()))
+                created = pack("<II", task, random.choice(list(_TYPES)))
+                events.append(ovni_event("VTc", now.tick(), created))
+                events += [ovni_event("VAR", now.tick()), ovni_event("VAs", now.tick())]
+                events += [ovni_event("VU[", now.tick()), ovni_event("VU]", now.tick())]
+                tasks.append((task, now.tick()))
+                events.append(ovni_event("VAS", now.tick()))
+            events.append(
+                ovni_event("OM]", now.tick(random.randrange(90_000)), pack("<qi", phase, 1))
+            )
+    over = now.tick(10_000_000)
+    events.append(ovni_event("OHe", over))
+    return events, tasks, over
+
+
+def _ovni_worker(
+    random: Random, clock: int, tid: int, cpu: int, tasks: list[tuple[int, int]], over: int
+) -> list[OvniEvent]:
+    """Return a worker's events: it waits until there is a task, runs it, and repeats."""
+    now = _Clock(random, clock)
+    events = [
+        ovni_event("OHx", now.tick(), pack("<iiQ", cpu + 1, tid, 7)),
+        ovni_event("VHw", now.tick()),
+    ]
+    for task, ready in tasks:
+        events.append(ovni_event("VSh", now.tick()))
+        now.at_least(ready)
+        events += [
+            ovni_event("VSf", now.tick()),
+            ovni_event("VS[", now.tick()),
+            ovni_event("VSr", now.tick()),
+        ]
+        events.append(ovni_event("VS]", now.tick()))
+        body = pack("<II", task, 1)
+        events.append(ovni_event("VTx", now.tick(), body))
+        if random.random() < 0.3:
+            events += [ovni_event("VMa", now.tick()), ovni_event("VMA", now.tick(300))]
+        if random.random() < 0.1:
+            events += [
+                ovni_event("VTp", now.tick(), body),
+                ovni_event("VTr", now.tick(20_000), body),
+            ]
+        events.append(ovni_event("VTe", now.tick(random.randrange(5_000, 200_000)), body))
+    now.at_least(over)
+    return [*events, ovni_event("VHW", now.tick()), ovni_event("OHe", now.tick())]
+
+
+class _Clock:
+    def __init__(self, random: Random, now: int) -> None:
+        self._random = random
+        self._now = now
+
+    def tick(self, more: int = 0) -> int:
+        """Return the time of the next event, at least `more` nanoseconds later."""
+        self._now += more + self._random.randrange(30, 400)
+        return self._now
+
+    def at_least(self, time: int) -> None:
+        self._now = max(self._now, time)
+
+
+def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
+    """Yield the flushed buffers. Each buffer but the first begins with the pair of events about the flush
+    before it."""
+    buffer = b""
+    for this in events:
+        buffer += this.data
+        if len(buffer) >= buffer_bytes and this is not events[-1]:
+            yield buffer
+            buffer = ovni_event("OF[", this.clock).data + ovni_event("OF]", this.clock + 20).data
+    yield buffer
+
+
+def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
+    """Return what the first stream.json contains: no models, no marks, no `finished`."""
+    about = metadata["ovni"]
+    assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
+    return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}
+
+
+def _document(document: object) -> bytes:
+    return json.dumps(document, indent=4).encode()

@@ -1,0 +1,564 @@
+"""Generate traces of lines: JETS, DFTracer and Elephant Tracks 3 (ET3).
+
+JETS (2.0, the dialect with `clk` first) as a processor simulator writes it. Clusters contain cores, cores contain threads,
+threads contain instructions. An instruction has 10 or 11 events, and a footer has totals. Within a thread, lines are in the
+order of `clk`. Each thread begins again at clk 0, as in the reference generator, so `clk` falls back from thread to thread.
+
+DFTracer as release 2.2.0 writes it, for training processes and the files that they read and save. Each process writes one
+file, with one JSON object a line. Numbers (`id`) count a process's events in the order in which they end; lines of different
+threads may stand in another order. Files, commands and directories have names by hash. A forked process refers to names that
+only its parent's file contains.
+
+ET3 for the calls of a Java program, and what it does with objects, in two forms. Agents end each line with the thread, and
+write no line for a death. The specification ends each line with the logical clock, which counts entries and exits. Map
+files, which contain the names, are written when the program ends.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import md5
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+from tailrace.demo.traffic import Write
+
+START_CLK = 1000
+"""The clk at which a thread's first instruction begins. The threads themselves begin at 0."""
+
+_STAGES = {
+    "F1": "Fetch 1. Address to the instruction cache",
+    "F2": "Fetch 2. Line from the instruction cache",
+    "D": "Decode. Operation and branch prediction",
+    "RN": "Rename. Physical registers assigned",
+    "DS": "Dispatch. Into a reservation station",
+    "IS": "Issue. Operands are ready",
+    "RR": "Register Read. From the physical registers",
+    "EX": "Execute. In a functional unit",
+    "M": "Memory. Load or store",
+    "WB": "Writeback. To the physical registers",
+    "C": "Commit. In program order",
+}
+_OPCODES = ("ADD", "ADDI", "AND", "BEQ", "JAL", "LI", "LW", "MV", "SLL", "SUB", "SW", "XOR")
+_REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", "sp")
+
+
+class JetsLine(NamedTuple):
+    """One line with its newline. `type` is the line's; `record` is the record that it concerns."""
+
+    type: str
+    record: int | None
+    data: bytes
+
+
+def jets_trace(
+    seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
+) -> Iterator[JetsLine]:
+    """Yield a whole trace. Each number counts units in one unit of the level above."""
+    random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
+    ids = count(1)
+    totals = {"record": 0, "annotation": 0, "event": 0}
+    last = 0
+    yield _header(clusters=clusters, cores=cores, threads=threads)
+    for cluster in range(clusters):
+        for line in _cluster(random, ids, cluster, (cores, threads, instructions)):
+            if line.type in totals:
+                totals[line.type] += 1
+            if line.type == "record_end":
+                last = max(last, json.loads(line.data)["clk"])
+            yield line
+    summary = {f"total_{name}s": total for name, total in totals.items()}
+    yield _jets_line({"type": "footer", "capture_end_clk": last, **summary}, None)
+
+
+def _header(**shape: int) -> JetsLine:
+    metadata = {
+        "hardware_model": "RISC-V SoC",
+        "architecture": "RISC-V Pipeline",
+        "clock_frequency_mhz": 1000,
+        "tool": "tailrace demo",
+        **{f"num_{name}": number for name, number in shape.items()},
+    }
+    return _jets_line({"type": "header", "version": "2.0", "metadata": metadata}, None)
+
+
+def _cluster(
+    random: Random, ids: Iterator[int], number: int, shape: tuple[int, int, int]
+) -> Iterator[JetsLine]:
+    cores, threads, instructions = shape
+    cluster = next(ids)
+    yield _begin_line(0, f"cluster_{number}", "Cluster", cluster, None, f"Cluster {number}")
+    cluster_end = 0
+    for core_number in range(cores):
+        core = next(ids)
+        yield _begin_line(0, f"core_{core_number}", "Core", core, cluster, f"Core {core_number}")
+        yield _annotation("Cache", core, "First level, KiB", {"instruction": 32, "data": 32})
+        core_end = 0
+        for thread_number in range(threads):
+            thread = next(ids)
+            name = f"thread_{thread_number}"
+            yield _begin_line(0, name, "Thread", thread, core, f"Thread {thread_number}")
+            lines, end = _thread(random, ids, thread, instructions)
+            yield from lines
+            yield _end_line(end, thread)
+            core_end = max(core_end, end)
+        yield _end_line(core_end, core)
+        cluster_end = max(cluster_end, core_end)
+    yield _end_line(cluster_end, cluster)
+
+
+def _thread(
+    random: Random, ids: Iterator[int], thread: int, instructions: int
+) -> tuple[list[JetsLine], int]:
+    """Return the lines of a thread's overlapping instructions in order of clk, and its end's clk."""
+    begin, committed = START_CLK, START_CLK
+    timed: list[tuple[int, JetsLine]] = []
+    for number in range(instructions):
+        lines = list(_instruction(random, next(ids), thread, begin, committed, 4 * number))
+        committed = lines[-1][0]
+        begin += random.randrange(1, 3)
+        timed += lines
+    timed.sort(
+        key=lambda line: line[0]
+    )  # stable: at the same clk, the older instruction comes first
+    return [line for _, line in timed], committed + 1
+
+
+def _instruction(
+    random: Random, id_: int, thread: int, begin: int, committed: int, address: int
+) -> Iterator[tuple[int, JetsLine]]:
+    """Yield an instruction's lines with their clk. It commits no earlier than the instruction before it."""
+    opcode = random.choice(_OPCODES)
+    pc = f"0x{0x8000_0000 + address:08X}"
+    disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"
+    data = {"pc": pc, "opcode": opcode, "disassembly": disassembly}
+    yield begin, _begin_line(begin, f"{pc}-{opcode}", "Instruction", id_, thread, disassembly, data)
+    clk = begin
+    for stage, description in _STAGES.items():
+        if stage == "M" and opcode not in {"LW", "SW"}:
+            continue
+        if stage == "C":
+            clk = max(clk, committed)
+        yield clk, _event_line(clk, stage, id_, description)
+        stalled = random.random() < 0.1
+        clk += 1 + (random.randrange(1, 6) if stalled else 0)
+    yield clk, _end_line(clk, id_)
+
+
+def _begin_line(
+    clk: int,
+    name: str,
+    record_type: str,
+    id_: int,
+    parent: int | None,
+    description: str,
+    data: dict[str, str] | None = None,
+) -> JetsLine:
+    fields: dict[str, object] = {
+        "clk": clk,
+        "type": "record",
+        "name": name,
+        "record_type": record_type,
+        "id": id_,
+        "parent_id": parent,
+        "description": description,
+    }
+    return _jets_line(fields | ({"data": data} if data else {}), id_)
+
+
+def _end_line(clk: int, id_: int) -> JetsLine:
+    return _jets_line({"clk": clk, "type": "record_end", "record_id": id_}, id_)
+
+
+def _event_line(clk: int, name: str, id_: int, description: str) -> JetsLine:
+    fields = {
+        "clk": clk,
+        "type": "event",
+        "name": name,
+        "record_id": id_,
+        "description": description,
+    }
+    return _jets_line(fields, id_)
+
+
+def _annotation(name: str, id_: int, description: str, data: object) -> JetsLine:
+    fields = {"name": name, "record_id": id_, "description": description, "data": data}
+    return _jets_line({"type": "annotation", **fields}, id_)
+
+
+def _jets_line(fields: dict[str, object], id_: int | None) -> JetsLine:
+    return JetsLine(
+        str(fields["type"]), id_, json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+    )
+
+
+BLOCK_BYTES = 4096
+"""DFTracer's buffer reaches the file in writes of this size."""
+
+PIECE_BYTES = 1000
+"""Bytes of one write of an ET3 trace. (Agents write line by line.)"""
+
+HOST = "demo"
+_DIRECTORY = "/scratch/demo"
+_COMMAND = "python3;train.py"
+_APPLICATION, _LIBC, _PYTHON = 1, 3, 6
+_EVENT, _METADATA = 1, 4
+_CONFIGURATION = {"enable": 1, "metadata": 1, "time_metric": "US", "aggregation_enable": 0}
+
+FORK_US = 50_000
+"""Microseconds after which a process forks."""
+
+
+class TraceLine(NamedTuple):
+    """One line with its newline. `id` is None unless the line is an event."""
+
+    id: int | None
+    data: bytes
+
+
+class TraceFile(NamedTuple):
+    """The file that one process writes."""
+
+    name: str
+    pid: int
+    lines: list[TraceLine]
+
+
+class _TracedCall(NamedTuple):
+    end_us: int
+    tid: int
+    name: str
+    category: str
+    layer: int
+    start_us: int
+    path: str | None
+    args: Mapping[str, object]
+
+
+def dftracer_trace(
+    seed: int, epoch_us: int, *, processes: int = 2, steps: int = 60
+) -> list[TraceFile]:
+    """Return the files of `processes` processes, and of one more that the first of them forks.
+
+    `epoch_us` is when they start, in Unix microseconds."""
+    random = Random(f"dftracer/{seed}")  # noqa: S311 - traffic, not secrets
+    pids = [4000 + 10 * number for number in range(processes)]
+    known: list[dict[str, int]] = [{} for _ in pids]
+    files = [
+        _dftracer_process(random, pid, 3999, epoch_us, steps, names, "app")
+        for pid, names in zip(pids, known, strict=True)
+    ]
+    forked_us = epoch_us + FORK_US
+    inherited = {text: told for text, told in known[0].items() if told <= forked_us}
+    fork = _dftracer_process(random, pids[0] + 1, pids[0], forked_us, steps, inherited, "fork")
+    return [*files, fork]
+
+
+def plain_writes(
+    path: str, lines: Iterable[TraceLine | AgentLine], size: int = BLOCK_BYTES
+) -> Iterator[Write]:
+    """Yield the writes of an uncompressed file, `size` bytes each, so that lines are cut."""
+    data = b"".join(line.data for line in lines)
+    for at in range(0, len(data), size):
+        yield Write(path, data[at : at + size])
+
+
+def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[Write]:
+    """Yield the writes of a file of gzip members with `size` lines each.
+
+    Bytes of a member after its last newline byte wait for the next member, as in the producer's
+    line-buffered file."""
+    held = b""
+    for at in range(0, len(lines), size):
+        member = zlib.compressobj(wbits=31)
+        held += member.compress(b"".join(line.data for line in lines[at : at + size]))
+        held += member.flush()
+        cut = held.rfind(b"\n") + 1 if at + size < len(lines) else len(held)
+        if cut:
+            yield Write(name + ".gz", held[:cut])
+        held = held[cut:]
+
+
+def hashed(text: str) -> str:
+    """Return the name that stands for a string: every other byte of its MD5."""
+    return md5(text.encode(), usedforsecurity=False).digest()[::2].hex()
+
+
+def _dftracer_process(
+    random: Random,
+    pid: int,
+    ppid: int,
+    began_us: int,
+    steps: int,
+    known: dict[str, int],
+    kind: str,
+) -> TraceFile:
+    """Return a process's file. `known` holds the strings whose hashes were written before, with the time;
+    it grows."""
+    host = hashed(HOST)
+    lines = [
+        _metadata_line(pid, pid, "HH", HOST, host),
+        _metadata_line(pid, pid, "thread_name", str(pid)),
+    ]
+    lines.append(_metadata_line(pid, pid, "CM", "time_metric", "US"))
+    for key, text in (("FH", _DIRECTORY), ("SH", _COMMAND), ("SH", "DEFAULT")):
+        if text not in known:
+            lines.append(_metadata_line(pid, pid, key, text, hashed(text)))
+            known[text] = began_us
+    start: dict[str, object] = {"ppid": ppid, "cmd_hash": hashed(_COMMAND)}
+    start |= {"exec_hash": hashed("DEFAULT"), "version": 20003, "cwd": hashed(_DIRECTORY)}
+    events = [_TracedCall(began_us, pid, "start", "dftracer", _APPLICATION, began_us, None, start)]
+    for thread in range(2):
+        events += _loader(random, pid, thread, began_us, steps)
+    events += _trainer(random, pid, began_us, steps)
+    events.sort(key=lambda event: event.end_us)
+    over = events[-1].end_us + 1000
+    end: dict[str, object] = {"used": {"LIBC_IO": 1, "PYTHON": 1}, "cfg": _CONFIGURATION}
+    end["num_events"] = len(events)
+    threads = {pid}
+    written: list[tuple[int, TraceLine]] = []
+    for number, event in enumerate(events, 1):
+        tid = event.tid
+        if tid not in threads:
+            threads.add(tid)
+            written.append((tid, _metadata_line(pid, tid, "thread_name", str(tid))))
+        if event.path is not None and event.path not in known:
+            known[event.path] = event.end_us
+            written.append((tid, _metadata_line(pid, tid, "FH", event.path, hashed(event.path))))
+        written.append((tid, _call_line(pid, number, event)))
+    last = _TracedCall(over, pid, "end", "dftracer", _APPLICATION, over, None, end)
+    lines += [*_disordered(random, written), _call_line(pid, len(events) + 1, last)]
+    return TraceFile(f"train-{hashed(f'train-{HOST}-{pid}')}-{kind}.pfw", pid, lines)
+
+
+def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iterator[_TracedCall]:
+    """Yield the events of a thread that reads samples."""
+    tid = pid + 1000 + thread
+    for step in range(steps):
+        path = f"{_DIRECTORY}/data/sample-{random.randrange(64):03}.npz"
+        begun = now = now + random.randrange(50, 900)
+        calls: list[tuple[str, Mapping[str, object]]] = [("open64", {"flags": 524288})]
+        calls.append(("lseek64", {"ret": 0, "whence": 1, "offset": 0}))
+        calls += [("read", {"ret": 65536, "count": 65536})] * random.randrange(1, 5)
+        calls += [("read", {"ret": 0, "count": 65536}), ("close", {"ret": 0})]
+        for name, args in calls:
+            end = now + random.randrange(1, 400)
+            yield _TracedCall(end, tid, name, "POSIX", _LIBC, now, path, args)
+            now = end + random.randrange(1, 30)
+        yield _TracedCall(now, tid, "load", "IO", _PYTHON, begun, None, {"step": step})
+
+
+def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_TracedCall]:
+    """Yield the events of the main thread, which computes and sometimes saves."""
+    for step in range(steps):
+        begun = now = now + random.randrange(10, 100)
+        for name in ("forward", "backward"):
+            end = now + random.randrange(500, 2500)
+            where = {"epoch": step // 20, "step": step}
+            yield _TracedCall(end, pid, name, "COMPUTE", _PYTHON, now, None, where)
+            now = end + 5
+        if step % 10 == 9:
+            path = f"{_DIRECTORY}/checkpoint-{step:04}-é.pt"
+            size = 2 ** random.randrange(16, 22)
+            calls: dict[str, Mapping[str, object]] = {
+                "fopen64": {"mode": "w"},
+                "fwrite": {"ret": size, "size": 1, "nmemb": size},
+                "fclose": {"ret": 0},
+            }
+            for name, args in calls.items():
+                end = now + random.randrange(5, 3000)
+                yield _TracedCall(end, pid, name, "STDIO", _LIBC, now, path, args)
+                now = end + 2
+        yield _TracedCall(now, pid, "step", "TRAIN", _PYTHON, begun, None, {"step": step})
+
+
+def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
+    """Return the lines with some neighbours of different threads swapped: a thread may take its number
+    before, and write its line after, another thread."""
+    for at in range(1, len(lines) - 1):
+        (tid, line), (other_tid, other) = lines[at : at + 2]
+        events = line.id is not None and other.id is not None
+        if events and tid != other_tid and random.random() < 0.1:
+            lines[at : at + 2] = lines[at + 1], lines[at]
+    return (line for _, line in lines)
+
+
+def _call_line(pid: int, number: int, event: _TracedCall) -> TraceLine:
+    args = {"hhash": hashed(HOST), **event.args}
+    if event.path is not None:
+        args["fhash"] = hashed(event.path)
+    fields = {"id": number, "name": event.name, "cat": event.category, "type": event.layer}
+    fields |= {"pid": pid, "tid": event.tid, "ts": event.start_us}
+    fields |= {"dur": event.end_us - event.start_us, "ph": _EVENT, "args": args}
+    return TraceLine(number, _json_line(fields))
+
+
+def _metadata_line(
+    pid: int, tid: int, key: str, name: str, value: str = "thread_name"
+) -> TraceLine:
+    args = {"hhash": hashed(HOST), "name": name, "value": value}
+    fields = {"name": key, "cat": "dftracer", "type": _APPLICATION}
+    return TraceLine(
+        None, _json_line({**fields, "pid": pid, "tid": tid, "ph": _METADATA, "args": args})
+    )
+
+
+def _json_line(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+_CLASSES = ("Main", "Tree", "Tree$Node", "Räume", "java.util.ArrayList")
+_METHODS = ("run", "insert", "find", "rotate", "size", "toArray")
+_FIELDS = ("root", "left", "right", "elementData")
+_AGENT_THREADS = 3
+_DEPTH_MAX = 14
+_OBJECTS_MAX = 200
+
+
+class AgentLine(NamedTuple):
+    """One line with its newline. `clock` counts the entries and exits up to and including it."""
+
+    letter: str
+    clock: int
+    data: bytes
+
+
+class _AgentEvent(NamedTuple):
+    """A line without its last field."""
+
+    letter: str
+    fields: tuple[int, ...]
+    thread: int
+
+
+def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
+    """Return a trace as the agents write it, with the entry of the thread that ends the program."""
+    random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
+    lines = []
+    clock = 0
+    ending = _identity(random)
+    for event in [*_program(random, steps, _AGENT_THREADS), _AgentEvent("M", (1, ending), ending)]:
+        if event.letter != "D":
+            clock += event.letter in "ME"
+            lines.append(_agent_line(event, event.thread, clock))
+    return lines
+
+
+def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
+    """Return a trace in the specification's form, which has neither witnesses nor threads."""
+    random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
+    lines = []
+    clock = 0
+    for event in _program(random, steps, threads=1):
+        if event.letter != "W":
+            clock += event.letter in "ME"
+            lines.append(_agent_line(event, clock, clock))
+    return lines
+
+
+def et3_agent_maps() -> dict[str, bytes]:
+    """Return the agents' map files, in their spelling. Every class has all methods."""
+    members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
+    fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
+    named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
+    return {
+        file: "".join(f"{name},{id_}\n" for id_, name in enumerate(names, 1)).encode()
+        for file, names in named.items()
+    }
+
+
+def et3_specification_maps() -> dict[str, bytes]:
+    """Return the specification's map files."""
+    slashed = [name.replace(".", "/") for name in _CLASSES]
+    methods = [(class_, method) for class_ in range(1, len(_CLASSES) + 1) for method in _METHODS]
+    return {
+        "class_list": "".join(f"{id_},{name}\n" for id_, name in enumerate(slashed, 1)).encode(),
+        "method_list": "".join(
+            f"{id_},{class_},{method}\n" for id_, (class_, method) in enumerate(methods, 1)
+        ).encode(),
+    }
+
+
+def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
+    """Yield the events of threads that take turns. At the end, each thread returns from all its calls."""
+    running = [_TracedThread(random) for _ in range(threads)]
+    for _ in range(steps):
+        yield from random.choice(running).step()
+    for thread in running:
+        while thread.depth:
+            yield from thread.leave()
+
+
+class _TracedThread:
+    """A thread's calls, and the objects it knows, the youngest last."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._number = _identity(random)
+        self._methods: list[int] = []
+        self._objects: list[int] = []
+
+    @property
+    def depth(self) -> int:
+        return len(self._methods)
+
+    def step(self) -> Iterator[_AgentEvent]:
+        """Yield the events of one step of the program. Sometimes an object dies in it."""
+        chance = self._random.random()
+        if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
+            method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)
+            self._methods.append(method)
+            yield self._event("M", method, self._object())
+        elif chance < 0.56:
+            yield from self.leave()
+        elif chance < 0.74:
+            yield self._allocation()
+        elif chance < 0.87:
+            field = self._random.randrange(1, len(_FIELDS) + 1)
+            yield self._event("U", self._object(), self._object(), field)
+        else:
+            class_ = self._random.randrange(1, len(_CLASSES) + 1)
+            yield self._event("W", self._object(), class_)
+
+    def leave(self) -> Iterator[_AgentEvent]:
+        """Yield the return from the innermost call.
+
+        An exception ends that call without a line, and also the calls that it passes on its way."""
+        if self.depth > 4 and self._random.random() < 0.02:
+            del self._methods[-3:]
+        yield self._event("E", self._methods.pop())
+        if len(self._objects) > _OBJECTS_MAX:
+            dead = self._objects.pop(self._random.randrange(len(self._objects)))
+            yield self._event("D", dead, self._number)
+
+    def _allocation(self) -> _AgentEvent:
+        object_ = _identity(self._random)
+        self._objects.append(object_)
+        class_ = self._random.randrange(1, len(_CLASSES) + 1)
+        site = self._random.randrange(1, 200)
+        if self._random.random() < 0.25:
+            length = self._random.randrange(1, 64)
+            return self._event("A", object_, 16 + 8 * length, class_, site, length)
+        return self._event("N", object_, 8 * self._random.randrange(2, 9), class_, site, 0)
+
+    def _object(self) -> int:
+        """Return an object that the thread knows, or 0 for a static method or field, or null."""
+        if not self._objects or self._random.random() < 0.2:
+            return 0
+        return self._random.choice(self._objects)
+
+    def _event(self, letter: str, *fields: int) -> _AgentEvent:
+        return _AgentEvent(letter, fields, self._number)
+
+
+def _identity(random: Random) -> int:
+    """Return an identity hash code."""
+    return random.randrange(2**24, 2**31)
+
+
+def _agent_line(event: _AgentEvent, last: int, clock: int) -> AgentLine:
+    fields = " ".join(map(str, (*event.fields, last)))
+    return AgentLine(event.letter, clock, f"{event.letter} {fields}\n".encode())
