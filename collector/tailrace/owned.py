@@ -21,8 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tailrace.away import make_way
 from tailrace.errors import FullError, LostError, StoreError
+from tailrace.filesystem import make_way
 
 PATIENCE_SECONDS = 0.2
 """How long to retry a taken lock: other processes take it for a moment, to see whether it is held."""

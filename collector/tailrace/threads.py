@@ -21,7 +21,7 @@ import trio
 from trio._core import _thread_cache
 
 from tailrace.errors import TailraceError
-from tailrace.rhythm import pause
+from tailrace.pauses import pause
 
 WORKERS = 6
 """Blocking calls at once: a sync, two commits, an upkeep that may take long, a reload, and one to spare."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.chosen import transports
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.errors import ConfigError
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.chosen import transports
 from tailrace.config.check import NEEDED
 from tailrace.config.environment import service_links
 from tailrace.config.keys import SECTIONS
 from tailrace.config.load import load
 from tailrace.config.schema import Config, TailConfig, UdpConfig
+from tailrace.configuration import transports
 from tailrace.errors import ConfigError
 from tests.docs.configuration import describe
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.chosen import transports
 from tailrace.config.keys import SOURCES
 from tailrace.config.load import load, spool_path, store_path
 from tailrace.config.schema import (
@@ -16,6 +15,7 @@ from tailrace.config.schema import (
     UdpConfig,
     UnixConfig,
 )
+from tailrace.configuration import transports
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tailrace.chosen import transports
 from tailrace.config.load import load
 from tailrace.config.schema import DEFAULT_SOURCES, Config
+from tailrace.configuration import transports
 from tailrace.errors import ConfigError
 from tests.docs.configuration import describe
 

@@ -11,9 +11,9 @@ import pytest
 import trio
 from deltalake import DeltaTable
 
-from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.daemon.daemon import collecting
 from tests import toml
 from tests.ingest.log import heph_event

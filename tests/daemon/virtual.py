@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tailrace.chosen import transports
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.daemon.daemon import Mode, collecting
 from tests import toml
 from tests.query.tables import rows_in

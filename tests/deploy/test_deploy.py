@@ -14,10 +14,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tailrace.chosen import transports
 from tailrace.cli.commands import COMMANDS
 from tailrace.config.load import load
 from tailrace.config.schema import DEFAULT_SOURCES, AdminConfig, UdpConfig
+from tailrace.configuration import transports
 from tailrace.sources.listening import split
 from tests.program import COMMAND, PROXIES, environment, run
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import tailrace_client
-from tailrace.chosen import transports
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.query.engine import Engine
 
 SLURM = Path(__file__).parents[2] / "deploy/slurm"

@@ -14,9 +14,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.daemon.daemon import collecting
 from tests.upgrade import later
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.daemon.daemon import collecting
 from tailrace.ingest.upgrade import version_of
 from tailrace.spool.checkpoint import Checkpoints

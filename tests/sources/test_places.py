@@ -10,9 +10,9 @@ import sys
 
 import trio
 
-from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.daemon.daemon import collecting
 from tailrace.sources.listening import hold
 from tests.ingest.log import heph_event

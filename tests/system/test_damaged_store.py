@@ -16,9 +16,9 @@ import pytest
 import trio
 from deltalake import DeltaTable
 
-from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.daemon.daemon import collecting
 from tailrace.daemon.loops.steps import drive
 from tailrace.errors import TailraceError

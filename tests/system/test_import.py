@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.chosen import choose as load
+from tailrace.configuration import choose as load
 from tailrace.importing import importing
 from tailrace.importing.choosing import choose
 from tailrace.importing.discover import find

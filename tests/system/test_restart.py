@@ -10,9 +10,9 @@ import pytest
 import trio
 from msgspec import structs
 
-from tailrace.chosen import transports
 from tailrace.clock import SystemClock
 from tailrace.config.load import load
+from tailrace.configuration import transports
 from tailrace.daemon.daemon import collecting
 from tailrace.ingest.machine import Ingest
 from tests import toml

@@ -7,8 +7,8 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from tailrace.chosen import choose
 from tailrace.clock import SystemClock
+from tailrace.configuration import choose
 from tailrace.view.answers import AnswerPool, Endpoint
 from tailrace.view.leases import ServedStore, SnapshotLease
 from tailrace.view.questions import OfNothing

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from tailrace.chosen import choose
 from tailrace.clock import SystemClock
+from tailrace.configuration import choose
 from tailrace.query.engine import Engine
 from tailrace.view.answers import FileAnswer, encoded
 from tailrace.view.application import ENDPOINTS

@@ -6,8 +6,8 @@ import json
 
 from starlette.routing import Route
 
-from tailrace.chosen import choose
 from tailrace.clock import SystemClock
+from tailrace.configuration import choose
 from tailrace.view import application
 from tailrace.view.application import Viewer
 from tailrace.view.leases import ServedStore

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.chosen import transports
 from tailrace.clock import Clock
 from tailrace.config import environment
 from tailrace.config.document import Document, read
 from tailrace.config.load import Loaded, examine
 from tailrace.config.schema import Config, StoreConfig
+from tailrace.configuration import transports
 from tailrace.doctor.machine import Host
 
 REDACTED = "REDACTED"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from tailrace.chosen import transports
 from tailrace.cli.commands import ExitCode
 from tailrace.config.check import too_few
 from tailrace.config.document import Problem
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.schema import Config, SourceConfig, TailConfig
+from tailrace.configuration import transports
 from tailrace.daemon import memory
 from tailrace.decoding.formats import FORMATS
 from tailrace.doctor import processes

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
-from tailrace.chosen import choose
 from tailrace.cli.commands import report
 from tailrace.config.load import Loaded, store_path
+from tailrace.configuration import choose
 from tailrace.errors import ConfigError, QueryError
 from tailrace.query.filters import JobFilter, RunLabel
 from tailrace.units import Duration, Size

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from tailrace.chosen import choose
 from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import config_option, json_option, signatures
+from tailrace.configuration import choose
 from tailrace.errors import TailraceError
 from tailrace.run import launcher, program, surroundings
 from tailrace.run.program import NOT_TRACED

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tailrace import heaps
-from tailrace.chosen import choose
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.clock import SystemClock
+from tailrace.configuration import choose
 from tailrace.sources.listening import hold
 from tailrace.standard import STDOUT, never_wait
 from tailrace.units import counted

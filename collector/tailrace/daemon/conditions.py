@@ -19,7 +19,7 @@ from tailrace.daemon.context import Context, Health
 from tailrace.figures import AdminRefusal, Condition, Figures
 from tailrace.ingest.budget import Budget
 from tailrace.ingest.machine import Ingest
-from tailrace.rhythm import pause
+from tailrace.pauses import pause
 from tailrace.security.guard import Guard
 from tailrace.sources.source import RESERVE, Refusal, Source
 

@@ -44,7 +44,7 @@ from tailrace.errors import ConfigError, MemoryLimitError, TailraceError
 from tailrace.figures import Condition, State, Status
 from tailrace.filesystem import refusal_text
 from tailrace.metrics.families import families
-from tailrace.rhythm import pause
+from tailrace.pauses import pause
 from tailrace.security.guard import OPEN, guard, problems
 from tailrace.service_manager.descriptors import Descriptors
 from tailrace.service_manager.notify import Notifier

@@ -22,13 +22,12 @@ import msgspec
 import trio
 
 from tailrace import owned
-from tailrace.away import make_way
 from tailrace.clock import Clock
 from tailrace.daemon.context import Health
 from tailrace.daemon.memory import ProcessMemory
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
-from tailrace.filesystem import refusal_text
+from tailrace.filesystem import make_way, refusal_text
 from tailrace.spool.checkpoint import Checkpoints
 
 KILLED_MAX = 3

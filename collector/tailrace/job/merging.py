@@ -15,10 +15,10 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from msgspec import structs
 
-from tailrace.chosen import choose
 from tailrace.clock import Clock
 from tailrace.config.load import own_part
 from tailrace.config.schema import MAIN, HeartbeatConfig, JobConfig, StoreConfig
+from tailrace.configuration import choose
 from tailrace.errors import StoreError
 from tailrace.filesystem import refusal_text
 from tailrace.query.engine import Engine

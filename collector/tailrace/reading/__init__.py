@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from tailrace.chosen import choose
+from tailrace.configuration import choose
 from tailrace.config.load import store_path
 from tailrace.query.completeness import EVERYTHING, Completeness
 from tailrace.query.engine import Engine

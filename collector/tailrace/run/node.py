@@ -23,10 +23,10 @@ import trio
 from msgspec import structs
 
 from tailrace import log, standard
-from tailrace.chosen import choose
 from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded
 from tailrace.config.schema import Config, HeartbeatConfig, JobConfig, SourceConfig, TailConfig
+from tailrace.configuration import choose
 from tailrace.daemon.daemon import Daemon
 from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.service import raise_descriptor_limit, tamed_garbage_collection

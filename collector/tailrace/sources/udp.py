@@ -32,7 +32,7 @@ import trio
 from tailrace.clock import Clock
 from tailrace.config.schema import UdpConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.rhythm import pause
+from tailrace.pauses import pause
 from tailrace.security.guard import Networks
 from tailrace.sources.datagrams import (
     Address,

@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tailrace import owned
-from tailrace.away import is_file, make_way
 from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncError
-from tailrace.filesystem import NO_ROOM, free_room, refusal_text
+from tailrace.filesystem import NO_ROOM, free_room, is_file, make_way, refusal_text
 
 _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
 """No other user may read the spool: whoever knows a session's id can continue the session."""

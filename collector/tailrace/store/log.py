@@ -35,7 +35,7 @@ from msgspec import structs
 from zlib_ng.zlib_ng import crc32
 
 from tailrace import owned
-from tailrace.away import make_way
+from tailrace.filesystem import make_way
 from tailrace.store.presence import DirectoryLock
 
 _VERSION = re.compile(r"(\d{20})\.json")

@@ -38,11 +38,10 @@ from typing import NamedTuple, Self
 import msgspec
 
 from tailrace import owned
-from tailrace.away import is_file, is_obstacle, make_way
 from tailrace.config.load import COLLECTORS
 from tailrace.config.schema import MAIN
 from tailrace.errors import LockedError, LostError, StoreError
-from tailrace.filesystem import refusal_text
+from tailrace.filesystem import is_file, is_obstacle, make_way, refusal_text
 from tailrace.store.refusal import refusal
 
 NAME = "lock"

@@ -19,9 +19,9 @@ from hashlib import blake2s
 from pathlib import Path
 
 from tailrace import owned
-from tailrace.away import make_way, move_away
 from tailrace.config.schema import QuarantineConfig
 from tailrace.errors import SyncError
+from tailrace.filesystem import make_way, move_away
 from tailrace.model.quarantine import QuarantineFrame, frame, frames
 from tailrace.store.durable import fsync
 from tailrace.store.refusal import refusal

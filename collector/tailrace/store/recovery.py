@@ -30,9 +30,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError
 
 from tailrace import owned
-from tailrace.away import is_obstacle, move_away
 from tailrace.clock import Clock
 from tailrace.errors import StoreError, SyncError
+from tailrace.filesystem import is_obstacle, move_away
 from tailrace.store import layout, schema
 from tailrace.store.damage import ENGINE, Damaged, set_aside
 from tailrace.store.durable import LOG_LOCK, fsync, unsynced_max

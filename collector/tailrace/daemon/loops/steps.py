@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import trio
 
 from tailrace.clock import Clock
-from tailrace.rhythm import pause
+from tailrace.pauses import pause
 
 T = TypeVar("T")
 

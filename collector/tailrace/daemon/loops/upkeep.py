@@ -21,7 +21,7 @@ from tailrace.daemon.context import Context
 from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
 from tailrace.interpreter import command
-from tailrace.rhythm import pause
+from tailrace.pauses import pause
 from tailrace.store import layout
 from tailrace.store.turn import draw, turn
 from tailrace.store.upkeep import UpkeepReport, look

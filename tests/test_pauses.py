@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from tailrace.rhythm import pause
+from tailrace.pauses import pause
 
 
 def test_whoever_looks_as_often_or_half_as_often_wakes_at_the_same_moments():
