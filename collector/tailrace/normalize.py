@@ -35,7 +35,7 @@ EVENTS = (Kind.BEGIN, Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION)
     ID, PARENT, START, END, ATTRIBUTES, FLAW, DETAIL,
 ) = range(len(Record._fields))  # fmt: skip
 
-Columns = list[list[Any]]
+RecordColumns = list[list[Any]]
 
 
 def write_flaws(

@@ -7,9 +7,9 @@ import json
 from hypothesis import given, strategies as st
 
 from tailrace.doctor import finding
-from tailrace.doctor.finding import Finding, Severity, good, size
+from tailrace.doctor.finding import HostFinding, Severity, good, size
 
-PROBLEM = Finding(
+PROBLEM = HostFinding(
     check="disk",
     severity=Severity.PROBLEM,
     what="The disk is full.",
@@ -17,7 +17,9 @@ PROBLEM = Finding(
     commands=["df -h /a/very/long/path" + "/and/on" * 20, "rm \x1b[31mred"],
     figures={"free_bytes": 0},
 )
-ADVICE = Finding(check="clock", severity=Severity.ADVICE, what="It is late.", why="You may sleep.")
+ADVICE = HostFinding(
+    check="clock", severity=Severity.ADVICE, what="It is late.", why="You may sleep."
+)
 GOOD = good("udp rate", "It is fine.", per_second=1)
 
 
@@ -59,7 +61,7 @@ def test_only_the_severity_is_in_colour():
 )
 def test_sentences_fit_the_width_and_lose_no_word(words, width):
     sentence = " ".join(words)
-    finding = Finding(check="x", severity=Severity.ADVICE, what=sentence, why="")
+    finding = HostFinding(check="x", severity=Severity.ADVICE, what=sentence, why="")
     printed = lines(finding, width=width)[1:-2]
     assert " ".join(printed).split() == ["advice", "x:", *sentence.split()]
     for line in printed:

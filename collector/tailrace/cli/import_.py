@@ -91,7 +91,7 @@ def import_command(
     loaded = load_config(config, store)
 
     from tailrace import log
-    from tailrace.cli.serve import final_ledger
+    from tailrace.cli.output.ledger import final_ledger
     from tailrace.importing import importing, summary as summaries
     from tailrace.importing.choosing import choose
     from tailrace.importing.discover import find

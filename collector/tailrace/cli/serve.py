@@ -11,17 +11,15 @@ import click
 
 from tailrace import heaps
 from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.cli.output.ledger import final_ledger
 from tailrace.clock import SystemClock
 from tailrace.configuration import choose
 from tailrace.sources.listening import hold
 from tailrace.standard import STDOUT, never_wait
-from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tailrace.config.load import Loaded
-    from tailrace.figures import SourceStatus, Status
+    from tailrace.figures import Status
 
 
 @click.command()
@@ -87,10 +85,6 @@ def _read_rest(loaded: Loaded) -> Status:
     return read_rest(loaded, config, SystemClock(), last=True)
 
 
-SLOW_MIN = 1000
-"""So many records that were read the slow way take no time that anybody sees."""
-
-
 def _say_last(status: Status, *, as_json: bool) -> None:
     if as_json:
         _say_as_json(status)
@@ -109,49 +103,3 @@ def _say_where(status: Status) -> None:
     for name, source in status.sources.items():
         click.echo(f"  {name}: {source.format} over {source.type} on {source.address}")
     click.echo(f"  admin: http://{status.admin}/status")
-
-
-def final_ledger(status: Status, names: Mapping[str, int | None] | None = None) -> str:
-    """Return what arrived, what is missing and why, one paragraph for each source. `names` has, by source, how many names that
-    events ask for no file has, if the table was asked; None for an unknown number."""
-    lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
-    for name, source in status.sources.items():
-        lines += _ledger(name, source, _in_words((names or {}).get(name, 0)))
-    uncommitted = status.spool.durable - status.spool.committed
-    if uncommitted:
-        lines.append(f"  left in the spool for the next start: {counted(uncommitted, 'byte')}")
-    return "\n".join(lines)
-
-
-def _in_words(names: int | None) -> str:
-    """Return how many names are missing, as the end of a sentence."""
-    if names == 0:
-        return ""
-    asked = "an unknown number of names" if names is None else counted(names, "name")
-    return f", and {asked} missing that they ask for"
-
-
-def _ledger(name: str, source: SourceStatus, names: str) -> list[str]:
-    gaps = ", ".join(f"{reason} {count}" for reason, count in source.gap_events.items() if count)
-    heals = sum(source.heal_events.values())
-    lines = [
-        f"  {name}: {counted(source.received_bytes, 'byte')} in"
-        f" {counted(source.sessions_opened, 'session')}: "
-        f"{source.decoded_bytes} decoded, {source.malformed_bytes} malformed, "
-        f"{source.pending_bytes} pending",
-        f"    events: {source.expected_events} expected, {source.seen_events} seen, "
-        f"{source.duplicate_events} of them duplicates, {source.missing_events} missing{names}",
-    ]
-    records = sum(source.records.values()) + sum(source.malformed_records.values())
-    if source.slow_records > max(SLOW_MIN, records // 10):
-        lines.append(
-            f"    read one by one, which takes many times as long: {source.slow_records} of"
-            f" {counted(records, 'record')}, whose shape is unusual"
-        )
-    if gaps:
-        lines.append(f"    gaps found: {gaps}" + (f"; healed: {heals}" if heals else ""))
-    if source.unknown_gaps:
-        lines.append(f"    gaps of unknown size: {source.unknown_gaps}")
-    if source.kernel_drops:
-        lines.append(f"    datagrams dropped by the kernel: {source.kernel_drops}")
-    return lines

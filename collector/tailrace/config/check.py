@@ -50,7 +50,7 @@ _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
 _COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # names are names of directories
 SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
 
-Values = dict[str, Any]
+SectionValues = dict[str, Any]
 
 
 class Given:
@@ -79,13 +79,13 @@ class Check:
         self._check_addresses(sections["admin"], types, sources)
         if self.problems:
             return None
-        parts: Values = {name: SECTIONS[name](**values) for name, values in sections.items()}
+        parts: SectionValues = {name: SECTIONS[name](**values) for name, values in sections.items()}
         parts["sources"] = {
             name: SOURCES[type_](**sources[name]) for name, type_ in types.items() if type_
         }
         return Config(**parts)
 
-    def _section(self, name: str) -> Values:
+    def _section(self, name: str) -> SectionValues:
         settings = self._given.sections[name]
         values = self._values(keys(SECTIONS[name]), settings)
         self._check_listen("tcp", values, settings)
@@ -110,7 +110,7 @@ class Check:
             return None
         return setting.value
 
-    def _source(self, name: str, type_: str | None) -> Values:
+    def _source(self, name: str, type_: str | None) -> SectionValues:
         """Return a source's values without `type`. If the type is unknown, accept the keys of all types."""
         home = self._given.begun[name]
         if SOURCE_NAME.fullmatch(name) is None:
@@ -141,9 +141,9 @@ class Check:
 
     def _values(
         self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
-    ) -> Values:
+    ) -> SectionValues:
         """Return the valid values, by key. Keys in `also` exist and are checked elsewhere."""
-        values: Values = {}
+        values: SectionValues = {}
         for key, setting in settings.items():
             if key not in fields:
                 self._problem(setting.where, f"unknown key; {hint(key, [*also, *fields])}")
@@ -154,7 +154,9 @@ class Check:
                 self._problem(setting.where, str(error))
         return values
 
-    def _check_listen(self, protocol: str, values: Values, settings: Mapping[str, Setting]) -> None:
+    def _check_listen(
+        self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
+    ) -> None:
         """Check the address, if there is one. Drop an invalid address, to report it only once."""
         if "listen" not in values:
             return
@@ -164,7 +166,9 @@ class Check:
             del values["listen"]
             self._problem(settings["listen"].where, str(error))
 
-    def _check_guard(self, protocol: str, values: Values, settings: Mapping[str, Setting]) -> None:
+    def _check_guard(
+        self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
+    ) -> None:
         """Check that TLS keys come in pairs, and that a listener open to other machines is guarded."""
 
         def given(key: str) -> bool:
@@ -192,7 +196,7 @@ class Check:
             self._problem(where, f"must be {alternatives(allowed)}, {carries}; not {format_!r}")
 
     def _check_pending(
-        self, struct: type[Section], values: Values, settings: Mapping[str, Setting]
+        self, struct: type[Section], values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
         """Check that `pending_max` has room for one record of the longest size."""
         sizes = {
@@ -207,7 +211,10 @@ class Check:
             )
 
     def _check_addresses(
-        self, admin: Values, types: Mapping[str, str | None], sources: Mapping[str, Values]
+        self,
+        admin: SectionValues,
+        types: Mapping[str, str | None],
+        sources: Mapping[str, SectionValues],
     ) -> None:
         """Report equal addresses on one protocol. Port 0 differs each time.
 
@@ -221,7 +228,10 @@ class Check:
                 self._problem(at, f"{other} and {owner} listen on the same {protocol} address")
 
     def _listeners(
-        self, admin: Values, types: Mapping[str, str | None], sources: Mapping[str, Values]
+        self,
+        admin: SectionValues,
+        types: Mapping[str, str | None],
+        sources: Mapping[str, SectionValues],
     ) -> Iterator[tuple[str, str, str, Where]]:
         """Yield owner, protocol, address and origin of each valid address."""
         default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))

@@ -17,7 +17,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from tailrace.doctor.finding import Finding, Severity
+from tailrace.doctor.finding import HostFinding, Severity
 
 CHECK = "endpoint"
 
@@ -66,7 +66,7 @@ class StorePlace(NamedTuple):
 
 def place_of(
     url: str, options: Mapping[str, str], environ: Mapping[str, str]
-) -> StorePlace | Finding:
+) -> StorePlace | HostFinding:
     """Return the place of a store, or why its endpoint cannot be tested."""
     store = urlsplit(url)
     if store.scheme not in SCHEMES or not store.netloc:
@@ -79,7 +79,7 @@ def place_of(
     return _obstacle(place) or place
 
 
-def _obstacle(place: StorePlace) -> Finding | None:
+def _obstacle(place: StorePlace) -> HostFinding | None:
     """Return why requests to this endpoint are not even tried. No text shows what may be a secret."""
     text = _SECRETS.sub("", place.endpoint)
     for name in SENT:
@@ -120,8 +120,8 @@ def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def untested(what: str, *commands: str) -> Finding:
-    return Finding(
+def untested(what: str, *commands: str) -> HostFinding:
+    return HostFinding(
         check=CHECK,
         severity=Severity.PROBLEM,
         what=what,

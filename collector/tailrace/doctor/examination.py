@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.doctor import machine, network, processes
-from tailrace.doctor.finding import Finding, Severity, good
+from tailrace.doctor.finding import HostFinding, Severity, good
 from tailrace.doctor.machine import Host, check_clock, wall_minus_monotonic
 
 LOOKS = (
@@ -22,7 +22,7 @@ MEASUREMENTS = {machine.SPEED: machine.check_speed, network.RATE: network.check_
 """Checks that keep the disk or a core busy for a second or two, by their names."""
 
 
-def examine(host: Host, *, quick: bool) -> list[Finding]:
+def examine(host: Host, *, quick: bool) -> list[HostFinding]:
     """Return every finding. Skip the measurements if a collector runs or `quick` is set."""
     clock_before = wall_minus_monotonic(host)
     host = host.with_daemon()
@@ -40,14 +40,14 @@ def examine(host: Host, *, quick: bool) -> list[Finding]:
     return findings
 
 
-def endpoint_not_asked_for() -> Finding:
+def endpoint_not_asked_for() -> HostFinding:
     """Return the finding about a configured object store that nobody asked to test."""
     return good("endpoint", "Not tested, because that writes keys there: give its URL as --store.")
 
 
-def endpoint_without_obstore() -> Finding:
+def endpoint_without_obstore() -> HostFinding:
     """Return the finding about an object store that is to be tested on a host without the package obstore."""
-    return Finding(
+    return HostFinding(
         check="endpoint",
         severity=Severity.PROBLEM,
         what="Testing an object store needs the package obstore.",

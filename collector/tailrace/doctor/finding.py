@@ -14,7 +14,7 @@ from tailrace import __version__
 from tailrace.terminal import printable
 from tailrace.units import Size
 
-Figures = Mapping[str, int | float | str]
+HostFigures = Mapping[str, int | float | str]
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -27,7 +27,7 @@ class Severity(StrEnum):
     GOOD = "good"
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One result of a check. `figures` are measured or read values, by name with the unit."""
 
     check: str
@@ -39,11 +39,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence: why it matters; empty if all is good."""
     commands: list[str] = []
     """Shell lines that change it or show more of it; `#` begins a remark."""
-    figures: Figures = {}
+    figures: HostFigures = {}
 
 
-def good(check: str, what: str, **figures: float | str) -> Finding:
-    return Finding(check=check, severity=Severity.GOOD, what=what, figures=figures)
+def good(check: str, what: str, **figures: float | str) -> HostFinding:
+    return HostFinding(check=check, severity=Severity.GOOD, what=what, figures=figures)
 
 
 def sysctl(key: str, value: int) -> list[str]:
@@ -90,7 +90,7 @@ def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
     return text
 
 
-def text(findings: list[Finding], *, width: int, style: Style = plain) -> Iterator[str]:
+def text(findings: list[HostFinding], *, width: int, style: Style = plain) -> Iterator[str]:
     """Yield lines: problems, then advice, each with commands, then one line for each good finding.
 
     Commands are not wrapped, so that they can be copied."""
@@ -106,7 +106,7 @@ def text(findings: list[Finding], *, width: int, style: Style = plain) -> Iterat
     yield f"{summary(findings)}."
 
 
-def summary(findings: list[Finding]) -> str:
+def summary(findings: list[HostFinding]) -> str:
     problems, advice = count(findings, Severity.PROBLEM), count(findings, Severity.ADVICE)
     if not problems and not advice:
         return "Nothing to change"
@@ -114,11 +114,11 @@ def summary(findings: list[Finding]) -> str:
     return f"{first}, {plural(advice, 'piece')} of advice" if advice else first
 
 
-def count(findings: list[Finding], severity: Severity) -> int:
+def count(findings: list[HostFinding], severity: Severity) -> int:
     return sum(finding.severity == severity for finding in findings)
 
 
-def as_json(findings: list[Finding], *, config: str, store: str, spool: str) -> bytes:
+def as_json(findings: list[HostFinding], *, config: str, store: str, spool: str) -> bytes:
     """Return one JSON object.
 
     Its members are `tailrace` (the version), `config` (the file, or empty), `store`, `spool`, the numbers
@@ -136,7 +136,7 @@ def as_json(findings: list[Finding], *, config: str, store: str, spool: str) -> 
     return msgspec.json.format(msgspec.json.encode(report))
 
 
-def _finding(finding: Finding, width: int, style: Style) -> Iterator[str]:
+def _finding(finding: HostFinding, width: int, style: Style) -> Iterator[str]:
     word = f"{finding.severity:<7}"
     first, *rest = _wrapped(f"{finding.check}: {finding.what}", width - len(word) - len(INDENT))
     yield f"{style(word, finding.severity)}{INDENT}{first}"

@@ -25,8 +25,8 @@ from tailrace.config.schema import Config
 from tailrace.doctor.finding import (
     KIB,
     MIB,
-    Figures,
-    Finding,
+    HostFigures,
+    HostFinding,
     Severity,
     good,
     setting,
@@ -122,16 +122,16 @@ def wall_minus_monotonic(host: Host) -> float:
 
 def check_clock(
     host: Host, before: float, *, kernel: Callable[[], tuple[int, int] | None] | None = None
-) -> Iterator[Finding]:
+) -> Iterator[HostFinding]:
     """Check for steps since `before`, an earlier `wall_minus_monotonic`, and for synchronisation.
     `kernel` replaces adjtimex."""
     yield from _steps(wall_minus_monotonic(host) - before)
     yield _synchronised(host, (kernel or adjtimex)())
 
 
-def _steps(difference_ns: float) -> Iterator[Finding]:
+def _steps(difference_ns: float) -> Iterator[HostFinding]:
     if abs(difference_ns) > STEP_NS:
-        yield Finding(
+        yield HostFinding(
             check=CLOCK,
             severity=Severity.PROBLEM,
             what=f"The wall clock was set by {difference_ns / 1e9:+.3f} s during the examination.",
@@ -141,7 +141,7 @@ def _steps(difference_ns: float) -> Iterator[Finding]:
         )
 
 
-def _synchronised(host: Host, kernel: tuple[int, int] | None) -> Finding:
+def _synchronised(host: Host, kernel: tuple[int, int] | None) -> HostFinding:
     if kernel is not None and not kernel[0] & _UNSYNCHRONISED:
         error_us = kernel[1]
         figures = {"max_error_us": error_us}
@@ -159,8 +159,8 @@ def _synchronised(host: Host, kernel: tuple[int, int] | None) -> Finding:
     )
 
 
-def _advice(what: str, figures: Figures) -> Finding:
-    return Finding(
+def _advice(what: str, figures: HostFigures) -> HostFinding:
+    return HostFinding(
         check=CLOCK,
         severity=Severity.ADVICE,
         what=what,
@@ -192,19 +192,19 @@ FILES = 2000
 """Files that a store has at most, about: 1,000 log entries, the newest days' small files, locks, and segments."""
 
 
-def check_directories(host: Host) -> Iterator[Finding]:
+def check_directories(host: Host) -> Iterator[HostFinding]:
     for use, directory in host.directories.items():
         yield _writable(use, directory)
     yield from _space(host)
     yield from _inodes(host)
 
 
-def _writable(use: str, directory: Path) -> Finding:
+def _writable(use: str, directory: Path) -> HostFinding:
     place = nearest(directory)
     figures = {"directory": str(directory)}
     me = '"$(id -un)"'
     if not place.is_dir():
-        return Finding(
+        return HostFinding(
             check=DIRECTORIES,
             severity=Severity.PROBLEM,
             what=f"The {use}'s directory cannot be created: {place} is not a directory.",
@@ -221,7 +221,7 @@ def _writable(use: str, directory: Path) -> Finding:
             commands.insert(0, f"sudo chown -R {me} {shlex.quote(str(directory))}")
         else:
             commands.insert(0, f"sudo install -d -o {me} {shlex.quote(str(directory))}")
-        return Finding(
+        return HostFinding(
             check=DIRECTORIES,
             severity=Severity.PROBLEM,
             what=f"This user may not write to {locked[0]}, which belongs to the {use}.",
@@ -243,7 +243,7 @@ def _elsewhere(use: str) -> str:
     return setting(use, "path", f"$HOME/tailrace-{use}").replace("'", '"')
 
 
-def _space(host: Host) -> Iterator[Finding]:
+def _space(host: Host) -> Iterator[HostFinding]:
     """Check the room for the spool at its limit and the quarantine. The table has no limit."""
     config = host.config
     place = nearest(host.spool)
@@ -264,7 +264,7 @@ def _space(host: Host) -> Iterator[Finding]:
             **figures,
         )
         return
-    yield Finding(
+    yield HostFinding(
         check=SPACE,
         severity=Severity.PROBLEM if free < least else Severity.ADVICE,
         what=f"{size(free)} are free in {place}, and the spool may take {size(limit)}.",
@@ -278,7 +278,7 @@ def _space(host: Host) -> Iterator[Finding]:
     )
 
 
-def _inodes(host: Host) -> Iterator[Finding]:
+def _inodes(host: Host) -> Iterator[HostFinding]:
     """Check the inodes: a disk that has room for bytes may have none for files."""
     seen = set()
     for directory in host.directories.values():
@@ -294,7 +294,7 @@ def _inodes(host: Host) -> Iterator[Finding]:
             if free.lack
             else f"{free.mount} has {free.inodes} free inodes"
         )
-        yield Finding(
+        yield HostFinding(
             check=SPACE,
             severity=Severity.PROBLEM if free.lack else Severity.ADVICE,
             what=f"{left[0].upper()}{left[1:]}, one for each file that can be made; a store takes up to {FILES}.",
@@ -345,7 +345,7 @@ class Mount(NamedTuple):
     options: frozenset[str]
 
 
-def check_durability(host: Host) -> Iterator[Finding]:
+def check_durability(host: Host) -> Iterator[HostFinding]:
     """Yield one finding for each file system that is written to."""
     mounts = _mounts(host)
     uses: dict[Mount | None, list[str]] = {}
@@ -358,7 +358,7 @@ def check_durability(host: Host) -> Iterator[Finding]:
             yield _kind(mount, " and ".join(names))
 
 
-def _kind(mount: Mount, uses: str) -> Finding:
+def _kind(mount: Mount, uses: str) -> HostFinding:
     figures = {"file_system": mount.kind, "mount": mount.point}
     what = f"The file system of the {uses} is {mount.kind}, mounted at {mount.point}"
     why, severity = "", Severity.ADVICE
@@ -385,7 +385,7 @@ def _kind(mount: Mount, uses: str) -> Finding:
         commands.append(f"sudo mount -o remount,barrier=1 {shlex.quote(mount.point)}")
     else:
         return good(DURABILITY, f"{what}: what is synced survives a power cut.", **figures)
-    return Finding(
+    return HostFinding(
         check=DURABILITY,
         severity=severity,
         what=what,
@@ -431,7 +431,7 @@ SLOW_MB_PER_SECOND = 20.0
 """About 250,000 events a second in the spool, with nothing left for the table."""
 
 
-def check_speed(host: Host) -> Iterator[Finding]:
+def check_speed(host: Host) -> Iterator[HostFinding]:
     place = nearest(host.spool)
     if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         return
@@ -441,7 +441,7 @@ def check_speed(host: Host) -> Iterator[Finding]:
             latencies = _syncs(file, host.clock)
             rate = _throughput(file, host.clock)
     except OSError as error:
-        yield Finding(
+        yield HostFinding(
             check=SPEED,
             severity=Severity.PROBLEM,
             what=f"A file in {place} could not be written and synced: {refusal_text(error.errno, place)}.",
@@ -452,7 +452,7 @@ def check_speed(host: Host) -> Iterator[Finding]:
     yield _judge_speed(host.config.spool.sync_interval, latencies, rate)
 
 
-def _judge_speed(interval: Duration, latencies: list[float], rate: float) -> Finding:
+def _judge_speed(interval: Duration, latencies: list[float], rate: float) -> HostFinding:
     median, worst = statistics.median(latencies) * 1e3, max(latencies) * 1e3
     figures = {"sync_ms": round(median, 3), "sync_worst_ms": round(worst, 3), "mb_per_s": rate}
     what = (
@@ -462,7 +462,7 @@ def _judge_speed(interval: Duration, latencies: list[float], rate: float) -> Fin
     slow_sync = median > interval * 1e3
     if not slow_sync and rate >= SLOW_MB_PER_SECOND:
         return good(SPEED, what, **figures)
-    return Finding(
+    return HostFinding(
         check=SPEED,
         severity=Severity.ADVICE,
         what=what,

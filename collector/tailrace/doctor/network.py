@@ -27,7 +27,7 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor import sender
-from tailrace.doctor.finding import Finding, Severity, good, plural, setting, size, sysctl
+from tailrace.doctor.finding import HostFinding, Severity, good, plural, setting, size, sysctl
 from tailrace.doctor.machine import Host
 from tailrace.sources.connection import REST_MAX
 from tailrace.sources.listeners import in_use
@@ -51,7 +51,7 @@ class ListeningSocket(NamedTuple):
     shared: bool = False
 
 
-def check_addresses(host: Host) -> Iterator[Finding]:
+def check_addresses(host: Host) -> Iterator[HostFinding]:
     if host.daemon is not None:
         yield _running(host.daemon)
     held = host.daemon.addresses if host.daemon else {}
@@ -85,7 +85,7 @@ def _listeners(host: Host) -> Iterator[ListeningSocket]:
     yield ListeningSocket("admin", host.config.admin.listen, socket.SOCK_STREAM)
 
 
-def _running(daemon: RunningCollector) -> Finding:
+def _running(daemon: RunningCollector) -> HostFinding:
     places = ", ".join(f"{name} {address}" for name, address in daemon.addresses.items() if address)
     where = f" ({places})" if places else ""
     return good(
@@ -95,7 +95,7 @@ def _running(daemon: RunningCollector) -> Finding:
     )
 
 
-def _refused(listener: ListeningSocket, error: OSError) -> Finding:
+def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
     host, port = split(listener.listen)
     why = cause(error)
     other = _moved(listener, f"127.0.0.1:{port}")
@@ -113,7 +113,7 @@ def _refused(listener: ListeningSocket, error: OSError) -> Finding:
             commands = [f"getent ahosts {host}", other]
         case _:
             commands = [free]
-    return Finding(
+    return HostFinding(
         check=ADDRESSES,
         severity=Severity.PROBLEM,
         what=f"{listener.name} cannot listen on {listener.listen}: {why}.",
@@ -123,7 +123,7 @@ def _refused(listener: ListeningSocket, error: OSError) -> Finding:
     )
 
 
-def _socket_file(name: str, path: Path) -> Finding | None:
+def _socket_file(name: str, path: Path) -> HostFinding | None:
     """Return the problem that keeps a unix socket from being made at a path, if any."""
     shown, above = shlex.quote(str(path)), shlex.quote(str(path.parent))
     me = '"$(id -un)"'
@@ -141,7 +141,7 @@ def _socket_file(name: str, path: Path) -> Finding | None:
             return None
     except OSError as error:
         why, command = error.strerror or str(error), f"ls -ld {shown}"
-    return Finding(
+    return HostFinding(
         check=ADDRESSES,
         severity=Severity.PROBLEM,
         what=f"{name} cannot listen on {path}: {why}.",
@@ -170,7 +170,7 @@ SMALL_DATAGRAM_CHARGE = 832
 (measured on Linux 6)."""
 
 
-def check_buffers(host: Host) -> Iterator[Finding]:
+def check_buffers(host: Host) -> Iterator[HostFinding]:
     sources = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
     most = max((int(config.receive_buffer) for config in sources.values()), default=0)
     for name, config in sources.items():
@@ -179,7 +179,7 @@ def check_buffers(host: Host) -> Iterator[Finding]:
         yield from _backlog(host)
 
 
-def _buffer(host: Host, name: str, asked: int, most: int) -> Finding:
+def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
     """Return the finding for one source. `most` is the largest request of all sources, since one limit
     applies to all."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -196,7 +196,7 @@ def _buffer(host: Host, name: str, asked: int, most: int) -> Finding:
         )
     few = plain < min(asked, SMALL_BUFFER)
     who = "" if granted == plain else " without the privilege that this process has (CAP_NET_ADMIN)"
-    return Finding(
+    return HostFinding(
         check=BUFFER,
         severity=Severity.PROBLEM if few and granted == plain else Severity.ADVICE,
         what=f"{name} requests {size(asked)} and gets {size(plain)}{who}.",
@@ -217,7 +217,7 @@ def _buffer_limits(host: Host) -> str:
     )
 
 
-def _backlog(host: Host) -> Iterator[Finding]:
+def _backlog(host: Host) -> Iterator[HostFinding]:
     """Check the queue between a network card and the sockets. Each CPU has one."""
     backlog = host.number(_file(MAX_BACKLOG))
     if backlog is None:
@@ -229,7 +229,7 @@ def _backlog(host: Host) -> Iterator[Finding]:
     if dropped == 0 and backlog >= USUAL_BACKLOG:
         yield good(BUFFER, f"{MAX_BACKLOG} is {backlog:,}; nothing was dropped there.", **figures)
         return
-    yield Finding(
+    yield HostFinding(
         check=BUFFER,
         severity=Severity.ADVICE,
         what=f"{MAX_BACKLOG} is {backlog:,}, and {dropped:,} packets were dropped there since boot.",
@@ -250,7 +250,7 @@ LARGEST_BUFFER = 2**30
 """The largest buffer to advise. Beyond it, the reader is too slow."""
 
 
-def check_drops(host: Host) -> Iterator[Finding]:
+def check_drops(host: Host) -> Iterator[HostFinding]:
     udp = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
     if not udp:
         return
@@ -261,11 +261,11 @@ def check_drops(host: Host) -> Iterator[Finding]:
     yield from _dropped_by_host(host)
 
 
-def _dropped_by_socket(name: str, config: UdpConfig, dropped: int) -> Finding:
+def _dropped_by_socket(name: str, config: UdpConfig, dropped: int) -> HostFinding:
     if dropped == 0:
         return good(DROPS, f"{name}'s socket has dropped nothing.", dropped=0)
     buffer = min(4 * int(config.receive_buffer), LARGEST_BUFFER)
-    return Finding(
+    return HostFinding(
         check=DROPS,
         severity=Severity.PROBLEM,
         what=f"{name}'s socket has dropped {plural(dropped, 'datagram')} since the daemon started.",
@@ -276,7 +276,7 @@ def _dropped_by_socket(name: str, config: UdpConfig, dropped: int) -> Finding:
     )
 
 
-def _dropped_by_host(host: Host) -> Iterator[Finding]:
+def _dropped_by_host(host: Host) -> Iterator[HostFinding]:
     received, dropped, known = 0, 0, False
     for table in (_snmp(host), _snmp6(host)):
         if table:
@@ -289,7 +289,7 @@ def _dropped_by_host(host: Host) -> Iterator[Finding]:
     elif dropped == 0:
         yield good(DROPS, "No socket of this host has dropped a datagram since boot.", **figures)
     else:
-        yield Finding(
+        yield HostFinding(
             check=DROPS,
             severity=Severity.ADVICE,
             what=f"The sockets of this host have dropped {plural(dropped, 'datagram')} since boot,"
@@ -355,7 +355,7 @@ class RateStep(NamedTuple):
     """The rate that was reached, which can be less than requested."""
 
 
-def check_rate(host: Host) -> Iterator[Finding]:
+def check_rate(host: Host) -> Iterator[HostFinding]:
     sources = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
     if not sources:
         return
@@ -363,7 +363,7 @@ def check_rate(host: Host) -> Iterator[Finding]:
     yield judge_rate(name, trio.run(measure, config, host.clock))
 
 
-def judge_rate(name: str, steps: list[RateStep]) -> Finding:
+def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
     if not steps:
         return good(RATE, "The rate could not be measured here.")
     best = max((round(step.per_second) for step in steps if step.received == step.sent), default=0)
@@ -374,7 +374,7 @@ def judge_rate(name: str, steps: list[RateStep]) -> Finding:
     what += f"; at {steps[-1].per_second:,.0f}, {lost:,} were lost." if lost else ", or more."
     if best >= LOW or not lost:
         return good(RATE, what, **figures)
-    return Finding(
+    return HostFinding(
         check=RATE,
         severity=Severity.ADVICE,
         what=what,

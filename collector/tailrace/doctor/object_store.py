@@ -31,7 +31,7 @@ from tailrace.doctor.endpoint import (
     place_of,
     untested,
 )
-from tailrace.doctor.finding import Finding, Severity, good, plural
+from tailrace.doctor.finding import HostFinding, Severity, good, plural
 
 WRITERS = 8
 KEYS = 50
@@ -65,10 +65,10 @@ class EndpointProbe:
 
 def examine(
     url: str, options: Mapping[str, str], environ: Mapping[str, str], clock: Clock
-) -> Iterator[Finding]:
+) -> Iterator[HostFinding]:
     """Yield the findings about the endpoint of a store. The table is neither read nor written."""
     place = place_of(url, options, environ)
-    if isinstance(place, Finding):
+    if isinstance(place, HostFinding):
         yield place
         return
     try:
@@ -79,7 +79,7 @@ def examine(
         return
     first = probe.client(0).list(probe.folder)
     if not first.status:
-        yield Finding(
+        yield HostFinding(
             check=CHECK,
             severity=Severity.PROBLEM,
             what=f"{place.endpoint} does not answer: {first.code}.",
@@ -103,7 +103,7 @@ def _proxies(environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _promises(probe: EndpointProbe) -> Iterator[Finding]:
+def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
     refused: dict[Right, EndpointAnswer] = {}
     for right, answer, ahead in _rights(probe):
         if ahead is not None:
@@ -163,7 +163,9 @@ def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float
     yield DELETE, client.delete(key), None
 
 
-def _judge_rights(place: StorePlace, answers: Mapping[Right, EndpointAnswer]) -> Iterator[Finding]:
+def _judge_rights(
+    place: StorePlace, answers: Mapping[Right, EndpointAnswer]
+) -> Iterator[HostFinding]:
     if not answers:
         yield good(RIGHTS_CHECK, f"These keys may put, get, list and delete below {place.url}.")
     by_answer: dict[EndpointAnswer, list[Right]] = {}
@@ -172,7 +174,7 @@ def _judge_rights(place: StorePlace, answers: Mapping[Right, EndpointAnswer]) ->
     for answer, rights in by_answer.items():
         allow = f"# allow {', '.join(r.action for r in rights)} below {place.url} for this key"
         untested = " Conditional puts, reads and listings were not tested."
-        yield Finding(
+        yield HostFinding(
             check=RIGHTS_CHECK,
             severity=Severity.PROBLEM,
             what=f"{_joined([right.name for right in rights], 'and')} below {place.url}: {answer}.",
@@ -197,12 +199,12 @@ REFUSED = 15 * 60
 """S3 refuses requests that were signed so many seconds from its own time."""
 
 
-def _judge_clock(ahead: float) -> Finding:
+def _judge_clock(ahead: float) -> HostFinding:
     figures = {"ahead_s": round(ahead, 1)}
     if abs(ahead) <= DIFFERENCE:
         return good(CLOCK, "The server's clock agrees with ours to the second.", **figures)
     side = "ahead of" if ahead > 0 else "behind"
-    return Finding(
+    return HostFinding(
         check=CLOCK,
         severity=Severity.PROBLEM if abs(ahead) >= REFUSED else Severity.ADVICE,
         what=f"The server's clock is {abs(ahead):,.0f} s {side} ours.",
@@ -302,7 +304,7 @@ def _body(writer: int) -> bytes:
     return f"written by {writer}".encode()
 
 
-def judged(raced: Sequence[Raced]) -> Finding:
+def judged(raced: Sequence[Raced]) -> HostFinding:
     """Return the finding: the worst that happened to any key."""
     several = [each for each in raced if len(each.winners) > 1]
     failures = [answer for each in raced for answer in each.failures]
@@ -341,8 +343,8 @@ def judged(raced: Sequence[Raced]) -> Finding:
     )
 
 
-def _slow(keys: str, figures: dict[str, int]) -> Finding:
-    return Finding(
+def _slow(keys: str, figures: dict[str, int]) -> HostFinding:
+    return HostFinding(
         check=CREATE_CHECK,
         severity=Severity.ADVICE,
         what=f"Only {keys} of {KEYS} were raced for within {SECONDS} s; exactly one writer won each.",
@@ -352,8 +354,8 @@ def _slow(keys: str, figures: dict[str, int]) -> Finding:
     )
 
 
-def _unsafe(what: str, figures: dict[str, int]) -> Finding:
-    return Finding(
+def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
+    return HostFinding(
         check=CREATE_CHECK,
         severity=Severity.PROBLEM,
         what=what,
@@ -369,13 +371,13 @@ def _unsafe(what: str, figures: dict[str, int]) -> Finding:
 
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
-) -> Finding:
+) -> HostFinding:
     """Return the finding about answers that are neither yes nor no, most often of a server that knows no conditions."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
         what = f"The server refuses conditional puts: {text}."
         return _unsafe(what, figures)
-    return Finding(
+    return HostFinding(
         check=CREATE_CHECK,
         severity=Severity.PROBLEM,
         what=f"{len(failures):,} of {len(raced) * (WRITERS + 1):,} puts for {keys} got no answer that says"
@@ -443,7 +445,7 @@ class Freshness:
         folder = self._probe.folder
         self._look(WHOLE, self._probe.client(0), lambda reader: _has_all(reader, folder, kept))
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[HostFinding]:
         yield self._finding(
             READ, "Keys are read as they were written, replaced or deleted just before"
         )
@@ -491,7 +493,7 @@ class Freshness:
             time.sleep(PAUSE)
         return inf
 
-    def _finding(self, check: str, kept: str) -> Finding:
+    def _finding(self, check: str, kept: str) -> HostFinding:
         stale = {promise: n for promise, n in self._stale.items() if promise.check == check}
         count = sum(stale.values())
         figures = {"looks": self._looks[check], "stale": count, "failed": self._failed.total()}
@@ -500,7 +502,7 @@ class Freshness:
             return _out_of_date(worst, stale[worst], self._seconds[worst], figures)
         if self._failed:
             [(text, failed)] = self._failed.most_common(1)
-            return Finding(
+            return HostFinding(
                 check=check,
                 severity=Severity.PROBLEM,
                 what=f"{plural(failed, 'request')} failed with {text}, so whether it holds is not known.",
@@ -511,9 +513,11 @@ class Freshness:
         return good(check, f"{kept}: {plural(self._looks[check], 'look')}.", **figures)
 
 
-def _out_of_date(promise: Promise, count: int, seconds: float, figures: dict[str, int]) -> Finding:
+def _out_of_date(
+    promise: Promise, count: int, seconds: float, figures: dict[str, int]
+) -> HostFinding:
     when = f"after {PATIENCE:.0f} s, too" if seconds == inf else f"for up to {seconds:.1f} s"
-    return Finding(
+    return HostFinding(
         check=promise.check,
         severity=Severity.PROBLEM,
         what=f"{_times(count)} {promise.broken}, {when}.",
@@ -568,13 +572,13 @@ def _clean(probe: EndpointProbe) -> dict[str, str]:
     return dict.fromkeys(keys, why)
 
 
-def _judge_remaining(probe: EndpointProbe, remaining: dict[str, str]) -> Finding:
+def _judge_remaining(probe: EndpointProbe, remaining: dict[str, str]) -> HostFinding:
     count = len(probe.written)
     if not remaining:
         text = f"The {plural(count, 'key')} of this examination are deleted."
         return good(KEYS_CHECK, text, keys=count)
     key, why = next(iter(remaining.items()))
-    return Finding(
+    return HostFinding(
         check=KEYS_CHECK,
         severity=Severity.PROBLEM,
         what=f"{plural(len(remaining), 'key')} of this examination may remain: {key}: {why}.",

@@ -30,7 +30,7 @@ from tailrace.config.check import needed, too_few
 from tailrace.config.listen import Network, is_loopback, parse, parse_network
 from tailrace.config.load import store_path
 from tailrace.config.schema import MAIN, AdminConfig, Config, TailConfig, TcpConfig, UdpConfig
-from tailrace.doctor.finding import Figures, Finding, Severity, good, plural, setting
+from tailrace.doctor.finding import HostFigures, HostFinding, Severity, good, plural, setting
 from tailrace.doctor.machine import Host, exists
 from tailrace.sources.tail.location import Roots, followed
 from tailrace.sources.tail.search import Found, Outside, Search, parse as parse_pattern
@@ -79,10 +79,10 @@ class Blocked(NamedTuple):
         return f"{self.unit} blocks {networks}, which {self.key} ({self.address}) must reach"
 
 
-def check_unit(host: Host) -> Iterator[Finding]:
+def check_unit(host: Host) -> Iterator[HostFinding]:
     found, unit = blocked(host.config, host.root), name_of(host.config)
     for one in found:
-        yield Finding(
+        yield HostFinding(
             check=UNIT_CHECK,
             severity=Severity.PROBLEM,
             what=f"{one}.",
@@ -210,7 +210,7 @@ def _text(path: Path) -> str | None:
 OPEN_FILES = "open files"
 
 
-def check_limits(host: Host) -> Iterator[Finding]:
+def check_limits(host: Host) -> Iterator[HostFinding]:
     """Compare with the hard limit, to which the daemon raises its own soft limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(host.config)
@@ -224,7 +224,7 @@ def check_limits(host: Host) -> Iterator[Finding]:
         )
         return
     file = "/etc/security/limits.d/60-tailrace.conf"
-    yield Finding(
+    yield HostFinding(
         check=OPEN_FILES,
         severity=Severity.ADVICE,
         what=f"{short}.",
@@ -252,7 +252,7 @@ LIVE_BUFFER = 64 * 2**10
 _ON = {"1", "true", "on", "yes"}
 
 
-def check_producers(host: Host) -> Iterator[Finding]:
+def check_producers(host: Host) -> Iterator[HostFinding]:
     environ = host.environ
     dftracer = any(name.startswith("DFTRACER_") for name in environ)
     ovni = any(name.startswith("OVNI_") for name in environ)
@@ -264,7 +264,7 @@ def check_producers(host: Host) -> Iterator[Finding]:
         yield good(PRODUCERS, "No producer's setting in this environment hides events.")
 
 
-def _dftracer(host: Host) -> Iterator[Finding]:
+def _dftracer(host: Host) -> Iterator[HostFinding]:
     environ = host.environ
     if not _on(environ, "DFTRACER_ENABLE"):
         yield _advice(
@@ -309,14 +309,14 @@ def _dftracer(host: Host) -> Iterator[Finding]:
         yield from _unwatched(host, "dftracer", {"DFTRACER_LOG_FILE": str(Path(log).parent)})
 
 
-def _ovni(host: Host) -> Iterator[Finding]:
+def _ovni(host: Host) -> Iterator[HostFinding]:
     places = {"OVNI_TRACEDIR": host.environ.get("OVNI_TRACEDIR") or "ovni"}
     if temporary := host.environ.get("OVNI_TMPDIR"):
         places["OVNI_TMPDIR"] = temporary
     yield from _unwatched(host, "ovni", places)
 
 
-def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[Finding]:
+def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[HostFinding]:
     """Yield a finding for each variable whose directory no source of this format watches.
 
     All findings have the same command, which adds all these directories."""
@@ -342,8 +342,8 @@ def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[
         )
 
 
-def _advice(what: str, why: str, *commands: str) -> Finding:
-    return Finding(
+def _advice(what: str, why: str, *commands: str) -> HostFinding:
+    return HostFinding(
         check=PRODUCERS,
         severity=Severity.ADVICE,
         what=what,
@@ -377,7 +377,7 @@ class Searched(msgspec.Struct):
     whole: bool = True
 
 
-def check_tails(host: Host) -> Iterator[Finding]:
+def check_tails(host: Host) -> Iterator[HostFinding]:
     end = host.clock.monotonic() + SEARCH_SECONDS
     for name, config in tails(host).items():
         wanted = _streams(config.format)
@@ -448,12 +448,12 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
     return [str(error.filename) for error in failed if not isinstance(error, FileNotFoundError)]
 
 
-def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iterator[Finding]:
+def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iterator[HostFinding]:
     """Yield the findings for one pattern. `following` is the command that makes the source follow links
     out of its roots."""
-    figures: Figures = {"pattern": pattern, "files": seen.files}
+    figures: HostFigures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'
-    problem = partial(Finding, check=TAILS, severity=Severity.PROBLEM, figures=figures)
+    problem = partial(HostFinding, check=TAILS, severity=Severity.PROBLEM, figures=figures)
     if seen.unlisted:
         yield problem(
             what=f"{name}: {_names(seen.unlisted)} cannot be searched by this user.",
@@ -467,7 +467,7 @@ def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iter
             commands=[f"sudo setfacl -m u:{me}:r {_words(seen.unreadable)}"],
         )
     if seen.outside:
-        yield Finding(
+        yield HostFinding(
             check=TAILS,
             severity=Severity.ADVICE,
             what=f"{name}: {_names(seen.outside)} leads out of {parse_pattern(pattern).root} and is not"
@@ -486,7 +486,7 @@ def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iter
         yield _nothing(name, pattern, figures)
 
 
-def _nothing(name: str, pattern: str, figures: Figures) -> Finding:
+def _nothing(name: str, pattern: str, figures: HostFigures) -> HostFinding:
     root = Path(parse_pattern(pattern).root)
     what = f"{name}: {pattern} leads to no file of its format"
     if exists(root):
@@ -495,7 +495,7 @@ def _nothing(name: str, pattern: str, figures: Figures) -> Finding:
     else:
         commands = [f"mkdir -p {shlex.quote(str(root))}"]
         what += f": {root} does not exist."
-    return Finding(
+    return HostFinding(
         check=TAILS,
         severity=Severity.ADVICE,
         what=what,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.ingest.spans import OpenSpan, Spans
 from tailrace.kernels import active
-from tailrace.normalize import Columns
+from tailrace.normalize import RecordColumns
 from tailrace.rows.block import ROWS_MIN, Block, Integers
 
 if TYPE_CHECKING or active():
@@ -26,7 +26,9 @@ class Matched(NamedTuple):
     end_offsets: Integers | None
 
 
-def match_block(spans: Spans, block: Block) -> Iterator[tuple[Matched | None, Columns | None]]:
+def match_block(
+    spans: Spans, block: Block
+) -> Iterator[tuple[Matched | None, RecordColumns | None]]:
     """Yield rows of a block, in order, or records that must be given to `Spans.take` before the next rows."""
     if block.id is None and block.parent is None:
         yield Matched(block, None, None), None  # no record refers to another

@@ -10,7 +10,7 @@ from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.span_blocks import match_block
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import Tally
-from tailrace.normalize import KIND, Columns
+from tailrace.normalize import KIND, RecordColumns
 from tailrace.rows.block import Block
 
 
@@ -58,7 +58,7 @@ class SpanRows:
             if others:
                 self.match(others, now)
 
-    def match(self, columns: Columns, now: int) -> None:
+    def match(self, columns: RecordColumns, now: int) -> None:
         """Match records, and write the rows."""
         rows, flaws = self.spans.take(columns, now)
         add_counts(self._tally.flaws, flaws)

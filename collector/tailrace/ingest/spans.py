@@ -32,7 +32,7 @@ from tailrace.normalize import (
     START,
     STREAM,
     SUBSTREAM,
-    Columns,
+    RecordColumns,
     united,
     with_flaw,
 )
@@ -136,7 +136,7 @@ class Spans:
             if records := kinds.get(kind):
                 self._references.count(kind, records, begun if kind == Kind.BEGIN else ())
 
-    def take(self, columns: Columns, now: int) -> tuple[Columns, Counter[str]]:
+    def take(self, columns: RecordColumns, now: int) -> tuple[RecordColumns, Counter[str]]:
         """Match ends to begins and check references. Return the columns of the rows to write now, and the
         number of flaws that are written in them, or in begins that wait."""
         kinds, parents = columns[KIND], columns[PARENT]
@@ -183,7 +183,7 @@ class Spans:
         for id_, span in left:
             self._open(id_, span)
 
-    def _begin(self, columns: Columns, i: int, now: int, flaws: Counter[str]) -> bool:
+    def _begin(self, columns: RecordColumns, i: int, now: int, flaws: Counter[str]) -> bool:
         """Take a begin; return whether it waits for its end."""
         id_, parent = columns[ID][i], columns[PARENT][i]
         if id_ is None:
@@ -222,7 +222,7 @@ class Spans:
             return "self_parent"
         return None if self._references.refer(parent, now) else "orphan"
 
-    def _end(self, columns: Columns, i: int, now: int, flaws: Counter[str]) -> None:
+    def _end(self, columns: RecordColumns, i: int, now: int, flaws: Counter[str]) -> None:
         id_ = columns[ID][i]
         begun = self.open.pop(id_, None)
         if begun is None:
@@ -252,7 +252,7 @@ class Spans:
         if not span.written:
             self._left.append((id_, span))
 
-    def _refer(self, columns: Columns, i: int, id_: int, now: int) -> bool:
+    def _refer(self, columns: RecordColumns, i: int, id_: int, now: int) -> bool:
         """Note a reference; return whether the record it names is unknown, which becomes the row's flaw."""
         if self._references.refer(id_, now):
             return False

@@ -19,7 +19,7 @@ from tailrace.job.presence import Presence, RankPresence, RankState, presence
 from tailrace.query.engine import Engine
 from tailrace.run import certificate as certificates
 from tailrace.run.certificate import (
-    Signature,
+    CertificateSignature,
     StreamEvidence,
     Totals,
     compare,
@@ -91,7 +91,7 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     """Sums over all streams, those of sessions without a rank among them."""
     streams: list[StreamEvidence]
     sha256: str = ""
-    signature: Signature | None = None
+    signature: CertificateSignature | None = None
 
     @property
     def complete(self) -> bool:

@@ -162,7 +162,7 @@ class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     unknown: bool
 
 
-class Signature(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class CertificateSignature(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """An Ed25519 signature, with key and value in hex."""
 
     public_key: str
@@ -175,7 +175,7 @@ class Signed(Protocol):
     kind: str
     version: int
     sha256: str
-    signature: Signature | None
+    signature: CertificateSignature | None
 
 
 C = TypeVar("C", bound=Signed)
@@ -196,7 +196,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     no_room: dict[str, int] = {}
     """Refused connections and datagrams for which the collector had no room, by cause. Nobody knows what they carried."""
     sha256: str = ""
-    signature: Signature | None = None
+    signature: CertificateSignature | None = None
 
     @property
     def complete(self) -> bool:

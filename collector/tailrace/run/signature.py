@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tailrace.errors import ConfigError
-from tailrace.run.certificate import Signature, Signed, digest
+from tailrace.run.certificate import CertificateSignature, Signed, digest
 
 
 def load(path: Path) -> Ed25519PrivateKey:
@@ -31,7 +31,7 @@ def load(path: Path) -> Ed25519PrivateKey:
 def sign(certificate: Signed, key: Ed25519PrivateKey) -> None:
     public = key.public_key().public_bytes_raw().hex()
     value = key.sign(digest(certificate)).hex()
-    certificate.signature = Signature(public_key=public, value=value)
+    certificate.signature = CertificateSignature(public_key=public, value=value)
 
 
 def differences(certificate: Signed, wanted: str | None) -> list[str]:

@@ -57,7 +57,7 @@ class Response(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Answer = Callable[[Request], Awaitable[Response]]
+HttpAnswer = Callable[[Request], Awaitable[Response]]
 
 
 class EndedError(Exception):
@@ -76,7 +76,7 @@ class Conversation:
     """The requests and answers of one connection. `waiting` says that it waits for its client, which is to ask or
     to read."""
 
-    def __init__(self, stream: trio.abc.Stream, answer: Answer) -> None:
+    def __init__(self, stream: trio.abc.Stream, answer: HttpAnswer) -> None:
         self.waiting = True
         self._stream = stream
         self._answer = answer
@@ -87,7 +87,7 @@ class Conversation:
         """Whether the peer has ended its side of the connection."""
 
     async def run(self) -> None:
-        """Answer requests until the connection is over. Raise EndedError with the cause."""
+        """HttpAnswer requests until the connection is over. Raise EndedError with the cause."""
         await self._exchange()
         while self._wire.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             self._wire.start_next_cycle()

@@ -19,7 +19,15 @@ from collections.abc import Callable
 import trio
 
 from tailrace.figures import AdminFigures, AdminRefusal
-from tailrace.serving.http import Answer, Conversation, EndedError, Request, Response, plain, within
+from tailrace.serving.http import (
+    Conversation,
+    EndedError,
+    HttpAnswer,
+    Request,
+    Response,
+    plain,
+    within,
+)
 from tailrace.serving.pages import HEALTH
 
 ACCEPT_SECONDS = 0.005
@@ -40,7 +48,7 @@ logger = logging.getLogger(__name__)
 class Server:
     def __init__(
         self,
-        pages: Answer,
+        pages: HttpAnswer,
         figures: AdminFigures,
         *,
         connections_max: int,
@@ -64,7 +72,7 @@ class Server:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Answer on a bound socket until cancelled. Call `started` once it listens."""
+        """HttpAnswer on a bound socket until cancelled. Call `started` once it listens."""
         listener.listen(BACKLOG)
         async with trio.open_nursery() as nursery:
             task_status.started()
@@ -127,7 +135,7 @@ class Server:
             await trio.aclose_forcefully(stream)
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request when its turn has come and the pause after the previous answer is over."""
+        """HttpAnswer a request when its turn has come and the pause after the previous answer is over."""
         about_health = request.path in HEALTH
         most = max(1, self._connections_max // 2)
         lock = self._long.lock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.doctor.endpoint import place_of
-from tailrace.doctor.finding import Finding
+from tailrace.doctor.finding import HostFinding
 
 KEYS = {"aws_access_key_id": "id", "aws_secret_access_key": "secret"}
 
@@ -16,7 +16,7 @@ def place(url="s3://bucket/a/b", environ=None, **options):
 
 def refusal(*args, **options):
     found = place(*args, **options)
-    assert isinstance(found, Finding)
+    assert isinstance(found, HostFinding)
     assert found.severity == "problem"
     return found
 

@@ -51,7 +51,7 @@ class Chunk(NamedTuple):
         return max((each for each, at in self.places() if at <= size), default=self.first)
 
 
-class Recorder(Protocol):
+class ChunkSource(Protocol):
     """A source of chunks."""
 
     @property

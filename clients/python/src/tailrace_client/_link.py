@@ -27,7 +27,7 @@ from contextlib import suppress
 from itertools import islice
 from math import inf
 
-from tailrace_client._chunk import Recorder
+from tailrace_client._chunk import ChunkSource
 from tailrace_client._descriptors import TakenError
 from tailrace_client._queue import Queue
 from tailrace_client._session import Answers, Dialogue
@@ -160,7 +160,7 @@ class Link:
         self,
         transport: Transport,
         dialogue: Dialogue,
-        recorder: Recorder,
+        recorder: ChunkSource,
         *,
         room: int,
         clock: Callable[[], float] = time.monotonic,

@@ -41,7 +41,7 @@ from queue import Empty
 from types import BuiltinFunctionType
 from typing import Any, TypeVar
 
-from tailrace_client._chunk import Recorder
+from tailrace_client._chunk import ChunkSource
 from tailrace_client._link import Link
 from tailrace_client._session import Dialogue
 from tailrace_client._transport import Transport
@@ -170,7 +170,7 @@ class Sender:
         self._late_seconds = EXIT_SECONDS
         self._is_child = False
 
-    def begin(self, recorder: Recorder, dialogue: Dialogue) -> None:
+    def begin(self, recorder: ChunkSource, dialogue: Dialogue) -> None:
         """Send what `recorder` records. Call this once, before the recorder calls back."""
         self.link = Link(self.transport, dialogue, recorder, room=self._room)
         _open.add(self)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tailrace_client._chunk import UNNUMBERED, Chunk, Recorder
+from tailrace_client._chunk import UNNUMBERED, Chunk, ChunkSource
 from tailrace_client._queue import Queue
 from tailrace_client._session import Answer, Dialogue, Range
 
@@ -128,7 +128,7 @@ _RANGES_PER_REPORT = 16
 class Discards:
     """Counts discarded events in the recorder, and makes reports by the dialogue."""
 
-    def __init__(self, recorder: Recorder, dialogue: Dialogue) -> None:
+    def __init__(self, recorder: ChunkSource, dialogue: Dialogue) -> None:
         self._recorder = recorder
         self._dialogue = dialogue
         self._reported: dict[str, int] = {}
@@ -273,7 +273,9 @@ class Farewell:
     another, so there the goodbye waits until all else is settled, and is repeated.
     """
 
-    def __init__(self, dialogue: Dialogue, recorder: Recorder, size: int, *, repeat: bool) -> None:
+    def __init__(
+        self, dialogue: Dialogue, recorder: ChunkSource, size: int, *, repeat: bool
+    ) -> None:
         """Make packets of about `size` bytes. `repeat`: whether they travel in datagrams."""
         self._dialogue, self._recorder = dialogue, recorder
         self._size, self._repeat = size, repeat
