@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.options import Quantity, config_option, json_option, load_config, store_option
+from tailrace.cli.options import (
+    Quantity,
+    config_option,
+    json_option,
+    load_config,
+    store_option,
+    table_options,
+)
 from tailrace.clock import SystemClock
-from tailrace.config.load import store_path
+from tailrace.config.load import Loaded, store_path
 from tailrace.errors import NoAnswerError
 from tailrace.standard import STDERR, STDOUT, never_wait
 from tailrace.units import Duration
@@ -158,8 +165,7 @@ FIRST_SECONDS = 0.5
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @json_option("Print one JSON object for each answer of a collector.")
 @click.option(
     "--interval",
@@ -176,9 +182,8 @@ FIRST_SECONDS = 0.5
     help="Stop after this many answers of each collector.",
 )
 def top_command(
-    config: Path | None,
-    store: str | None,
     *,
+    loaded: Loaded,
     as_json: bool,
     interval: Duration,
     count: int | None,
@@ -193,7 +198,6 @@ def top_command(
     On a terminal, without --json and --count, the command uses the whole screen. If a collector no
     longer answers, the screen shows the reason beside the last figures; otherwise the reason is on standard
     error, and the command fails once none answers."""
-    loaded = load_config(config, store)
     never_wait(STDERR)
 
     from tailrace.cli.output.screen import print_objects, print_pages, whole_screen

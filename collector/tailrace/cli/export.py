@@ -6,7 +6,6 @@ import json
 import sys
 from collections import Counter
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,11 +13,9 @@ import click
 from tailrace.cli.options import (
     GAPS,
     complete_option,
-    config_option,
     json_option,
-    load_config,
     open_store,
-    store_option,
+    table_options,
     window_options,
 )
 from tailrace.config.load import shared_path
@@ -29,9 +26,10 @@ from tailrace.terminal import unguarded
 from tailrace.units import Size, counted
 
 if TYPE_CHECKING:
+    from tailrace.config.load import Loaded
     from tailrace.export import Write
     from tailrace.export.selected import Selected
-    from tailrace.query.filters import JobFilter, RunLabel
+    from tailrace.reading.question import Filters
 
 _FORMATS = {name: each.meaning for name, each in WRITERS.items()} | DIRECTORIES
 
@@ -40,8 +38,7 @@ MEMORY = Size.parse("1 GiB")
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @click.option(
     "--to",
     "format_",
@@ -71,18 +68,11 @@ MEMORY = Size.parse("1 GiB")
 @json_option("Print what was written, and what it lacks, as one JSON object.")
 @complete_option
 def export_command(
-    config: Path | None,
-    store: str | None,
     format_: str,
     path: str,
-    sources: tuple[str, ...],
-    sessions: tuple[str, ...],
-    streams: tuple[str, ...],
-    since: int | None,
-    until: int | None,
-    labels: tuple[RunLabel, ...],
-    job: JobFilter,
     *,
+    loaded: Loaded,
+    filters: Filters,
     repair: bool,
     csv_safe: bool,
     as_json: bool,
@@ -97,22 +87,11 @@ def export_command(
     `docs/export.md` has the details."""
     _check(format_, repair=repair, csv_safe=csv_safe)
     output = _place(format_, path)
-    loaded = load_config(config, store)
 
     from tailrace.export.selected import Selected, export
     from tailrace.query.limits import Limits
     from tailrace.query.patience import Patience
-    from tailrace.reading.question import Filters
 
-    filters = Filters(
-        sources or None,
-        sessions or None,
-        streams or None,
-        since,
-        until,
-        labels=labels or None,
-        job=job,
-    )
     terminal = unguarded(sys.stderr) if sys.stderr.isatty() else None
 
     def select() -> Selected:

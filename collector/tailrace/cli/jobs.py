@@ -19,7 +19,7 @@ from tailrace.cli.options import (
     load_config,
     open_store,
     signatures,
-    store_option,
+    table_options,
 )
 from tailrace.errors import StoreError
 from tailrace.filesystem import refusal_text
@@ -174,8 +174,7 @@ COLUMNS_MAX = 10_000
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @json_option("Print one JSON object.")
 @click.option(
     "--columns",
@@ -193,12 +192,11 @@ COLUMNS_MAX = 10_000
 )
 @job_options
 def ranks_command(
-    config: Path | None,
-    store: str | None,
     job: JobFilter,
     columns: int,
     svg: Path | None,
     *,
+    loaded: Loaded,
     as_json: bool,
 ) -> None:
     """Show for each rank of a job when it has events, and where some are missing.
@@ -211,8 +209,6 @@ def ranks_command(
     With --json: `begin` and `end` of the map (Unix ns), its `columns`, and the `ranks`: `job`, `rank`, `node`
     and `state`, and for each column how many `events` begin there, how many are `missing`, and whether an
     `unknown` number is. In no column are `untimed` events, and missing ones that are `unplaced`."""
-    loaded = load_config(config, store)
-
     from tailrace.config.load import store_path
     from tailrace.job import rank_map
     from tailrace.job.merging import RANKS_DIRECTORY, rank_logs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,23 +12,19 @@ import click
 from tailrace.cli.options import (
     GAPS,
     complete_option,
-    config_option,
-    job_options,
     json_option,
-    label_option,
-    load_config,
     open_store,
-    say_incomplete,
-    session_option,
-    source_option,
-    store_option,
+    selection_options,
+    table_options,
+    warn_incomplete,
 )
 from tailrace.units import counted
 
 if TYPE_CHECKING:
+    from tailrace.config.load import Loaded
     from tailrace.query.answer import Page
     from tailrace.query.completeness import Completeness
-    from tailrace.query.filters import JobFilter, RunLabel, Selection
+    from tailrace.query.filters import Selection
     from tailrace.query.live import Live
 
 
@@ -45,23 +40,15 @@ AWAITED = "awaited"
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @json_option("Print one JSON object for each gap, with all columns.")
-@source_option
-@session_option
-@label_option
-@job_options
+@selection_options
 @click.option("--all", "everything", is_flag=True, help="Also show gaps that were healed.")
 def gaps_command(
-    config: Path | None,
-    store: str | None,
     *,
+    loaded: Loaded,
     as_json: bool,
-    source: str | None,
-    session: str | None,
-    labels: tuple[RunLabel, ...],
-    job: JobFilter,
+    selection: Selection,
     everything: bool,
 ) -> None:
     """List what is missing: one line for each gap, without the events that arrived later.
@@ -76,14 +63,10 @@ def gaps_command(
     If a collector runs on the store, the command asks it which events it still waits for, before they
     count as missing. They get one line for each stream, with the reason `awaited`. A dash as their
     `count` means that the collector could not be asked; `detail` says why."""
-    loaded = load_config(config, store)
-
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Completeness, Scope, completeness
-    from tailrace.query.filters import Selection
     from tailrace.query.views import GAPS
 
-    selection = Selection.of_options(source, session, labels, job)
     engine, live = open_store(loaded, selection)
     view = "all_gaps" if everything else "gaps"
     condition = selection.condition
@@ -94,7 +77,7 @@ def gaps_command(
         more = gap_rows([*(column.name for column in GAPS.columns), "peer"], live, selection)
         console.json(f"SELECT {view}.*, peer {asked}", condition.values, more)
         if not whole.selected:
-            say_incomplete(whole)
+            warn_incomplete(whole)
         return
     columns = (*GAP_COLUMNS[:-1], "healed", "peer") if everything else GAP_COLUMNS
     answer, pages = console.ask(f"SELECT {', '.join(columns)} {asked}", condition.values)
@@ -149,23 +132,15 @@ SPARE_OF_STREAMS = ("first", "last", "silent since", "format", "open")
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @json_option("Print one JSON object for each stream, with all columns.")
-@source_option
-@session_option
-@label_option
-@job_options
+@selection_options
 @complete_option
 def streams_command(
-    config: Path | None,
-    store: str | None,
     *,
+    loaded: Loaded,
     as_json: bool,
-    source: str | None,
-    session: str | None,
-    labels: tuple[RunLabel, ...],
-    job: JobFilter,
+    selection: Selection,
     complete_only: bool,
 ) -> None:
     """List the streams, and how complete each is.
@@ -177,14 +152,10 @@ def streams_command(
     more, `ended`, or `unfinished?` when the stream has not said its end and its process is gone, its file rests or
     its collector does not run. Times are UTC. The last line also says how many events the running collector still waits for; with --json, standard error
     says it."""
-    loaded = load_config(config, store)
-
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import Scope, completeness
-    from tailrace.query.filters import Selection
     from tailrace.query.views import STREAMS
 
-    selection = Selection.of_options(source, session, labels, job)
     engine, live = open_store(loaded, selection)
     whole = completeness(engine, Scope.of(selection), live)
     if complete_only:
@@ -196,7 +167,7 @@ def streams_command(
         every = "SELECT streams.*, peer FROM streams LEFT JOIN part.origins USING (source, session)"
         console.json(f"{every} {chosen}", condition.values)
         if whole.awaited or whole.unasked or not whole.selected:
-            say_incomplete(whole)
+            warn_incomplete(whole)
         return
     answer, pages = console.ask(f"{STREAM_COLUMNS} {chosen}", condition.values)
     totals = StreamTotals(whole)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tailrace.query.filters import Selection
     from tailrace.query.limits import Limits
     from tailrace.query.live import Live
+    from tailrace.reading.question import Filters
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,10 +41,29 @@ store_option = click.option(
     metavar="DIR",
     help="Directory or URL of the table; by default the configuration's.",
 )
-source_option = click.option("--source", metavar="NAME", help="Show only this source.")
-session_option = click.option(
-    "--session", metavar="ID", help="Show only sessions whose id begins with this."
-)
+
+
+def received_as(name: str, make: Callable[..., object], options: Sequence[str]) -> Callable[[F], F]:
+    """Return a decorator for a command that receives some options as one value.
+
+    `make` takes their values in this order, and the command receives its result as `name`."""
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def called(*arguments: object, **given: Any) -> object:  # noqa: ANN401 - whatever a command takes
+            value = make(*(given.pop(option) for option in options))
+            return command(*arguments, **given, **{name: value})
+
+        return cast("F", called)
+
+    return decorate
+
+
+def table_options(command: F) -> F:
+    """Add --config and --store, which a command receives as `loaded`, the configuration that they select."""
+    return config_option(
+        store_option(received_as("loaded", load_config, ("config", "store"))(command))
+    )
 
 
 def labels(
@@ -83,14 +103,12 @@ def job_options_of(side: str) -> Callable[[F], F]:
 
 def _job_options(command: F, side: str, which: str) -> F:
     option, name = (f"-{side}", f"_{side}") if side else ("", "")
-    names = ranks, nodes, jobs = f"ranks{name}", f"nodes{name}", f"jobs{name}"
+    ranks, nodes, jobs = f"ranks{name}", f"nodes{name}", f"jobs{name}"
 
-    @wraps(command)
-    def with_job(*arguments: object, **options: Any) -> object:  # noqa: ANN401 - whatever a command takes
-        job = JobFilter(*(options.pop(each) or None for each in names))
-        return command(*arguments, **options, **{f"job{name}": job})
+    def job_filter(*given: tuple[Any, ...]) -> JobFilter:
+        return JobFilter(*(each or None for each in given))
 
-    found: Any = with_job
+    found: Any = received_as(f"job{name}", job_filter, (ranks, nodes, jobs))(command)
     for add in (
         click.option(
             f"--job{option}", jobs, metavar="ID", multiple=True,
@@ -204,11 +222,51 @@ _WINDOW = (
 
 def window_options(command: F) -> F:
     """Add the options that select rows: --source, --session, --stream, --since, --until, --label, and those of
-    `job_options`."""
-    command = job_options(command)
+    `job_options`. A command receives them as `filters`."""
+    options = ("sources", "sessions", "streams", "since", "until", "labels", "job")
+    command = job_options(received_as("filters", filters_of, options)(command))
     for option in reversed(_WINDOW):
         command = option(command)
     return command
+
+
+def filters_of(
+    sources: tuple[str, ...],
+    sessions: tuple[str, ...],
+    streams: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    labels: tuple[RunLabel, ...],
+    job: JobFilter,
+) -> Filters:
+    """Return the filters that options give; an option that was not given filters nothing."""
+    from tailrace.reading.question import Filters
+
+    return Filters(
+        sources or None, sessions or None, streams or None, since, until,
+        labels=labels or None, job=job,
+    )  # fmt: skip
+
+
+def selection_options(command: F) -> F:
+    """Add --source, --session, --label and those of `job_options`, which a command receives as `selection`."""
+    options = ("source", "session", "labels", "job")
+    command = job_options(received_as("selection", _selection, options)(command))
+    for option in (
+        label_option,
+        click.option(
+            "--session", metavar="ID", help="Show only sessions whose id begins with this."
+        ),
+        click.option("--source", metavar="NAME", help="Show only this source."),
+    ):
+        command = option(command)
+    return command
+
+
+def _selection(*given: Any) -> Selection:  # noqa: ANN401 - as the options give them
+    from tailrace.query.filters import Selection
+
+    return Selection.of_options(*given)
 
 
 GAPS = "`tailrace gaps`"
@@ -285,7 +343,7 @@ def open_store(
     return engine, live
 
 
-def say_incomplete(whole: Completeness) -> None:
+def warn_incomplete(whole: Completeness) -> None:
     """Print on standard error what an answer lacks, if anything."""
     if not whole.complete:
         click.echo(f"tailrace: {whole.text}; {GAPS} says which", err=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from pathlib import Path
 
 import click
 
@@ -13,14 +12,12 @@ from tailrace.cli.options import (
     GAPS,
     Quantity,
     complete_option,
-    config_option,
     json_option,
-    load_config,
     open_store,
-    say_incomplete,
-    store_option,
+    table_options,
+    warn_incomplete,
 )
-from tailrace.config.load import store_path
+from tailrace.config.load import Loaded, store_path
 from tailrace.errors import IncompleteError
 from tailrace.query.limits import Limits, bound_memory, go_apart, memory_limit_named
 from tailrace.standard import STDERR, never_wait
@@ -28,8 +25,7 @@ from tailrace.units import Duration, Size
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a heading.")
 @click.option(
@@ -53,13 +49,12 @@ from tailrace.units import Duration, Size
 @complete_option
 @click.argument("sql")
 def query_command(
-    config: Path | None,
-    store: str | None,
     source: str | None,
     sql: str,
     timeout: Duration | None,
     memory: Size | None,
     *,
+    loaded: Loaded,
     as_json: bool,
     as_csv: bool,
     as_safe_csv: bool,
@@ -79,7 +74,6 @@ def query_command(
         raise click.UsageError(f"{forms} cannot be combined: give one of them")
     if as_arrow and sys.stdout.isatty():
         raise click.UsageError("--arrow is not for a terminal: write it to a file or a pipe")
-    loaded = load_config(config, store)
     statement = _read_statement() if sql == "-" else sql
 
     limits = Limits(seconds=timeout, memory=memory)
@@ -108,7 +102,7 @@ def query_command(
         else:
             answer, pages = console.ask(statement)
             console.rows(answer.columns, pages)
-    say_incomplete(whole)
+    warn_incomplete(whole)
 
 
 def _read_statement() -> str:
@@ -123,8 +117,7 @@ QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @json_option("Print one JSON object for each row, with all columns.")
 @click.option(
     "--source",
@@ -137,9 +130,8 @@ QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 )
 @click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Stop after this many rows.")
 def follow_command(
-    config: Path | None,
-    store: str | None,
     *,
+    loaded: Loaded,
     as_json: bool,
     source: str | None,
     from_start: bool,
@@ -149,7 +141,6 @@ def follow_command(
     """Show rows as they are committed, each once, until Ctrl-C.
 
     Rows are shown as they are stored, with ticks (@) if the wall time was not known at commit."""
-    loaded = load_config(config, store)
     never_wait(STDERR)
 
     from tailrace.cli.output.lines import KIND, SOURCE, RowPrinter

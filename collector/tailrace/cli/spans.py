@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,18 +14,21 @@ from tailrace.analysis.statistics import FIGURES, UNKNOWN, FigureChange, changes
 from tailrace.cli.commands import ExitCode
 from tailrace.cli.options import (
     GAPS,
+    F,
     Moment,
     Percentage,
     complete_option,
     config_option,
+    filters_of,
     job_options_of,
     json_option,
     labels,
     load_config,
     named_run,
     open_store,
-    say_incomplete,
-    store_option,
+    received_as,
+    table_options,
+    warn_incomplete,
     window_options,
 )
 from tailrace.errors import QueryError, UnknownError
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from tailrace.analysis.statistics import GroupKey, SpanStatistics
     from tailrace.cli.output.console import Console
+    from tailrace.config.load import Loaded
     from tailrace.query.completeness import Completeness
     from tailrace.query.filters import JobFilter, RunLabel
     from tailrace.reading.question import Filters
@@ -56,8 +60,7 @@ NUMBERS = ("count", "open", "total", "self", "min", "p50", "p90", "p95", "p99", 
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @json_option("Print one JSON object for each group.")
 @window_options
 @by_option
@@ -69,17 +72,10 @@ NUMBERS = ("count", "open", "total", "self", "min", "p50", "p90", "p95", "p99", 
 )
 @complete_option
 def stats_command(
-    config: Path | None,
-    store: str | None,
-    sources: tuple[str, ...],
-    sessions: tuple[str, ...],
-    streams: tuple[str, ...],
-    since: int | None,
-    until: int | None,
-    labels: tuple[RunLabel, ...],
-    job: JobFilter,
     words: tuple[str, ...],
     *,
+    loaded: Loaded,
+    filters: Filters,
     as_json: bool,
     without: bool,
     complete_only: bool,
@@ -91,23 +87,12 @@ def stats_command(
     Durations are ticks where the clock has no tick rate, and `unit` says so; with --json they are whole
     numbers of the unit. A time selects spans that begin then, and no span without a wall time. The last
     line says whether anything is missing; with --json, standard error says it."""
-    loaded = load_config(config, store)
-
     from tailrace.analysis.statistics import parse, statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
-    from tailrace.reading.question import Filters
 
     by = parse(words)
-    window = Filters(
-        sources or None,
-        sessions or None,
-        streams or None,
-        since,
-        until,
-        labels=labels or None,
-        job=job,
-    ).window
+    window = filters.window
     engine, live = open_store(loaded, window.selection)
     whole = completeness(engine, window.scope, live)
     if complete_only:
@@ -117,7 +102,7 @@ def stats_command(
     texts = [*(key.word for key in by), "unit"]
     if as_json:
         console.objects(texts, NUMBERS, [(*each.group, *each[1:]) for each in found])
-        say_incomplete(whole)
+        warn_incomplete(whole)
         return
     console.figures(texts, NUMBERS, [_shown(each) for each in found])
     console.line(f"{counted(len(found), 'group')}; {whole.text}")
@@ -139,32 +124,51 @@ class Run(NamedTuple):
     console: Console
 
 
+def sides_options(command: F) -> F:
+    """Add the options that select spans of A and of B. A command receives as `sides` the filters of either."""
+    own = [
+        f"{name}_{side}" for side in "ab" for name in ("session", "since", "until", "label", "job")
+    ]
+    command = received_as("sides", _sides, ("sources", *own))(command)
+    for side in "ba":
+        command = job_options_of(side)(command)
+    for side in "ba":
+        command = click.option(
+            f"--label-{side}", metavar="KEY=VALUE", multiple=True, callback=labels,
+            help=f"Take only sessions of {side.upper()} with this label.",
+        )(command)  # fmt: skip
+    for side in "ba":
+        spans = f"Take only spans of {side.upper()} that begin"
+        until = click.option(f"--until-{side}", type=Moment(), help=f"{spans} before this time.")
+        since = click.option(f"--since-{side}", type=Moment(), help=f"{spans} then or later.")
+        command = since(until(command))
+    for side in "ba":
+        text = f"Take only these sessions of {side.upper()}."
+        command = click.option(f"--session-{side}", metavar="ID", multiple=True, help=text)(command)
+    return click.option(
+        "--source", "sources", metavar="NAME", multiple=True, help="Take only this source."
+    )(command)
+
+
+def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  # noqa: ANN401 - as the options give them
+    """Return the filters of A and of B, given the values of the options of A and then of B."""
+
+    def side(
+        session: tuple[str, ...],
+        since: int | None,
+        until: int | None,
+        labels: tuple[RunLabel, ...],
+        job: JobFilter,
+    ) -> Filters:
+        return filters_of(sources, session, (), since, until, labels, job)
+
+    return side(*given[:5]), side(*given[5:])
+
+
 @click.command()
 @config_option
 @json_option("Print one JSON object for each group.")
-@click.option("--source", "sources", metavar="NAME", multiple=True, help="Take only this source.")
-@click.option("--session-a", metavar="ID", multiple=True, help="Take only these sessions of A.")
-@click.option("--session-b", metavar="ID", multiple=True, help="Take only these sessions of B.")
-@click.option("--since-a", type=Moment(), help="Take only spans of A that begin then or later.")
-@click.option("--until-a", type=Moment(), help="Take only spans of A that begin before this time.")
-@click.option("--since-b", type=Moment(), help="Take only spans of B that begin then or later.")
-@click.option("--until-b", type=Moment(), help="Take only spans of B that begin before this time.")
-@click.option(
-    "--label-a",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=labels,
-    help="Take only sessions of A with this label.",
-)
-@click.option(
-    "--label-b",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=labels,
-    help="Take only sessions of B with this label.",
-)
-@job_options_of("a")
-@job_options_of("b")
+@sides_options
 @by_option
 @click.option(
     "--figure",
@@ -191,22 +195,12 @@ def diff_command(
     config: Path | None,
     a: str,
     b: str,
-    sources: tuple[str, ...],
-    session_a: tuple[str, ...],
-    session_b: tuple[str, ...],
-    since_a: int | None,
-    until_a: int | None,
-    since_b: int | None,
-    until_b: int | None,
-    label_a: tuple[RunLabel, ...],
-    label_b: tuple[RunLabel, ...],
-    job_a: JobFilter,
-    job_b: JobFilter,
     words: tuple[str, ...],
     figure: str,
     names: tuple[str, ...],
     threshold: float | None,
     *,
+    sides: tuple[Filters, Filters],
     as_json: bool,
     complete_only: bool,
 ) -> None:
@@ -218,41 +212,12 @@ def diff_command(
     The last lines say what is missing from A and from B. An incomplete run can hide what grew: demand
     completeness with --complete-only. With --threshold, no group to compare is an error."""
     from tailrace.analysis.statistics import parse
-    from tailrace.reading.question import Filters
 
     by = parse(words)
     own = figure == "self"
     runs = [
-        _read(
-            config,
-            a,
-            by,
-            Filters(
-                sources or None,
-                session_a or None,
-                since=since_a,
-                until=until_a,
-                labels=label_a or None,
-                job=job_a,
-            ),
-            own=own,
-            demand=complete_only,
-        ),
-        _read(
-            config,
-            b,
-            by,
-            Filters(
-                sources or None,
-                session_b or None,
-                since=since_b,
-                until=until_b,
-                labels=label_b or None,
-                job=job_b,
-            ),
-            own=own,
-            demand=complete_only,
-        ),
+        _read(config, path, by, filters, own=own, demand=complete_only)
+        for path, filters in zip((a, b), sides, strict=True)
     ]
     found = _named(changes(runs[0].statistics, runs[1].statistics, figure), names)
     if threshold is not None and not any(each.growth is not None for each in found):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import msgspec
 
-from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.cli.options import json_option, table_options
 from tailrace.clock import SystemClock
-from tailrace.config.load import store_path
+from tailrace.config.load import Loaded, store_path
 from tailrace.errors import LockedError
 from tailrace.rollups.building import tend
 from tailrace.rollups.sidecar import Sidecars
@@ -19,8 +17,7 @@ from tailrace.units import counted
 
 
 @click.command()
-@config_option
-@store_option
+@table_options
 @click.option(
     "--all",
     "everything",
@@ -40,9 +37,8 @@ from tailrace.units import counted
 @click.option("--turn", "number", type=int, hidden=True)
 @json_option("Print one JSON object with the same facts.")
 def upkeep_command(
-    config: Path | None,
-    store: str | None,
     *,
+    loaded: Loaded,
     everything: bool,
     clock_is_right: bool,
     if_free: bool,
@@ -60,7 +56,6 @@ def upkeep_command(
     old, how many files were merged (`merged_files`), into how many (`made_files`), and removed
     (`vacuumed_files`), the steps that were `skipped`, each with its reason, a sentence for each `damaged`
     file that was set aside, and `seconds`."""
-    loaded = load_config(config, store)
     path = store_path(loaded.config)
     try:
         report = upkeep.run(
