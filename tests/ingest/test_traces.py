@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.demo.binary import DROPPED, DUPLICATED, Chances, mangle
 from tests.ingest.log import EVENT_MAGIC, Log, heph_event, run
+from tests.traffic.mangler import DROPPED, DUPLICATED, Chances, mangle
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CLEAN = ("busy", "contended", "runtime", "restart_concat", "types", "spec_examples")

@@ -12,9 +12,9 @@ import trio
 
 import tailrace_client
 from tests import toml
-from tailrace.demo.binary import DROPPED, DUPLICATED, Chances
 from tests.ingest.test_network import compare_reasons, compare_rows
 from tests.system.collector import until
+from tests.traffic.mangler import DROPPED, DUPLICATED, Chances
 from tests.traffic.network import Network
 from tests.traffic.relay import Cutter, open_relay
 

@@ -5,7 +5,7 @@
     relay.counters(DROPPED)
 
 Each peer has a socket of its own on the far side, so that the collector tells peers apart, and a
-`Mangler` of its own (`tailrace.demo.binary`; the pure form is `mangle`). Datagrams that are held
+`Mangler` of its own (`mangler`; the pure form is `mangle`). Datagrams that are held
 back leave after `QUIET` seconds without traffic, and when the relay closes. By then all that the kernel had
 for the relay has gone through it.
 
@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager, closing, suppress
 
 import trio
 
-from tailrace.demo.binary import Chances, Deed, Mangler
+from tests.traffic.mangler import Chances, Deed, Mangler
 
 QUIET = 0.2
 RECEIVE_BUFFER = 2**22

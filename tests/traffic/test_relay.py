@@ -5,7 +5,8 @@ from collections import Counter
 
 import trio
 
-from tailrace.demo.binary import DROPPED, DUPLICATED, Chances, datagrams, heph_events, numbers
+from tailrace.demo.binary import datagrams, heph_events, numbers
+from tests.traffic.mangler import DROPPED, DUPLICATED, Chances
 from tests.traffic.producers import Handed, send_datagrams
 from tests.traffic.relay import open_relay
 

@@ -2,8 +2,7 @@
 
 Heph (trace format 0.1.0) as a parallel solver might write it. Each stream is one worker going through time steps. The parts
 of a step are written as they finish, and the step itself after them, as real writers do. So end times grow within a stream,
-and start times do not. All attribute types occur. A packet has about 75 bytes on average. A `Mangler` stands for the
-network: it drops, doubles, delays and reorders datagrams, and logs what it did to each event.
+and start times do not. All attribute types occur. A packet has about 75 bytes on average.
 
 ovni as libovni 1.14 writes it, for a task-parallel program on two nodes. In each process the main thread creates tasks, in
 phases that it marks, and its workers run them (events of nOS-V). Each thread has a stream: a header of 8 bytes, then events
@@ -14,8 +13,7 @@ events of the flush. `stream.json` is rewritten when the thread begins and ends,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from random import Random
 from struct import pack, unpack_from
@@ -140,109 +138,6 @@ def _value(value: Value) -> bytes:
     if isinstance(value, int):
         return pack(">BQ", 1, value) if value >= 0 else pack(">Bq", 2, value)
     return pack(f">BH{len(value)}Q", 0x81, len(value), *value)
-
-
-DROPPED, DUPLICATED, REORDERED, DELAYED = "dropped", "duplicated", "reordered", "delayed"
-
-
-class Chances(NamedTuple):
-    """The probability of each deed for a datagram, of which it suffers at most one, and the depths.
-    Between 1 and `reorder_depth` later datagrams pass a reordered datagram; more, up to `delay_depth`,
-    pass a delayed one."""
-
-    drop: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    delay: float = 0.0
-    reorder_depth: int = 4
-    delay_depth: int = 40
-
-
-class Deed(NamedTuple):
-    """One deed to one event. `by` is how many later datagrams were to pass it."""
-
-    action: str
-    stream: int
-    counter: int
-    by: int = 0
-
-
-class Mangler:
-    """One direction of a bad network. `log` has a `Deed` for each event of each mangled datagram. All
-    other events went straight through.
-
-    `spare` selects the datagrams to leave alone."""
-
-    def __init__(
-        self, seed: int, chances: Chances, spare: Callable[[bytes], bool] | None = None
-    ) -> None:
-        self.log: list[Deed] = []
-        self._random = Random(f"mangle/{seed}")  # noqa: S311 - traffic, not secrets
-        self._chances = chances
-        self._spare = spare
-        self._passed = 0
-        self._held: list[tuple[int, int, bytes]] = []
-
-    def push(self, datagram: bytes) -> list[bytes]:
-        """Accept a datagram, and return the datagrams that leave now."""
-        action = None if self._spare and self._spare(datagram) else self._choose()
-        self._passed += 1
-        leaving = [datagram]
-        by = 0
-        if action == DROPPED:
-            leaving = []
-        elif action == DUPLICATED:
-            leaving = [datagram, datagram]
-        elif action is not None:
-            depth = self._chances.reorder_depth
-            by = self._random.randint(1, depth)
-            if action == DELAYED:
-                by = self._random.randint(depth + 1, self._chances.delay_depth)
-            heappush(self._held, (self._passed + by, self._passed, datagram))
-            leaving = []
-        if action is not None:
-            self.log += [Deed(action, *number, by) for number in numbers(datagram)]
-        while self._held and self._held[0][0] <= self._passed:
-            leaving.append(heappop(self._held)[2])
-        return leaving
-
-    def finish(self) -> list[bytes]:
-        """Return the datagrams that are still held back."""
-        return [heappop(self._held)[2] for _ in range(len(self._held))]
-
-    def counters(self, action: str) -> dict[int, list[int]]:
-        """Return the counters, by stream, of the events to which `action` was done."""
-        found: dict[int, list[int]] = {}
-        for deed in self.log:
-            if deed.action == action:
-                found.setdefault(deed.stream, []).append(deed.counter)
-        return found
-
-    def _choose(self) -> str | None:
-        chances = self._chances
-        at = self._random.random()
-        for action, chance in (
-            (DROPPED, chances.drop),
-            (DUPLICATED, chances.duplicate),
-            (REORDERED, chances.reorder),
-            (DELAYED, chances.delay),
-        ):
-            if at < chance:
-                return action
-            at -= chance
-        return None
-
-
-def mangle(
-    seed: int,
-    datagrams: Iterable[bytes],
-    chances: Chances,
-    spare: Callable[[bytes], bool] | None = None,
-) -> tuple[list[bytes], list[Deed]]:
-    """Send all `datagrams` through one `Mangler`, and return its output and its log."""
-    mangler = Mangler(seed, chances, spare)
-    leaving = [out for datagram in datagrams for out in mangler.push(datagram)]
-    return leaving + mangler.finish(), mangler.log
 
 
 OVNI_HEADER = b"ovni\1\0\0\0"

@@ -14,10 +14,6 @@ from typing import NamedTuple
 
 from tailrace.demo import binary, lines as text_lines
 from tailrace.demo.binary import (
-    DROPPED,
-    REORDERED,
-    Chances,
-    Mangler,
     datagrams,
     epoch,
     heph_events,
@@ -133,6 +129,12 @@ _SPARED_HEAD = 32
 """First events of a stream to leave alone, because a loss there could also be a late join."""
 
 
+DROPPED = REORDERED = 0.02
+"""The shares of datagrams that the network drops, and that it delivers later."""
+LATER_MAX = 4
+"""The most datagrams that pass one that is delivered later."""
+
+
 class Producer(NamedTuple):
     source: str
     """The name of the producer's source in the configuration."""
@@ -153,19 +155,26 @@ def heph_udp(seed: int, epoch_ns: int) -> Traffic:
         # No later event shows that a stream's last event is missing.
         return any(n < _SPARED_HEAD or n == last[stream] for stream, n in numbers(datagram))
 
-    mangler = Mangler(seed, Chances(drop=0.02, reorder=0.02), spare)
-    chunks = [epoch(epoch_ns)]
-    for datagram in datagrams(packet.data for packet in packets):
-        chunks += mangler.push(datagram)
-    chunks += mangler.finish()
-    lost = {str(stream): counters for stream, counters in mangler.counters(DROPPED).items()}
-    missing = sum(map(len, lost.values()))
-    moved = sum(map(len, mangler.counters(REORDERED).values()))
+    random = Random(f"network/{seed}")  # noqa: S311 - traffic, not secrets
+    kept: list[tuple[float, bytes]] = []
+    dropped: list[tuple[int, int]] = []
+    moved = 0
+    for at, datagram in enumerate(datagrams(packet.data for packet in packets)):
+        chance = 1.0 if spare(datagram) else random.random()
+        if chance < DROPPED:
+            dropped += numbers(datagram)
+            continue
+        late = DROPPED <= chance < DROPPED + REORDERED
+        moved += len(numbers(datagram)) if late else 0
+        kept.append((at + random.randint(1, LATER_MAX) + 0.5 if late else at, datagram))
+    chunks = [epoch(epoch_ns), *(datagram for _, datagram in sorted(kept))]
+    lost = Counter(str(stream) for stream, _ in dropped)
+    missing = len(dropped)
     return Traffic(
         chunks,
         EVENTS - missing,
-        {stream: len(counters) for stream, counters in lost.items()},
-        {(stream, counter) for stream, counters in lost.items() for counter in counters},
+        dict(lost),
+        {(str(stream), counter) for stream, counter in dropped},
         f"{EVENTS} events, {missing} of them dropped on the way, {moved} out of order",
     )
 

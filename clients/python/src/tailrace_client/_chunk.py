@@ -12,9 +12,9 @@ from tailrace_client._wire import EVENT_MAGIC
 UNNUMBERED = -1
 """The stream of packets or lines without numbers."""
 
-
-_EVENT = EVENT_MAGIC.to_bytes(4, "big")
-_MASK = 2**32 - 1
+_MAGIC = EVENT_MAGIC.to_bytes(4, "big")
+_REPORT = b"tailrace.report"
+_U32_MAX = 2**32 - 1
 
 
 class Chunk(NamedTuple):
@@ -31,9 +31,9 @@ class Chunk(NamedTuple):
         """Yield each event's number and the place of its first byte."""
         at, data = 0, self.data
         while at + 16 <= len(data):
-            if data[at : at + 4] == _EVENT:
+            if data[at : at + 4] == _MAGIC:
                 count = int.from_bytes(data[at + 12 : at + 16], "big")
-                yield self.first + ((count - self.first) & _MASK), at
+                yield self.first + ((count - self.first) & _U32_MAX), at
             at += int.from_bytes(data[at + 4 : at + 8], "big")
 
     def behind(self, number: int) -> Chunk:
@@ -78,11 +78,6 @@ class ChunkSource(Protocol):
     def close(self) -> None:
         """Discard all events from now on."""
         ...
-
-
-_MAGIC = EVENT_MAGIC.to_bytes(4, "big")
-_REPORT = b"tailrace.report"
-_U32_MAX = 2**32 - 1
 
 
 def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Iterator[Chunk]:

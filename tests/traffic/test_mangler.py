@@ -5,16 +5,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from tailrace.demo.binary import (
-    DELAYED,
-    DROPPED,
-    DUPLICATED,
-    REORDERED,
-    Chances,
-    Mangler,
-    heph_events,
-    mangle,
-)
+from tailrace.demo.binary import heph_events
+from tests.traffic.mangler import DELAYED, DROPPED, DUPLICATED, REORDERED, Chances, Mangler, mangle
 
 PACKETS = list(heph_events(1, 400, streams=(0, 1)))
 DATAGRAMS = [packet.data for packet in PACKETS]
