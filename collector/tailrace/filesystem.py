@@ -4,7 +4,7 @@ The system has one number, ENOSPC, for four things that may be used up: bytes, i
 names that one directory holds. A person who looks at the wrong one finds room and is misled. So whoever reports such an
 error asks the file system what is left, and names the command that shows it.
 
-What stands in the place of a file is renamed (`make_way`). Nothing is deleted.
+`make_way` renames whatever stands in the place of a file, and deletes nothing.
 """
 
 from __future__ import annotations

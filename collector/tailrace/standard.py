@@ -222,7 +222,7 @@ class WriteQueue:
                 written = True
             except OSError as error:
                 written = False
-                self._say(error)
+                self._report(error)
             with self._changed:
                 if not written:
                     self._drop(piece)
@@ -230,7 +230,7 @@ class WriteQueue:
                 self._size -= len(piece)
                 self._changed.notify_all()
 
-    def _say(self, error: OSError) -> None:
+    def _report(self, error: OSError) -> None:
         """Name an error of standard output on standard error, once."""
         if self._number == STDOUT and error.errno != errno.EPIPE and not self._said:
             self._said = True

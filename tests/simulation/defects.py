@@ -53,7 +53,7 @@ DEFECTS = {
     ),
     "goodbye-lost-with-its-connection": Defect(
         f"{CLIENT}/_settlement.py",
-        "        return not self._queue.idle or self._queue.unsettled or unheard\n",
+        "        return not self._queue.idle or self._queue.unsettled or unanswered\n",
         "        return not self._queue.idle or self._queue.unsettled\n",
     ),
     "announcement-alone-takes-over-the-run": Defect(

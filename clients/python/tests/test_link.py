@@ -613,7 +613,7 @@ def test_where_nobody_is_a_goodbye_behind_events_asks_for_no_announcement_of_its
     calm.link._nobody = True
     calm.record()
     calm.link._farewell.want()
-    calm.link.queue.last_packets(calm.link._farewell.say(0, 0, calm.world.now))
+    calm.link.queue.last_packets(calm.link._farewell.send(0, 0, calm.world.now))
     calm.link._push(-1)
     assert not calm.network.there
 

@@ -839,17 +839,17 @@ def test_an_event_that_is_gathered_behind_the_answered_goodbye_is_counted(answer
     emitter = tailrace_client.Emitter(answering.address)
     emitter.event("in")
     sender, before = emitter._sender, process._process.miss()
-    say_all = sender._say_all
+    end_all = sender._end_all
 
-    def say_all_and_gather(deadline):
+    def end_all_and_gather(deadline):
         """Another thread emits and flushes once the goodbye is answered."""
-        delivered = say_all(deadline)
+        delivered = end_all(deadline)
         emitter.event("late")
         sender._lock.run(sender._gathered)
         sender._link.fresh = False
         return delivered
 
-    sender._say_all = say_all_and_gather
+    sender._end_all = end_all_and_gather
     assert emitter.close(10)
     assert emitter.discarded["closed"] == 1
     assert process._process.miss() - before - 1 == 1

@@ -52,7 +52,7 @@ def main() -> None:
         options, program = _parsed(sys.argv[2:]) if running else ([], [])
         if not program or "--require-trace" in options:
             _leave(error)
-        _say(f"the program is not traced: {_text(error)}")
+        _warn(f"the program is not traced: {_text(error)}")
         sys.exit(run_untraced(program, exact="--max-loss" in options))
     try:
         commands.run()
@@ -83,7 +83,7 @@ def _expect_signals(command: str) -> None:
 
 
 def _leave(error: Exception) -> NoReturn:
-    _say(f"a package is missing or broken, install Tailrace again: {_text(error)}")
+    _warn(f"a package is missing or broken, install Tailrace again: {_text(error)}")
     sys.exit(1)
 
 
@@ -96,7 +96,7 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         try:
             child = reaper.fork()
         except OSError as error:
-            _say(
+            _warn(
                 f"no second process can be had: {error.strerror}; the exit status is the program's"
             )
             child = 0
@@ -108,10 +108,10 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
     try:
         os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
     except OSError as error:
-        _say(f"{program[0]}: {error.strerror}")
+        _warn(f"{program[0]}: {error.strerror}")
         status = NO_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     except ValueError as error:  # a name with a zero
-        _say(f"{program[0]!r}: {error}")
+        _warn(f"{program[0]!r}: {error}")
         status = NO_PROGRAM
     os._exit(status)
 
@@ -141,7 +141,7 @@ def _text(error: Exception) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _say(text: str) -> None:
+def _warn(text: str) -> None:
     try:  # noqa: SIM105 - contextlib may be the user's
         os.write(2, f"tailrace: {text}\n".encode(errors="backslashreplace"))
     except OSError:

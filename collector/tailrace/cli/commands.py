@@ -195,7 +195,7 @@ def _text(error: TailraceError | OSError) -> str:
     return f"{name}: {refusal_text(error.errno, name)}"
 
 
-def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
         try:
             click.echo(f"tailrace {__version__}, kernels: {kernels.word()}")
@@ -210,7 +210,7 @@ def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_say_version,
+    callback=_print_version,
     help="Show the version, and whether compiled kernels run; then exit.",
 )
 def tailrace() -> None:

@@ -120,8 +120,8 @@ def export_command(
     names = [str(name) for name in output.names] or [path]
     text = f"{', '.join(names)}: {counted(progress.rows, 'row')}; {exported.text}"
     if repair:
-        said = ", ".join(f"{count} x {what}" for what, count in sorted(added.items()))
-        text += f"; added: {said or 'nothing'}"
+        listed = ", ".join(f"{count} x {what}" for what, count in sorted(added.items()))
+        text += f"; added: {listed or 'nothing'}"
     if as_json:
         words = {"files": names, "rows": progress.rows} | exported.words
         text = json.dumps(words | ({"added": dict(added)} if repair else {}))

@@ -202,8 +202,8 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
         ),
     }[why]  # fmt: skip
     hint = " (--again imports {} once more)".format("it" if count == 1 else "them")
-    said = f"1 file {one}" if count == 1 else f"{count} files {several}"
-    return said + (hint if why == "imported" else "")
+    text = f"1 file {one}" if count == 1 else f"{count} files {several}"
+    return text + (hint if why == "imported" else "")
 
 
 def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:

@@ -134,7 +134,7 @@ def run_command(
     if rank is not None:
         given = GivenOptions(config, store, max_loss or 0, files, path, key)
         done = run_rank(rank, given, arguments, report)
-        report.say(done, arguments)
+        report.print_summary(done, arguments)
         failed = require and bool(report.failures)
         context.exit(exit_status(done, max_loss, failed=failed))
 
@@ -153,7 +153,7 @@ def run_command(
         if done.certificate:
             wished = path or prepared.directory / "certificate.json"
             report.publish(done.certificate, wished, private)
-    report.say(done, arguments)
+    report.print_summary(done, arguments)
     context.exit(exit_status(done, max_loss, failed=require and bool(report.failures)))
 
 
@@ -257,7 +257,7 @@ class Report:
         if self.path != wished and not self._as_json:
             click.echo(f"tailrace: {wished} is an earlier certificate and is kept", err=True)
 
-    def say(self, done: RunDone, arguments: Sequence[str]) -> None:
+    def print_summary(self, done: RunDone, arguments: Sequence[str]) -> None:
         from tailrace.model.spelling import spelled
         from tailrace.run import summary
 

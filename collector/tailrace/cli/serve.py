@@ -40,7 +40,7 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     With --json, both lines are the status in the form of /status; with --rest, there is only the last one."""
     loaded = load_config(config, store)
     if rest:
-        _say_last(_read_rest(loaded), as_json=as_json)
+        _print_last(_read_rest(loaded), as_json=as_json)
         return
     # Listen before anything else is loaded, so that bytes wait from now on. A service manager keeps sockets itself.
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
@@ -57,13 +57,13 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
         last = service.run(
             loaded,
             load=partial(choose, config, store),
-            started=_say_as_json if as_json else _say_where,
+            started=_print_json if as_json else _print_addresses,
             held=held,
         )
     finally:
         for listening in held.values():
             listening.close()
-    _say_last(last, as_json=as_json)
+    _print_last(last, as_json=as_json)
 
 
 def _read_rest(loaded: Loaded) -> Status:
@@ -85,20 +85,20 @@ def _read_rest(loaded: Loaded) -> Status:
     return read_rest(loaded, config, SystemClock(), last=True)
 
 
-def _say_last(status: Status, *, as_json: bool) -> None:
+def _print_last(status: Status, *, as_json: bool) -> None:
     if as_json:
-        _say_as_json(status)
+        _print_json(status)
     else:
         click.echo(final_ledger(status))
 
 
-def _say_as_json(status: Status) -> None:
+def _print_json(status: Status) -> None:
     import msgspec
 
     click.echo(msgspec.json.encode(status))
 
 
-def _say_where(status: Status) -> None:
+def _print_addresses(status: Status) -> None:
     click.echo(f"tailrace {status.version}: store {status.store}")
     for name, source in status.sources.items():
         click.echo(f"  {name}: {source.format} over {source.type} on {source.address}")

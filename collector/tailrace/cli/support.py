@@ -170,8 +170,8 @@ def demo_command(ctx: click.Context, store: Path | None, *, keep: bool, as_json:
     from tailrace.demo.tour import Tour
 
     def tour(directory: Path, store: Path) -> bool:
-        say = partial(click.echo, err=as_json)
-        return trio.run(lambda: Tour(directory, store, say, SystemClock()).run(keep=keep))
+        print_line = partial(click.echo, err=as_json)
+        return trio.run(lambda: Tour(directory, store, print_line, SystemClock()).run(keep=keep))
 
     if store is None:
         directory = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))

@@ -252,7 +252,7 @@ def dftracer_trace(
         for pid, names in zip(pids, known, strict=True)
     ]
     forked_us = epoch_us + FORK_US
-    inherited = {text: told for text, told in known[0].items() if told <= forked_us}
+    inherited = {text: at_us for text, at_us in known[0].items() if at_us <= forked_us}
     fork = _dftracer_process(random, pids[0] + 1, pids[0], forked_us, steps, inherited, "fork")
     return [*files, fork]
 

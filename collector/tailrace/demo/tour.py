@@ -234,8 +234,8 @@ async def page(command: list[str], log: Path) -> AsyncIterator[str]:
         with trio.move_on_after(PAGE_START_SECONDS):
             address = await _first_line(process)
         if not address:
-            said = await trio.Path(log).read_text(errors="replace")
-            raise TailraceError(f"the page was not served:\n{said}")
+            output = await trio.Path(log).read_text(errors="replace")
+            raise TailraceError(f"the page was not served:\n{output}")
         yield address
     finally:
         await ended(process, PAGE_STOP_SECONDS)
@@ -265,13 +265,13 @@ METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing",
 
 
 class Tour:
-    """One tour. `say` prints lines. `directory` is for the configuration and the daemon's output."""
+    """One tour. `print_line` prints a line. `directory` is for the configuration and the daemon's output."""
 
     def __init__(
         self,
         directory: Path,
         store: Path,
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         clock: Clock,
         *,
         producers: Sequence[Producer] = PRODUCERS,
@@ -281,7 +281,7 @@ class Tour:
         self._parts = [(producer, producer.traffic(seed, epoch)) for producer in producers]
         self._daemon = DemoDaemon(directory, store, producers)
         self._directory = directory
-        self._say = say
+        self._print = print_line
         self._clock = clock
         self._step = 0
 
@@ -293,7 +293,7 @@ class Tour:
             self._title("Start a collector")
             self._command(*self._daemon.command)
             async with running(self._daemon):
-                self._say(f"ready; its status is at http://{self._daemon.admin}/status")
+                self._print(f"ready; its status is at http://{self._daemon.admin}/status")
                 await self._send()
                 await self._settle()
                 await self._look()
@@ -306,7 +306,7 @@ class Tour:
                 code = await self._daemon.stop()
             if code:
                 raise TailraceError(f"the collector ended with {code}:\n{self._daemon.output}")
-            self._say(self._daemon.final_ledger)
+            self._print(self._daemon.final_ledger)
         self._next()
         return good
 
@@ -315,7 +315,7 @@ class Tour:
         async with trio.open_nursery() as nursery:
             for producer, traffic in self._parts:
                 where, shown = self._place(producer)
-                self._say(f"{producer.source}: {producer.format} to {shown}: {traffic.about}")
+                self._print(f"{producer.source}: {producer.format} to {shown}: {traffic.about}")
                 send = SENDERS[producer.transport]
                 nursery.start_soon(send, where, traffic.chunks, producer.rate)
 
@@ -334,7 +334,7 @@ class Tour:
         with trio.move_on_after(SETTLE_SECONDS):
             while not self._settled(await self._daemon.status()):  # noqa: ASYNC110 - another process
                 await trio.sleep(POLL_SECONDS)
-        self._say(f"waited {self._clock.monotonic() - begun:.1f} s")
+        self._print(f"waited {self._clock.monotonic() - begun:.1f} s")
 
     def _settled(self, status: Any) -> bool:  # noqa: ANN401 - JSON
         spool, sources = status["spool"], status["sources"]
@@ -357,16 +357,16 @@ class Tour:
         for producer, traffic in self._parts:
             lines = differences(producer.source, traffic, *answers)
             lost = sum(traffic.lost.values())
-            self._say(
+            self._print(
                 f"{producer.source}: {lost} left out; " + ("DIFFERENT" if lines else "all found")
             )
             for line in lines:
-                self._say(f"  {line}")
+                self._print(f"  {line}")
             good = good and not lines
         if not good:
             sources = (await self._daemon.status())["sources"].values()
             dropped = sum(source["kernel_drops"] for source in sources)
-            self._say(f"Datagrams that the kernel dropped itself: {dropped}")
+            self._print(f"Datagrams that the kernel dropped itself: {dropped}")
         return good
 
     async def _measure(self) -> None:
@@ -376,30 +376,30 @@ class Tour:
         )
         for line in (await self._daemon.get("/metrics")).splitlines():
             if line.startswith(METRICS):
-                self._say(line)
+                self._print(line)
 
     async def _stay(self) -> None:
         """Keep running, with little traffic, until Ctrl-C."""
         self._title("Keep running until Ctrl-C")
         for producer, _ in self._parts:
-            self._say(f"{producer.format} at {self._place(producer)[1]}")
-        self._say(f"/status and /metrics at http://{self._daemon.admin}")
+            self._print(f"{producer.format} at {self._place(producer)[1]}")
+        self._print(f"/status and /metrics at http://{self._daemon.admin}")
         command = page_command(self._daemon.store, os.environ)
         async with page(command, self._directory / "view.log") as address:
-            self._say(f"the page is at {address}")
+            self._print(f"the page is at {address}")
             await self._trickle()
 
     async def _trickle(self) -> None:
         """Send a few events a second until Ctrl-C."""
         try:
-            self._say(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
+            self._print(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
             await trickle(self._daemon.address("heph_tcp"), self._clock.wall_ns(), GENTLE_RATE)
         except KeyboardInterrupt:
             return
 
     def _next(self) -> None:
         self._title("Try it yourself")
-        self._say("See it in a browser, at the address that this command prints:")
+        self._print("See it in a browser, at the address that this command prints:")
         self._command("view", "--store", str(self._daemon.store))
         self._command("gaps", "--store", str(self._daemon.store))
         self._command("query", "--store", str(self._daemon.store), "SELECT * FROM sessions")
@@ -408,10 +408,10 @@ class Tour:
 
     def _title(self, text: str) -> None:
         self._step += 1
-        self._say(f"\n{self._step}. {text}")
+        self._print(f"\n{self._step}. {text}")
 
     def _shell(self, line: str) -> None:
-        self._say(f"$ {line}")
+        self._print(f"$ {line}")
 
     def _command(self, *arguments: str) -> None:
         self._shell(as_typed("tailrace", *arguments))
@@ -420,7 +420,7 @@ class Tour:
         """Show a command about the store, and its output."""
         line = (name, "--store", str(self._daemon.store), *arguments)
         self._command(*line)
-        self._say((await tailrace(*line)).rstrip())
+        self._print((await tailrace(*line)).rstrip())
 
     async def _query(self, *statements: str) -> list[list[dict[str, Any]]]:
         """Run all statements at once, and return the rows of each."""

@@ -211,8 +211,8 @@ def differences(
     return found + list(compare(certificate.streams, anew.streams))
 
 
-def _compare_ranks(said: list[RankEvidence], there: list[RankEvidence]) -> Iterator[str]:
-    before = {(rank.job, rank.rank): rank for rank in said}
+def _compare_ranks(certified: list[RankEvidence], there: list[RankEvidence]) -> Iterator[str]:
+    before = {(rank.job, rank.rank): rank for rank in certified}
     now = {(rank.job, rank.rank): rank for rank in there}
     for key in sorted(before.keys() | now.keys(), key=lambda key: (key[0] or "", key[1])):
         name = f"rank {key[1]}" + (f" of job {key[0]}" if key[0] else "")

@@ -83,8 +83,8 @@ def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvi
         if gap[1] is None:
             unknown.add(key)
         reasons[gap[0]] = reasons.get(gap[0], 0) + (gap[1] or 0)
-        if len(said := words.setdefault(key, [])) < GAPS_SHOWN:
-            said.append(_in_words(*gap))
+        if len(shown := words.setdefault(key, [])) < GAPS_SHOWN:
+            shown.append(_in_words(*gap))
     counted = {tuple(row[:3]): row[3:] for row in engine.rows(STREAMS.format(where=where))}
     found: list[StreamEvidence] = []
     for key, rows, digest in _digests(engine, where):
@@ -295,9 +295,9 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
     return found + list(compare(certificate.streams, stream_evidence(engine, sessions)))
 
 
-def compare(said: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
+def compare(certified: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
     """Yield a line for each stream that differs."""
-    before, now = _by_key(said), _by_key(there)
+    before, now = _by_key(certified), _by_key(there)
     for key in sorted(before.keys() | now.keys()):
         name = f"{key[0]}, session {key[1]}, stream {key[2] or '(whole session)'}"
         if key not in now:
@@ -308,9 +308,9 @@ def compare(said: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator
             yield f"{name}: {', '.join(_changed(before[key], now[key]))}"
 
 
-def _changed(said: StreamEvidence, there: StreamEvidence) -> Iterator[str]:
+def _changed(certified: StreamEvidence, there: StreamEvidence) -> Iterator[str]:
     for field in StreamEvidence.__struct_fields__:
-        then, now = getattr(said, field), getattr(there, field)
+        then, now = getattr(certified, field), getattr(there, field)
         if then != now and field == "digest":
             yield "its rows differ from the certified rows"
         elif then != now:

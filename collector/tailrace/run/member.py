@@ -119,7 +119,7 @@ class Membership:
         """Say that the program has ended, and wait to be released. Raise OSError or TailraceError."""
         with _undisturbed():
             self._connection.sendall(packed(Bye(exit_status=status)))
-            return _heard(self._lines, _RELEASED)
+            return _next_message(self._lines, _RELEASED)
 
 
 def join(wanted: RankWanted) -> Membership:
@@ -159,7 +159,7 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
     lines = _lines(connection)
     try:
         connection.sendall(packed(hello))
-        welcome = _heard(lines, _WELCOME)
+        welcome = _next_message(lines, _WELCOME)
     except (OSError, TailraceError):  # it is about to end
         connection.close()
         return None
@@ -184,8 +184,8 @@ def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
     except (TailraceError, OSError) as error:
         meeting.failed(str(error))
         raise
-    with collector.stdout or os.devnull as said:  # type: ignore[union-attr]  # it is a pipe
-        word = said.readline().decode(errors="replace").strip()
+    with collector.stdout or os.devnull as output:  # type: ignore[union-attr]  # it is a pipe
+        word = output.readline().decode(errors="replace").strip()
     if word != "ready":
         message = word or f"the collector ended, see {log.name}"
         meeting.failed(message)
@@ -198,7 +198,7 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
             yield line
 
 
-def _heard(lines: Iterator[bytes], decoder: msgspec.json.Decoder[M]) -> M:
+def _next_message(lines: Iterator[bytes], decoder: msgspec.json.Decoder[M]) -> M:
     line = next(lines, b"")
     if not line.endswith(b"\n"):
         raise TailraceError("the node's collector ended")

@@ -166,12 +166,12 @@ class NodeCollecting(Collecting):
                 return
             hello = msgspec.json.decode(line, type=Hello)
             if hello.rank in self._here.values() or self._awaits(hello.rank):
-                await _say(stream, Taken())
+                await _send(stream, Taken())
                 return
             self._here[stream] = hello.rank
             await self._come(hello, stream, daemon)
-            said = await lines.next()
-            bye = None if said is None else msgspec.json.decode(said, type=Bye)
+            line = await lines.next()
+            bye = None if line is None else msgspec.json.decode(line, type=Bye)
             self._left(hello, bye)
         except msgspec.DecodeError as error:
             logger.warning("a rank speaks another language: %s", error)
@@ -197,14 +197,14 @@ class NodeCollecting(Collecting):
         await self._follow(of_rank(hello.files, hello.own), daemon)
         if self._waiting is not None:
             (waiting, _), self._waiting = self._waiting, None
-            await _say(waiting, Released(others=True))
+            await _send(waiting, Released(others=True))
         addresses = {name: source.address for name, source in daemon.sources.items()}
         traces = rank_directory(self._traces, hello.rank)
         welcome = Welcome(
             addresses=addresses, token=self._token.text, traces=str(traces),
             store=located(daemon.config),
         )  # fmt: skip
-        await _say(stream, welcome)
+        await _send(stream, welcome)
 
     def _left(self, hello: Hello, bye: Bye | None) -> None:
         status = None if bye is None else bye.exit_status
@@ -218,7 +218,7 @@ class NodeCollecting(Collecting):
         if gone:
             await stream.aclose()
         elif self._here:
-            await _say(stream, Released(others=True))
+            await _send(stream, Released(others=True))
         else:
             self._waiting = stream, rank
 
@@ -258,7 +258,7 @@ class _StreamLines:
         return line
 
 
-async def _say(stream: trio.SocketStream, message: msgspec.Struct) -> None:
+async def _send(stream: trio.SocketStream, message: msgspec.Struct) -> None:
     with suppress(trio.BrokenResourceError):
         await stream.send_all(packed(message))
 

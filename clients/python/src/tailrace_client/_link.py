@@ -4,7 +4,7 @@ The client announces its session on each new connection. After a reconnect, chun
 connections kept breaking before an answer, each would carry the same chunks. They wait for at most `ANSWER_SECONDS`,
 and for twice as long after each connection that broke unanswered, since a busy collector answers late. Then the link
 sends what is not durable, then what is new. Datagrams do not wait for the answer: the link sends again what the
-answer does not cover. A window (`Window`) limits the datagrams in flight. If the kernel says that nobody listens,
+answer does not cover. A window (`Window`) limits the datagrams in flight. If the kernel reports that nobody listens,
 everything but announcements waits.
 
 A goodbye is unsettled until the collector answers it, as events are. If the connection breaks
@@ -47,7 +47,7 @@ ANSWER_SECONDS = 1.0
 """How long a collector may take to answer."""
 
 _SILENT_SECONDS = 0.5
-"""After so long without an answer that is due, people are told."""
+"""After so long without an answer that is due, an error is shown to people."""
 
 _UNANSWERED = (
     "the collector does not answer: check that it runs at this address "
@@ -57,18 +57,18 @@ _NEVER = -1e9
 
 
 class Contact:
-    """When the transport was opened and the peer was last heard, and the last error."""
+    """When the transport was opened and the peer last answered, and the last error."""
 
     def __init__(self) -> None:
         self.error: str | None = None
-        self.opened_at = self.heard_at = _NEVER
+        self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
         """Since when the collector could have answered, as far as is known."""
 
     @property
     def has_answered(self) -> bool:
         """Whether the peer has answered since the transport was opened."""
-        return self.heard_at >= self.opened_at
+        return self.answered_at >= self.opened_at
 
     def opened(self, now: float) -> None:
         """Take note that the transport has been opened."""
@@ -90,7 +90,7 @@ class Contact:
     def trouble(self, now: float, oldest: float) -> str | None:
         """Return what is wrong with an open connection whose oldest unsettled event was sent at
         `oldest`; infinity: none is."""
-        if now - max(self.opened_at, self.heard_at, oldest) > _SILENT_SECONDS:
+        if now - max(self.opened_at, self.answered_at, oldest) > _SILENT_SECONDS:
             return self.error or _UNANSWERED
         if self.is_established(now):
             self.error = None
@@ -226,7 +226,7 @@ class Link:
         self._speak(now)
         self.blocked = False
         self._push(ALL)
-        if self._say_goodbye(now):
+        if self._queue_goodbye(now):
             self._push(ALL)
         self._listen.grow(now)
         return self._rest(self._now())
@@ -261,10 +261,10 @@ class Link:
         self._farewell.want()
 
     def end_unanswered(self) -> None:
-        """Send what can be sent now, and say the goodbye that is wanted. There is no time for answers."""
+        """Send what can be sent now, and the goodbye that is wanted. There is no time for answers."""
         self.attend()
-        if self.is_open and not self._farewell.said:
-            self._say_goodbye_early()
+        if self.is_open and not self._farewell.sent:
+            self._send_goodbye_early()
 
     def give_up(self, *, delivered: bool) -> int:
         """Stop recording, and count what was never sent or never answered as discarded. Return how many events another
@@ -277,7 +277,7 @@ class Link:
         else:
             self.gather()
             self._losses.close_unsent()
-            self._say_goodbye_early()
+            self._send_goodbye_early()
         # The goodbye does not count these as discarded, since they may have arrived.
         self._losses.close_unanswered()
         self.queue.clear()
@@ -398,7 +398,7 @@ class Link:
         self.connections += 1
         self._answers = Answers()
         queue.first_packet(dialogue.announcement())
-        self._say_ends()
+        self._send_ends()
         self._introductions.begin()
         known = dialogue.answered >= 0 or (self.connections > 1 and dialogue.asks)
         self._awaiting = known and not transport.datagrams
@@ -466,9 +466,9 @@ class Link:
             queue.first_packet(dialogue.announcement())
             self._questions.announced(now)
         if asking:
-            self._say_ends()
+            self._send_ends()
 
-    def _say_ends(self) -> None:
+    def _send_ends(self) -> None:
         """Say with a question how far the streams go of which it is to settle forgotten events, so that
         the answer names these streams although nothing of them may have arrived."""
         dialogue, queue = self.dialogue, self.queue
@@ -478,16 +478,16 @@ class Link:
                 return
             queue.packet(dialogue.reached(some))
 
-    def _say_goodbye(self, now: float) -> bool:
+    def _queue_goodbye(self, now: float) -> bool:
         """Queue the goodbye if it is time to. Return whether it was."""
         place = self.connections, self.queue.put_bytes
         settled = self.fate.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
         if due:
-            self.queue.last_packets(self._farewell.say(*place, now))
+            self.queue.last_packets(self._farewell.send(*place, now))
         return due
 
-    def _say_goodbye_early(self) -> None:
+    def _send_goodbye_early(self) -> None:
         """Say goodbye in datagrams before all else is settled. If it arrives, the collector knows what is missing."""
         if self._farewell.wanted and self.transport.datagrams:
             for packet in self._farewell.packets():
@@ -520,7 +520,7 @@ class Link:
         self._awaiting = self._awaiting and answer.turn < dialogue.turn
         self._nobody = False
         missing = self._losses.settle(answer)
-        now = self._contact.heard_at = self._now()
+        now = self._contact.answered_at = self._now()
         self._window.answered(lost=missing, now=now)
         if answer.goodbye:
-            self._farewell.hear()
+            self._farewell.take_answer()

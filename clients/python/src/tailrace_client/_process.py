@@ -129,14 +129,14 @@ def flush(timeout: float = 1.0) -> bool:
     False, and warn once (RuntimeWarning). Also return False, without a warning, if the process never connected, or if
     events came since the last session.
     """
-    return _told(current, current.flush(timeout)) if current else _answer_while_off()
+    return _warn_unless(current, current.flush(timeout)) if current else _answer_while_off()
 
 
 def close(timeout: float = 1.0) -> bool:
     """Flush, say goodbye and switch off within `timeout` seconds. Return whether all events were
     delivered, as `flush` does."""
     emitter = _switch_off(timeout)
-    return _told(emitter, _off_answer) if emitter else _answer_while_off()
+    return _warn_unless(emitter, _off_answer) if emitter else _answer_while_off()
 
 
 def _answer_while_off() -> bool:
@@ -157,7 +157,7 @@ def _switch_off(timeout: float) -> Emitter | None:
     return emitter
 
 
-def _told(emitter: Emitter, delivered: bool) -> bool:
+def _warn_unless(emitter: Emitter, delivered: bool) -> bool:
     """Return `delivered`. Warn once if it is False because the collector is not there."""
     global _warned  # noqa: PLW0603 - one emitter a process
     error = emitter.last_error

@@ -532,12 +532,12 @@ class Recorder:
         holes = stream.holes
         if holes and DOUBT in holes:
             lane.account(stream, counter)
-        told, whole = 0, packet
+        reported, whole = 0, packet
         reason = self._refusal(lane, len(packet))
         if holes and not reason:
             # A copy is counted, since a profiler that emits adds holes meanwhile.
-            told = sum(first < counter for first, _ in holes[:])
-            whole = self._report(stream.number, holes[:told]) + packet
+            reported = sum(first < counter for first, _ in holes[:])
+            whole = self._report(stream.number, holes[:reported]) + packet
             reason = self._refusal(lane, len(whole))
         if reason:
             if reason == "closed" and counter >= self._stated.get(stream.number, 0):
@@ -546,7 +546,7 @@ class Recorder:
             return
         lane.room -= len(whole)
         stream.packets += (whole,)
-        del holes[:told]
+        del holes[:reported]
 
     def _refusal(self, lane: Lane, size: int) -> str | None:
         """Return the reason to discard a packet of `size` bytes; None if there is room."""

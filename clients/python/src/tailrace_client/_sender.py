@@ -195,7 +195,7 @@ class Sender:
             self._lock.run(self._drop, time.monotonic() + _LOOK_SECONDS)
             return
         if self._is_late:
-            self._say_late()
+            self._report_late()
             return
         if self._is_child or (self.transport.is_near and _will_fork()):
             self._is_child = False
@@ -236,10 +236,10 @@ class Sender:
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
-        done = self._say_all(deadline)
+        done = self._end_all(deadline)
         self._link.recorder.close()
         if done and self._link.fresh:  # another thread has emitted meanwhile
-            done = self._say_all(deadline)
+            done = self._end_all(deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
         self._end_thread(deadline)
@@ -268,20 +268,20 @@ class Sender:
         if self._is_late:
             return
         deadline = time.monotonic() + seconds
-        if self._say_all(deadline):
+        if self._end_all(deadline):
             self._is_late = True
             self._end_thread(deadline)
         else:
             self.close(max(0.0, deadline - time.monotonic()))
 
-    def _say_all(self, deadline: float) -> bool:
+    def _end_all(self, deadline: float) -> bool:
         """Send all recorded events, and a goodbye behind them. Return whether all were delivered."""
         position = self._lock.run(self._end, deadline)
         return position == _NOTHING or self._waits_for(
             self._link.fate.has_ended, position, deadline
         )
 
-    def _say_late(self) -> None:
+    def _report_late(self) -> None:
         """Send late events, and a goodbye behind them. Wait only while there is time left."""
         link = self._link
         begun = time.monotonic()

@@ -103,21 +103,21 @@ class Window:
         self._most = most
         self._silence = silence
         self._size = _FIRST
-        self._heard_at = -1e9
+        self._answered_at = -1e9
 
     def is_full(self, in_flight: int, now: float) -> bool:
         """Return whether more has to wait for an answer."""
-        return in_flight > self._size and now - self._heard_at < self._silence
+        return in_flight > self._size and now - self._answered_at < self._silence
 
     def answered(self, *, lost: bool, now: float) -> None:
         """Take note of an answer."""
-        if now - self._heard_at > self._silence:
+        if now - self._answered_at > self._silence:
             self._size = _FIRST
         elif lost:
             self._size = max(_LEAST, self._size // 2)
         else:
             self._size = min(self._most, self._size + self._size // 4)
-        self._heard_at = now
+        self._answered_at = now
 
 
 _REPORT_SECONDS = 30.0
@@ -186,7 +186,7 @@ class Losses:
         self._queue, self._discards, self._dialogue = queue, discards, dialogue
 
     def settle(self, answer: Answer) -> bool:
-        """Settle what an answer says of the events. Return whether some are missing."""
+        """Settle the events that an answer names. Return whether some are missing."""
         queue = self._queue
         self._give_up_some(answer)
         missing, lost = queue.settle(answer)
@@ -263,7 +263,7 @@ class Losses:
 
 
 _AGAIN_SECONDS = 0.25
-"""After this long without an answer a goodbye in a datagram is said again."""
+"""After this long without an answer a goodbye in a datagram is sent again."""
 
 
 class Farewell:
@@ -279,20 +279,20 @@ class Farewell:
         """Make packets of about `size` bytes. `repeat`: whether they travel in datagrams."""
         self._dialogue, self._recorder = dialogue, recorder
         self._size, self._repeat = size, repeat
-        self._said: tuple[int, int] | None = None
-        self._said_at = -1e9
+        self._sent: tuple[int, int] | None = None
+        self._sent_at = -1e9
         self._is_new = True
-        """Whether the goodbye that is wanted was never said: an answer can only be to an earlier one."""
+        """Whether the goodbye that is wanted was never sent: an answer can only be to an earlier one."""
         self.wanted = False
         """Whether the session is to end, and its format has a goodbye."""
-        self.heard = False
+        self.answered = False
         """Whether the collector has answered the goodbye."""
         self.numbers: Mapping[int, int] = {}
         """By stream, the number below which the last goodbye counts all events."""
 
     def want(self) -> None:
         """Say goodbye from now on, behind all events that are recorded so far."""
-        self.heard = False
+        self.answered = False
         self._is_new = True
         before = self.numbers
         self.wanted = any(self.packets())
@@ -304,31 +304,31 @@ class Farewell:
         return self._dialogue.goodbyes(numbers, self._recorder.discarded, self._size)
 
     @property
-    def said(self) -> bool:
+    def sent(self) -> bool:
         """Whether the goodbye was sent on a connection that has not broken."""
-        return self._said is not None and not self._is_new
+        return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether to say goodbye now, on this connection, behind `place` bytes. `settled`:
+        """Return whether to send the goodbye now, on this connection, behind `place` bytes. `settled`:
         whether the fate of all of these bytes is known."""
-        if not self.wanted or self.heard:
+        if not self.wanted or self.answered:
             return False
         if self._repeat:
-            return settled and (self._is_new or now - self._said_at >= _AGAIN_SECONDS)
-        return self._is_new or self._said != (connection, place)
+            return settled and (self._is_new or now - self._sent_at >= _AGAIN_SECONDS)
+        return self._is_new or self._sent != (connection, place)
 
-    def say(self, connection: int, place: int, now: float) -> Iterator[bytes]:
-        """Take note that the goodbye is said now, and return its packets."""
-        self._said, self._said_at, self._is_new = (connection, place), now, False
+    def send(self, connection: int, place: int, now: float) -> Iterator[bytes]:
+        """Take note that the goodbye is sent now, and return its packets."""
+        self._sent, self._sent_at, self._is_new = (connection, place), now, False
         return self.packets()
 
-    def hear(self) -> None:
+    def take_answer(self) -> None:
         """Take note that the collector has answered a goodbye."""
-        self.heard = not self._is_new
+        self.answered = not self._is_new
 
     def broken(self) -> None:
         """Take note that the connection broke, and that the goodbye may not have arrived."""
-        self._said = None
+        self._sent = None
 
 
 class Fate:
@@ -342,8 +342,8 @@ class Fate:
     def unsettled(self) -> bool:
         """Whether anything waits to be sent or answered."""
         farewell = self._farewell
-        unheard = farewell.wanted and not (farewell.heard if self._asks else farewell.said)
-        return not self._queue.idle or self._queue.unsettled or unheard
+        unanswered = farewell.wanted and not (farewell.answered if self._asks else farewell.sent)
+        return not self._queue.idle or self._queue.unsettled or unanswered
 
     def is_settled(self, position: int) -> bool:
         """Return whether the fate of everything gathered before `position` (bytes) is known: durable or
@@ -358,5 +358,5 @@ class Fate:
     def has_ended(self, position: int) -> bool:
         """Return whether everything before `position` is settled, and the goodbye behind it, too."""
         farewell = self._farewell
-        said = self._queue.idle and (farewell.said or not farewell.wanted)
-        return (farewell.heard if self._asks else said) and self.is_settled(position)
+        sent = self._queue.idle and (farewell.sent or not farewell.wanted)
+        return (farewell.answered if self._asks else sent) and self.is_settled(position)
