@@ -96,8 +96,8 @@ def job_options(command: F) -> F:
 
 
 def job_options_of(side: str) -> Callable[[F], F]:
-    """Return a decorator for one side of a comparison: with `a` it adds --rank-a, --node-a and --job-a, which a command
-    receives as `job_a`."""
+    """Return a decorator for one side of a comparison. With `a` it adds --rank-a, --node-a and --job-a, which a command
+    receives as one `JobFilter`."""
     return lambda command: _job_options(command, side, f"Take only sessions of {side.upper()}")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from tailrace.configuration import choose
 from tailrace.config.load import store_path
+from tailrace.configuration import choose
 from tailrace.query.completeness import EVERYTHING, Completeness
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
