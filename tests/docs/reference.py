@@ -18,8 +18,8 @@ from tailrace.log import FIELDS, LINES_A_MINUTE
 from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, Restart, Type, bound, laws_of
 from tailrace.metrics.observed import COLLECTORS, READ, SUBJECT
 from tailrace.model.gap import Reason
-from tailrace.normalize import FLAWS
 from tailrace.query.views import VIEWS
+from tailrace.rows.fields import FLAWS
 from tailrace.rows.schema import COLUMNS
 from tests.docs.configuration import describe
 

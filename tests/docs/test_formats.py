@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.normalize import FLAWS
+from tailrace.rows.fields import FLAWS
 from tests.docs.examples import examples, rows_of
 from tests.docs.pages import ROOT
 

@@ -13,9 +13,9 @@ from tailrace.ingest.span_blocks import match_block
 from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, Spans
 from tailrace.ledger.references import References, ReferencesState
 from tailrace.model.record import Kind, Record
-from tailrace.normalize import COUNTER, DETAIL, FLAW, SIZE
 from tailrace.rows.batch import BlockRows
 from tailrace.rows.block import Block
+from tailrace.rows.fields import COUNTER, DETAIL, FLAW, SIZE
 
 ROW = [name for i, name in enumerate(Record._fields) if i not in {SIZE, COUNTER, FLAW, DETAIL}]
 ADDED = ["depth", "end_offset"]

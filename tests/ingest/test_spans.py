@@ -12,7 +12,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, OpenSpan, Spans
 from tailrace.ledger.references import References, ReferencesState
 from tailrace.model.record import Record
-from tailrace.normalize import ATTRIBUTES, FLAW, KIND, NAME, OFFSET
+from tailrace.rows.fields import ATTRIBUTES, FLAW, KIND, NAME, OFFSET
 from tests.ingest.log import Log, rows, run
 from tests.ingest.test_machine import of
 

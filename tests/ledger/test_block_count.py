@@ -14,8 +14,8 @@ from tailrace.ledger.bounds import Commons, CommonsState
 from tailrace.ledger.counters import Counters, count_block, hear_block
 from tailrace.ledger.stream import CountersState
 from tailrace.model.record import Kind, Record
-from tailrace.normalize import COUNTER, STREAM
 from tailrace.rows.block import Integers
+from tailrace.rows.fields import COUNTER, STREAM
 from tests.forms import examples
 from tests.rows.packing import packed
 

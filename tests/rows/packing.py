@@ -6,8 +6,8 @@ from array import array
 from itertools import accumulate
 
 from tailrace.model.record import Record
-from tailrace.normalize import with_flaw
 from tailrace.rows.block import Block, Integers, Texts, Words
+from tailrace.rows.fields import with_flaw
 
 
 def packed(records: list[Record]) -> Block:

@@ -1,6 +1,6 @@
 """The records that a session's rows were made of, in the order of its bytes.
 
-`normalize` and the ingest turn records into rows; this goes back, as far as rows allow. A span that a record of its own
+The ingest turns records into rows; this goes back, as far as rows allow. A span that a record of its own
 ended stands for two records, at `offset` and at `end_offset`. Bytes that nobody could read are taken from the quarantine.
 """
 

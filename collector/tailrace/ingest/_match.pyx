@@ -22,7 +22,7 @@ cdef extern from *:
 
 from tailrace.rows.block import Block, Integers, Texts, Words
 from tailrace.model.record import Kind
-from tailrace.normalize import united
+from tailrace.rows.fields import united
 
 cdef enum:
     OTHER = 0

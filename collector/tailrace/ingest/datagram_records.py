@@ -11,8 +11,8 @@ from tailrace.decoding.contract import Decoder
 from tailrace.decoding.foreign import of_datagram
 from tailrace.ingest.parts import Decoded
 from tailrace.model.record import Kind, Record
-from tailrace.normalize import KIND, OFFSET
 from tailrace.rows.block import Block
+from tailrace.rows.fields import KIND, OFFSET
 from tailrace.spool.entry import Datagrams
 
 _offset, _kind = itemgetter(OFFSET), itemgetter(KIND)

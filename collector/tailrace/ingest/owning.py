@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.parts import marks_of
-from tailrace.normalize import COUNTER, END, STREAM
+from tailrace.rows.fields import COUNTER, END, STREAM
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
 """How much faster (ns) an event may arrive than the fastest before it, at least and at most."""

@@ -13,8 +13,8 @@ from tailrace.decoding.contract import Decoder, packs
 from tailrace.kernels import active
 from tailrace.ledger.counters import DUPLICATE, Counters, count_block, hear_block
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts
-from tailrace.normalize import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
 from tailrace.rows.block import Block, Integers, Values
+from tailrace.rows.fields import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
 
 if TYPE_CHECKING or active():
     from tailrace.rows._columns import counted, greatest, present, shifted

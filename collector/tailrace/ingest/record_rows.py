@@ -12,7 +12,9 @@ from tailrace.ingest.spans import DEPTH, END_OFFSET, OpenSpan
 from tailrace.ingest.state import IncarnationState, Tally
 from tailrace.kernels import active
 from tailrace.model.record import Kind, Record
-from tailrace.normalize import (
+from tailrace.rows.batch import BlockRows
+from tailrace.rows.block import Block, Integers, Values
+from tailrace.rows.fields import (
     ATTRIBUTES,
     CATEGORY,
     END,
@@ -29,8 +31,6 @@ from tailrace.normalize import (
     with_flaw,
     write_flaws,
 )  # fmt: skip
-from tailrace.rows.batch import BlockRows
-from tailrace.rows.block import Block, Integers, Values
 from tailrace.rows.schema import Row
 
 if TYPE_CHECKING or active():

@@ -39,8 +39,8 @@ from tailrace.ledger.copies import Copies
 from tailrace.ledger.split_runs import SplitRuns
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
-from tailrace.normalize import EVENTS, KIND
 from tailrace.rows.block import Block
+from tailrace.rows.fields import EVENTS, KIND
 from tailrace.spool.entry import Datagrams
 from tailrace.spool.payloads import FileFacts, FileLoss
 

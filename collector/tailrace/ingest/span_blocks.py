@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.ingest.spans import OpenSpan, Spans
 from tailrace.kernels import active
-from tailrace.normalize import RecordColumns
 from tailrace.rows.block import ROWS_MIN, Block, Integers
+from tailrace.rows.fields import RecordColumns
 
 if TYPE_CHECKING or active():
     from tailrace.ingest._match import Matching

@@ -10,8 +10,8 @@ from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.span_blocks import match_block
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import Tally
-from tailrace.normalize import KIND, RecordColumns
 from tailrace.rows.block import Block
+from tailrace.rows.fields import KIND, RecordColumns
 
 
 class SpanRows:

@@ -17,7 +17,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.references import References
 from tailrace.model.holding import SHORT, Evicted, cost
 from tailrace.model.record import Kind, Record
-from tailrace.normalize import (
+from tailrace.rows.fields import (
     ATTRIBUTES,
     CATEGORY,
     END,

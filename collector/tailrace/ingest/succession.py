@@ -30,8 +30,8 @@ from tailrace.ingest.owning import candidates, owns
 from tailrace.ingest.parts import Decoded, Listed, Packed, Part, Place, merged, numbered
 from tailrace.ingest.state import SessionState, Tally
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malformed
-from tailrace.normalize import COUNTER, KIND, OFFSET
 from tailrace.rows.block import Block
+from tailrace.rows.fields import COUNTER, KIND, OFFSET
 
 _APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 """Kinds of records that are taken one by one; all others are taken in blocks."""

@@ -22,7 +22,7 @@ from tailrace.ingest.pace import Progress
 from tailrace.model.gap import FOUND
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
-from tailrace.normalize import FLAWS
+from tailrace.rows.fields import FLAWS
 from tailrace.sources.source import OF_TYPE, Outcome
 
 UNITS = frozenset(

@@ -28,7 +28,7 @@ A line that breaks a rule and can be read is kept with a flaw. A line of an unkn
 nothing in it is wrong by itself, and later versions may add types. It is a session record and not an
 annotation because annotations are counted against the footer's total. A record with several flaws gets
 the first of: byte_order_mark, duplicate_key, those of its own fields, those of its place. Rules about ids
-(references, duplicates, order) need memory of earlier ids; `normalize` checks them.
+(references, duplicates, order) need memory of earlier ids; the ingest checks them (`ingest.spans`).
 
 Blank lines belong to the line that follows them; without one they are a session record "blank_lines".
 A last line without newline is read like any; it is `truncated` if it is not JSON. NULs where a line should

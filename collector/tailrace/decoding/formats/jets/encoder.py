@@ -165,7 +165,7 @@ def _members(text: str | None) -> Texts:
 def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
     """Return the attributes of the lines that begin and that end a record, given those of its span.
 
-    Those of the end come first (`normalize.united`), and a line's description and data come before its other fields. A
+    Those of the end come first (`rows.fields.united`), and a line's description and data come before its other fields. A
     flaw stands in front of the attributes that it came with."""
     changed = _members(texts.get(BEGIN_WORDS))
     changed.pop(FLAW_OF_ROW, None)

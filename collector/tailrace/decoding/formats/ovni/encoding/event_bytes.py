@@ -35,7 +35,7 @@ class Half(NamedTuple):
 def said(record: Record) -> Half | None:
     """Return what the event of a record says; None if the record is not of an event.
 
-    A span's attributes are those of its end, then those of its begin (`normalize.united`), each behind its flaw. A
+    A span's attributes are those of its end, then those of its begin (`rows.fields.united`), each behind its flaw. A
     payload or flags of the end may stand for equal ones of the begin."""
     members = _read(record.attributes or "{}")
     ends = record.kind == Kind.END

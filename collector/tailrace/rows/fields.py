@@ -1,4 +1,4 @@
-"""The attributes of rows: write flaws, unite those of two records. Pure.
+"""The fields of records as columns, and the attributes of rows: write flaws, unite those of two records.
 
 Columns are lists in the order of `Record`'s fields. A record that breaks a rule is kept; the rule's name, one
 of `FLAWS`, is counted and written under `$flaw` in its attributes (docs/formats/jets.md explains each).

@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given, strategies as st
 
-from tailrace.normalize import united
+from tailrace.rows.fields import united
 
 names = st.sampled_from(["a", "b", 'quo"te', "ü", "$flaw", "$name"])
 values = (
