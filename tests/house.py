@@ -17,7 +17,17 @@ LONG = 600
 MANY = 8  # parameters of a constructor
 
 # A row is a list or a part of a block. A check that names one of these types asks which.
-FORMS = {"Listed", "Packed", "Matched", "Block", "BlockRows", "Row", "Integers", "Words", "Texts"}
+FORMS = {
+    "ListRecords",
+    "BlockRecords",
+    "Matched",
+    "Block",
+    "BlockRows",
+    "Row",
+    "Integers",
+    "Words",
+    "Texts",
+}
 # Here `list` is one of the two forms, too.
 ROW_PACKAGES = {"ingest", "ledger", "model", "store"}
 

@@ -14,6 +14,7 @@ from tailrace.decoding.formats.heph.decoder import HephDecoder
 from tailrace.ingest.beginnings import EVENTS, HOSTS_MAX, SECOND, Beginnings
 from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
+from tailrace.rows.records import listed
 from tests.ingest.log import (
     Log,
     applied,
@@ -320,6 +321,6 @@ def test_a_restart_in_a_chunk_does_not_look_at_all_events_behind():
     records = HephDecoder(2**20).feed(packets)
     before = next(Looked.times)
     counted = [record._replace(size=Looked(record.size)) for record in records]
-    ingest._sessions[session]._succession.take([counted], log.now)
+    ingest._sessions[session]._succession.take(listed(counted), log.now)
     assert ingest.tally("s").restarts == many
     assert next(Looked.times) - before < 100 * len(records)

@@ -14,6 +14,7 @@ from tailrace.ingest import session
 from tailrace.ingest.machine import Ingest, read_state
 from tailrace.kernels import active
 from tailrace.model.record import Kind
+from tailrace.rows.records import listed
 from tests.decoding import et3_lines, kernel_inputs
 from tests.decoding.dftracer_lines import HOST, end, event, metadata, start, text
 from tests.decoding.test_dftracer_usual import counter
@@ -31,8 +32,8 @@ if active():
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
 
 
-def listed(decoder):
-    return lambda data: [records] if (records := decoder.feed(data)) else []
+def in_python(decoder):
+    return lambda data: listed(decoder.feed(data))
 
 
 def played(entries, *, packed):
@@ -42,7 +43,7 @@ def played(entries, *, packed):
             for kernel in (dftracer, et3, heph, jets, ovni):
                 patch.setattr(kernel, "ROWS_MIN", 1)
         else:
-            patch.setattr(session, "decoding", listed)
+            patch.setattr(session, "decoding", in_python)
         ingest, states = Ingest(), []
         for number, entry in enumerate(entries):
             ingest.apply(entry)

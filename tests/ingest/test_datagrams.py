@@ -9,9 +9,8 @@ from hypothesis import given, strategies as st
 
 from tailrace.decoding.formats import FORMATS, heph
 from tailrace.ingest.datagram_records import apart, decode_datagrams
-from tailrace.ingest.parts import decoding
+from tailrace.ingest.session import decoding
 from tailrace.kernels import active
-from tailrace.rows.block import Block
 from tailrace.spool.entry import Datagrams
 from tests.forms import examples
 from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
@@ -49,7 +48,7 @@ def datagrams(draw):
 
 
 def records(chunk):
-    return [r for part in chunk for r in (part.records() if isinstance(part, Block) else part)]
+    return [part.record(row) for part in chunk for row in range(part.rows)]
 
 
 @pytest.mark.parametrize("format_", [f for f in FORMATS.values() if f.whole], ids=lambda f: f.name)
@@ -107,9 +106,10 @@ def test_the_kernel_takes_datagrams_of_several_events_beside_one_that_tells_of_i
     decoder = FORMATS["heph"].decoder(65536, None)
     packed = Datagrams.pack([*full[:4], heph_epoch(7) + full[4], *full[5:]])
     chunk = decode_datagrams(decoder, decoding(decoder), packed, FORMATS["heph"].whole)
-    assert [part.rows if isinstance(part, Block) else len(part) for part in chunk] == [64, 17, 48]
+    assert [(part.rows, part.packed) for part in chunk] == [(64, 64), (17, 0), (48, 48)]
     pieces = list(apart(chunk, packed, packed.length))
-    assert pieces == [chunk[:1], chunk[1:2], chunk[2:]]
+    assert [[part.begin for part in piece] for piece in pieces] == [[part.begin] for part in chunk]
+    assert list(map(records, pieces)) == [records([part]) for part in chunk]
 
 
 def test_sizes_beyond_the_bytes_are_not_whole():

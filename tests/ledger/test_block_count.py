@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.parts import marks_of
 from tailrace.kernels import active
 from tailrace.ledger.bounds import Commons, CommonsState
-from tailrace.ledger.counters import Counters, count_block, hear_block
+from tailrace.ledger.counters import Counters
 from tailrace.ledger.stream import CountersState
 from tailrace.model.record import Kind, Record
 from tailrace.rows.block import Integers
 from tailrace.rows.fields import COUNTER, STREAM
+from tailrace.rows.records import marks_of
 from tests.forms import examples
 from tests.rows.packing import packed
 
@@ -80,9 +80,9 @@ def as_lists(counters, events, now):
 
 def as_block(counters, events, now):
     block = packed(events)
-    seqs = count_block(counters, block, now)
+    seqs = counters.count_block(block, now)
     numbers = seqs.list(len(events)) if isinstance(seqs, Integers) else seqs
-    hear_block(counters, block, now)
+    counters.hear_block(block, now)
     counters.note_seen((each.stream for each in events), len(numbers), now)
     return numbers, len(numbers) < len(events)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import takewhile
 from struct import Struct
 
@@ -91,7 +91,7 @@ def foreign(path: str, head: bytes) -> str:
     return CR_LINES if _has_cr_lines(path, head) else ""
 
 
-def readable_before(what: str, records: Sequence[Record]) -> list[Record]:
+def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
     """Return the readable records that stand before a foreign content: an epoch before old Heph, else none."""
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from tailrace.config.schema import MAIN, OWN_SOURCE, LedgerConfig
 from tailrace.ingest.incarnation import Attach, Incarnation
-from tailrace.ingest.parts import Listed
 from tailrace.ingest.state import IncarnationState, IngestState, Tally
 from tailrace.ledger.findings import Account
 from tailrace.model.record import Kind, Record
+from tailrace.rows.records import listed
 from tailrace.spool.payloads import Heartbeat, OpenInfo
 
 STREAM = "heartbeat"
@@ -61,7 +61,7 @@ class HeartbeatSession:
             None, beat.number, STREAM, None, None, None, incarnation.own.wall(now), None, about, None, None,
         )  # fmt: skip
         incarnation.state.reached += size
-        incarnation.take([Listed([(value,) for value in record])], now)
+        incarnation.take(listed([record]), now)
 
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain
 
 from tailrace.config.schema import LedgerConfig
@@ -12,7 +12,6 @@ from tailrace.ingest.farewell import is_whole
 from tailrace.ingest.lead import Lead
 from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine
 from tailrace.ingest.pace import Paces
-from tailrace.ingest.parts import CountedBlock, CountedRows, Numbered, Part
 from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.siblings import Siblings
 from tailrace.ingest.span_rows import SpanRows
@@ -28,6 +27,7 @@ from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts
+from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 
@@ -142,46 +142,47 @@ class Incarnation:
 
     # Records
 
-    def take(self, parts: Sequence[Part], now: int) -> int:
+    def take(self, chunk: Chunk, now: int) -> int:
         """Take events and other rows. Return how many were taken: the next one shows that another incarnation
         has begun."""
-        taken = parts
+        taken = chunk
         if self.counters:
-            taken = self._counted(self.counters, parts, now)
+            taken = self._counted(self.counters, chunk, now)
         if self._spans:
             self.state.goodbye_at = 0  # of a footer, which was not the last record
-            self._spans.take(parts, now)
-        for part in taken:
-            self._note_times(part, now)
-            self._rows.count(part.kinds, now)
+            self._spans.take(chunk, now)
+        for records in taken:
+            self._note_times(records, now)
+            self._rows.count(records.kinds, now)
         self.report(now)
         if self._siblings:
-            self._siblings.tell(chain.from_iterable(part.streams for part in taken), now)
-        return sum(part.rows for part in taken)
+            self._siblings.tell(chain.from_iterable(each.streams for each in taken), now)
+        return sum(records.rows for records in taken)
 
-    def _counted(self, counters: Counters, parts: Sequence[Part], now: int) -> list[Part]:
+    def _counted(self, counters: Counters, chunk: Chunk, now: int) -> Chunk:
         """Take events with a counter, which may be late or duplicates. Return those that were taken.
 
         All are counted before the first row is written: counting may write rows of other incarnations."""
-        counted: list[tuple[Part, CountedRows | CountedBlock]] = []
-        for part in parts:
-            found = part.count(counters, now)
-            counted.append((part, found))
-            if found.rows < part.rows:
+        counted: list[tuple[Records, SeqNumbers]] = []
+        for records in chunk:
+            seqs = records.count(counters, now)
+            counted.append((records, seqs))
+            if seqs.rows < records.rows:
                 break
-        for part, _ in counted:
-            part.hear(counters, now)
-        events = sum(found.rows for _, found in counted)
-        counters.note_seen(chain.from_iterable(part.streams for part, _ in counted), events, now)
-        return [found.write(self._rows) for _, found in counted]
+        for records, _ in counted:
+            records.hear(counters, now)
+        events = sum(seqs.rows for _, seqs in counted)
+        names = chain.from_iterable(records.streams for records, _ in counted)
+        counters.note_seen(names, events, now)
+        return [records.write(seqs, self._rows) for records, seqs in counted]
 
-    def _note_times(self, part: Part, now: int) -> None:
+    def _note_times(self, records: Records, now: int) -> None:
         """Note how far the producer's clock is."""
-        if self._datagrams and part.rows:
-            self.lead.hear(part.latest_end, now)
-        state, latest = self.state, part.latest_tick
+        if self._datagrams and records.rows:
+            self.lead.hear(records.latest_end, now)
+        state, latest = self.state, records.latest_tick
         self._paces.take(self._source, state.name, latest, state.ticks_per_second, now)
-        if self._pieces and (times := part.times):
+        if self._pieces and (times := records.times):
             self._note_span(*times)
 
     def _note_span(self, start: int, end: int) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.parts import marks_of
-from tailrace.rows.fields import COUNTER, END, STREAM
+from tailrace.rows.fields import END
+from tailrace.rows.records import ListRecords, numbered
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
 """How much faster (ns) an event may arrive than the fastest before it, at least and at most."""
 
 
-def candidates(
-    earlier: Incarnation, columns: Sequence[Sequence[Any]], next_epoch: int | None
-) -> Iterator[int]:
+def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
     """Yield the indexes of records that may be of an earlier incarnation although one with `next_epoch`
     has begun.
 
@@ -25,9 +22,9 @@ def candidates(
     if counters is None:
         return
     latest = None if epoch is None or next_epoch is None else next_epoch - epoch
-    events = zip(columns[STREAM], columns[COUNTER], marks_of(columns), columns[END], strict=True)
-    for index, (stream, count, mark, end) in enumerate(events):
-        if latest is not None and end is not None and end > latest:
+    events = zip(numbered([records]), records.columns[END], strict=True)
+    for index, ((stream, count, mark), end) in enumerate(events):
+        if count is None or (latest is not None and end is not None and end > latest):
             continue
         how = counters.numbers.fits(stream, count, mark)
         if how and (how != "far" or latest is not None):
@@ -36,24 +33,23 @@ def candidates(
 
 def owns(
     earlier: Incarnation,
-    event: Sequence[Sequence[Any]],
+    event: ListRecords,
     later: Incarnation,
     now: int,
     *,
     repeats: bool,
 ) -> bool:
-    """Return whether a candidate, given as columns, is of the earlier incarnation and not of the later.
+    """Return whether a candidate, is of the earlier incarnation and not of the later.
 
     `repeats` tells whether copies of the earlier incarnation's events may still come. The first of these
     decides: the earlier incarnation has the same event; the later one has another event under its number; the
     clock says whether the later one can have sent the event by now. Where no clock says it, the event is of
     the earlier incarnation if its numbers expect the event and its time is nearer there."""
-    if earlier.counters is None or later.counters is None:
+    ((stream, count, mark),) = numbered([event])
+    (end,) = event.columns[END]
+    if earlier.counters is None or later.counters is None or count is None:
         return False
     mine, its = earlier.counters.numbers, later.counters.numbers
-    (stream,), (count,), (mark,), (end,) = (
-        event[STREAM], event[COUNTER], marks_of(event), event[END],
-    )  # fmt: skip
     expected = its.expects(stream, count)
     how = mine.fits(stream, count, mark)
     if how == "same":

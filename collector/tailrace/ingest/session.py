@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from operator import itemgetter
+from collections.abc import Callable, Iterator
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.contract import (
@@ -11,6 +10,7 @@ from tailrace.decoding.contract import (
     SeparatingDecoder,
     holds,
     is_quick,
+    packs,
     reads_files,
     separates,
     settles,
@@ -29,26 +29,28 @@ from tailrace.ingest.datagram_records import (
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Attach
 from tailrace.ingest.own_rows import OwnRows
-from tailrace.ingest.parts import Decoded, decoding, packed
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import SessionState, Tally, decode, encode
-from tailrace.ingest.succession import InputBytes, Succession, size_of
+from tailrace.ingest.succession import InputBytes, Succession
 from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.copies import Copies
 from tailrace.ledger.split_runs import SplitRuns
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
-from tailrace.rows.block import Block
-from tailrace.rows.fields import EVENTS, KIND
+from tailrace.rows.fields import EVENTS
+from tailrace.rows.records import Chunk, gathered, listed
 from tailrace.spool.entry import Datagrams
 from tailrace.spool.payloads import FileFacts, FileLoss
 
-_kind = itemgetter(KIND)
 
-
-def _kinds(item: Block | list[Record]) -> set[str]:
-    return set(EVENTS) if isinstance(item, Block) else set(map(_kind, item))
+def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
+    """Return the function that lets a decoder take bytes."""
+    if packs(decoder):
+        blocks = decoder.blocks
+        return lambda data: gathered(blocks(data))
+    feed = decoder.feed
+    return lambda data: listed(feed(data))
 
 
 class Session:
@@ -152,30 +154,34 @@ class Session:
         if self._pieces:
             self._pieces.tell(now)
 
-    def _told_apart(self, chunk: Decoded, payload: bytes) -> Decoded:
+    def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
         """Return the records of a chunk. If the first bytes are of a foreign content, one record has all bytes that no
         earlier chunk has. No bytes are held back for that."""
         state = self.state
         seen = (state.head or b"") + payload
-        unread = len(seen) >= HEAD or any(Kind.MALFORMED in _kinds(item) for item in chunk)
+        unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)
         path = state.file.facts.path if state.file and unread else ""
         if what := foreign(path, seen[:HEAD]):
-            items = [*chunk, self.decoder.end()]
-            readable = [] if isinstance(items[0], Block) else readable_before(what, items[0])
-            begin = len(seen) - sum(map(size_of, items)) + size_of(readable)
+            chunk = chunk + listed(self.decoder.end())
+            before = map(chunk[0].record, range(chunk[0].rows)) if chunk else ()
+            readable = readable_before(what, before)
+            begin = len(seen) - sum(records.length for records in chunk)
+            begin += sum(record.size for record in readable)
             state.head, state.foreign = None, what
             self._decode_with(ForeignDecoder(what, begin, self.decoder))
             self._file.decoder = self.decoder
-            return [[*readable, *self.decoder.feed(seen[begin:])]]
-        if len(seen) >= HEAD or any(not _kinds(item).isdisjoint(EVENTS) for item in chunk):
+            return listed([*readable, *self.decoder.feed(seen[begin:])])
+        if len(seen) >= HEAD or any(
+            not records.kinds.keys().isdisjoint(EVENTS) for records in chunk
+        ):
             state.head = None
         else:
             state.head = seen
         return chunk
 
-    def _count(self, chunk: Decoded) -> None:
+    def _count(self, chunk: Chunk) -> None:
         """Count the ways in which the records of a chunk were read."""
-        self._commons.packed += packed(chunk)
+        self._commons.packed += sum(records.packed for records in chunk)
         if self._quick:
             self._commons.slow += self._quick.take_slow()
 
@@ -185,7 +191,7 @@ class Session:
         self._tally.gave_way += 1
         self.state.record_since = self.state.begun = 0
         raw = self._raw(self.state.received, b"", now)
-        self._succession.take([self.decoder.give_up()], now, raw)
+        self._succession.take(listed(self.decoder.give_up()), now, raw)
 
     def datagrams(self, datagrams: Datagrams, now: int) -> Iterator[None]:
         """Take datagrams, in steps."""
@@ -214,21 +220,22 @@ class Session:
             events = copies.events_of(payload, now)
             if events is not None:
                 raw = InputBytes(before - self.state.skipped, datagrams.payload)
-                yield from self._succession.steps([waiting], now, raw)
+                yield from self._succession.steps(listed(waiting), now, raw)
                 waiting = []
                 self._succession.readable(len(payload))
                 self.state.skipped += len(payload)
                 self.generations.current.copies(events)
                 continue
             records = decode_datagram(self.decoder, payload)
-            kinds = list(map(_kind, records))
+            kinds = [record.kind for record in records]
             if kinds.count(Kind.MALFORMED) < len(kinds):
                 copies.remember(payload, sum(kinds.count(kind) for kind in EVENTS), now)
             waiting += records
-        self._count([waiting])
+        chunk = listed(waiting)
+        self._count(chunk)
         self.generations.reach()
         raw = InputBytes(before - self.state.skipped, datagrams.payload)
-        yield from self._succession.steps([waiting], now, raw)
+        yield from self._succession.steps(chunk, now, raw)
         self._succession.datagram_over()
         self._succession.report_refused()
 
@@ -260,7 +267,7 @@ class Session:
     def settle(self, now: int) -> None:
         """Decode the waiting bytes if they are a whole record, and note which part of a run the file has."""
         if settles(self.decoder) and self.decoder.pending:
-            self._succession.take([self.decoder.settle()], now)
+            self._succession.take(listed(self.decoder.settle()), now)
             if not self.decoder.pending:
                 self.state.record_since = self.state.begun = 0
         self._note_pieces(now)
@@ -290,7 +297,7 @@ class Session:
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
         """Take a part of a document beside the session's file."""
-        self._succession.take([self._file.document(name, part, more=more)], now)
+        self._succession.take(listed(self._file.document(name, part, more=more)), now)
 
     def loss(self, loss: FileLoss) -> None:
         """Take note of bytes that the session lacks."""
@@ -306,7 +313,7 @@ class Session:
     def closed(self, reason: str, now: int) -> None:
         """End the session: its connection, peer or file is over."""
         raw = self._raw(self.state.received, b"", now)
-        chunk: Decoded = [self.decoder.end()]
+        chunk = listed(self.decoder.end())
         if self.state.head is not None:
             chunk = self._told_apart(chunk, b"")
         self._succession.take(chunk, now, raw)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
-from tailrace.ingest.parts import Part, begun_in
 from tailrace.ingest.record_rows import RecordRows, add_counts
 from tailrace.ingest.span_blocks import match_block
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import Tally
 from tailrace.rows.block import Block
 from tailrace.rows.fields import KIND, RecordColumns
+from tailrace.rows.records import Records
 
 
 class SpanRows:
@@ -31,14 +32,15 @@ class SpanRows:
         self._at_last = at_last
         self.watch_begins()
 
-    def take(self, parts: Sequence[Part], now: int) -> None:
+    def take(self, chunk: Sequence[Records], now: int) -> None:
         """Take records that have ids and no counter."""
         kinds: Counter[str] = Counter()
-        for part in parts:
-            kinds.update(part.kinds)
-        self.spans.count(kinds, begun_in(parts))
-        for part in parts:
-            part.match(self, now)
+        for records in chunk:
+            kinds.update(records.kinds)
+        begins = chain.from_iterable(records.begin_ids() for records in chunk)
+        self.spans.count(kinds, begins)
+        for records in chunk:
+            records.match(self, now)
         self.watch_begins()
 
     def watch_begins(self) -> None:

@@ -20,22 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import NamedTuple
 
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.beginnings import TOO_MANY_SESSIONS, Beginnings, host_that_begins
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
 from tailrace.ingest.owning import candidates, owns
-from tailrace.ingest.parts import Decoded, Listed, Packed, Part, Place, merged, numbered
 from tailrace.ingest.state import SessionState, Tally
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malformed
-from tailrace.rows.block import Block
-from tailrace.rows.fields import COUNTER, KIND, OFFSET
-
-_APART = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
-"""Kinds of records that are taken one by one; all others are taken in blocks."""
-
+from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
 
 _PIECE = 64
 """Rows behind a restart that are counted at once."""
@@ -52,6 +47,33 @@ class InputBytes(NamedTuple):
 
 
 _NO_BYTES = InputBytes(0, b"")
+
+
+class Place(NamedTuple):
+    """The place of a record that was taken alone: its row in one of the parts of a chunk."""
+
+    chunk: Chunk
+    part: int
+    row: int
+
+    @property
+    def record(self) -> Record:
+        return self.chunk[self.part].record(self.row)
+
+    def announcement_after(self) -> Announcement | None:
+        """Return the announcement in the record directly behind, None if there is none."""
+        behind = self.chunk[self.part].behind(self.row)
+        facts = behind.detail if behind else None
+        return facts.announces if isinstance(facts, SessionFacts) else None
+
+    def event_after(self) -> Numbered | None:
+        """Return the first event with a counter behind the record, None if there is none."""
+        row = self.row + 1
+        for records in islice(self.chunk, self.part, None):
+            if event := records.event_from(row):
+                return event
+            row = 0
+        return None
 
 
 class _TooManySessionsError(Exception):
@@ -90,84 +112,75 @@ class Succession:
         self._speaker: Incarnation | None = None
         """The incarnation that the current datagram is of, if its announcement or late epoch says so."""
 
-    def take(self, chunk: Decoded, now: int, raw: InputBytes = _NO_BYTES) -> None:
+    def take(self, chunk: Chunk, now: int, raw: InputBytes = _NO_BYTES) -> None:
         """Take the records of a chunk, in order."""
         for _ in self.steps(chunk, now, raw):
             pass
         self.report_refused()
 
-    def steps(self, chunk: Decoded, now: int, raw: InputBytes) -> Iterator[None]:
+    def steps(self, chunk: Chunk, now: int, raw: InputBytes) -> Iterator[None]:
         """Take the records of a chunk, in order and in steps. A step takes less than a millisecond, or the time
         of all events of a chunk. `raw` has the bytes of records that may be refused."""
         if self._state.refusing:
-            self._refuse(_begin(chunk), sum(map(size_of, chunk)), raw)
+            self._refuse(_begin(chunk), _length(chunk), raw)
             return
-        parts: list[Part] = []
+        waiting: Chunk = []
         try:
             for at, records in enumerate(chunk):
-                if isinstance(records, Block):
-                    parts.append(Packed(records))
-                elif records:
-                    parts = yield from self._mixed(chunk, at, records, parts, now)
-            yield from self._events(parts, now)
+                if alone := records.alone:
+                    waiting = yield from self._mixed(chunk, at, alone, waiting, now)
+                else:
+                    waiting.append(records)
+            yield from self._events(waiting, now)
         except _TooManySessionsError as refused:
             self._state.refusing = True
-            size = _begin(chunk) + sum(map(size_of, chunk)) - refused.offset
-            self._refuse(refused.offset, size, raw)
+            self._refuse(refused.offset, _begin(chunk) + _length(chunk) - refused.offset, raw)
 
     def _mixed(
-        self, chunk: Decoded, at: int, records: list[Record], before: list[Part], now: int
-    ) -> Generator[None, None, list[Part]]:
-        """Take the list of records at an index of a chunk, and the events `before` it. Return the events that
-        are still to be taken."""
-        columns = list(zip(*records, strict=True))
-        kinds = columns[KIND]
-        if _APART.isdisjoint(kinds):
-            return [*before, Listed(columns)]
+        self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
+    ) -> Generator[None, None, Chunk]:
+        """Take the records at an index of a chunk, some of which are taken `alone`, and the events `before` them. Return
+        the events that are still to be taken."""
+        records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
         waiting: dict[int, list[int]] = {}  # rows by process
-        for i, kind in enumerate(kinds):
-            if kind not in _APART:
-                continue
+        for i in alone:
+            record, behind = records.record(i), records.behind(i)
             waiting.setdefault(self._state.process, []).extend(range(begin, i))
             begin = i + 1
-            if kind == Kind.SESSION and (process := _process_of(records[i])) is not None:
+            if record.kind == Kind.SESSION and (process := _process_of(record)) is not None:
                 yield from self._events(before, now)
                 before = []
                 self._generations.turn(process, now)
                 continue
-            yield from self._waiting(before, columns, waiting, now)
+            yield from self._waiting(before, records, waiting, now)
             before = []
-            if kind == Kind.SESSION or (kind == Kind.MALFORMED and not pieces):
+            if record.kind == Kind.SESSION or (record.kind == Kind.MALFORMED and not pieces):
                 yield
-            if kind == Kind.SESSION:
-                self._note(records[i], Place(chunk, at, i), now)
-            elif kind == Kind.MALFORMED:
-                pieces.append(self._placed(records[i]))
-                if i + 1 == len(kinds) or kinds[i + 1] != Kind.MALFORMED:
+            if record.kind == Kind.SESSION:
+                self._note(record, Place(chunk, at, i), now)
+            elif record.kind == Kind.MALFORMED:
+                pieces.append(self._placed(record))
+                if behind is None or behind.kind != Kind.MALFORMED:
                     self._generations.current.malformed(self._state, pieces)
                     pieces = []
             else:
-                self._generations.current.claim(self._placed(records[i]), now)
-        rows = [*waiting.pop(self._state.process, []), *range(begin, len(kinds))]
-        yield from self._waiting([], columns, waiting, now)
-        return _of_rows(columns, rows)
+                self._generations.current.claim(self._placed(record), now)
+        rows = [*waiting.pop(self._state.process, []), *range(begin, records.rows)]
+        yield from self._waiting([], records, waiting, now)
+        return records.pick(rows)
 
     def _waiting(
-        self,
-        before: list[Part],
-        columns: Sequence[Sequence[Any]],
-        waiting: dict[int, list[int]],
-        now: int,
+        self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
         """Take the rows that wait: those of each process at once, though they may have come in turn. Where events come
         `before` them, all are of one process."""
         here = self._state.process
         for process, rows in waiting.items():
-            if parts := [*before, *_of_rows(columns, rows)]:
+            if events := [*before, *records.pick(rows)]:
                 self._generations.turn(process, now)
-                yield from self._events(parts, now)
+                yield from self._events(events, now)
         waiting.clear()
         self._generations.turn(here, now)
 
@@ -212,58 +225,55 @@ class Succession:
 
     # Records
 
-    def _events(self, parts: list[Part], now: int) -> Iterator[None]:
+    def _events(self, chunk: Chunk, now: int) -> Iterator[None]:
         """Take events and other rows, one behind the other."""
-        if not parts:
+        if not chunk:
             return
         shift = self._shift
         if shift:
-            parts = [part.placed(shift) for part in parts]
+            chunk = [records.moved(shift) for records in chunk]
         generations = self._generations
         if generations.doubt and self._speaker in (None, generations.current):
-            self._ask_events(merged(parts), now)
+            self._ask_events(numbered(chunk), now)
         if self._speaker:
-            self.readable(_length(parts))
-            self._speaker.take(parts, now)
+            self.readable(_length(chunk))
+            self._speaker.take(chunk, now)
             return
-        while parts:
+        while chunk:
             if generations.previous:
-                columns = merged(parts)
-                taken = yield from self._take_apart(generations.previous, columns, now)
+                taken = yield from self._take_apart(generations.previous, joined(chunk), now)
             else:
-                taken = generations.current.take(parts, now)
+                taken = generations.current.take(chunk, now)
             self._beginnings.pay(self._host, self._rate, taken)
-            before, parts = _split(parts, taken)
+            before, chunk = _split(chunk, taken)
             self.readable(_length(before))
-            if parts:
+            if chunk:
                 yield
-                self._admit(parts[0].listed().columns[OFFSET][0] - shift, now)
+                self._admit(chunk[0].begin - shift, now)
                 generations.restart("counter", now)
 
     def _take_apart(
-        self, previous: Incarnation, columns: Sequence[Sequence[Any]], now: int
+        self, previous: Incarnation, records: ListRecords, now: int
     ) -> Generator[None, None, int]:
         """Take records of two incarnations. Return how many were taken: the next record is of a
         third."""
         current = self._generations.current
-        size = len(columns[KIND])
         epoch = current.state.epoch
         done = 0
-        found = candidates(previous, columns, epoch)
-        while done < size:
+        found = candidates(previous, records, epoch)
+        while done < records.rows:
             yield
-            at = next(found, size)
-            first = [Listed([column[done:at] for column in columns])]
-            done += current.take(first, now) if done < at else 0
+            at = next(found, records.rows)
+            done += current.take(first, now) if (first := records.slice(done, at)) else 0
             if done < at:
                 return done
-            if done < size:
-                one = [column[at : at + 1] for column in columns]
+            if done < records.rows:
+                one = records.slice(at, at + 1)
                 linger = self._generations.linger
                 repeats = not previous.silent(previous.state.ended_at - linger)
-                is_late = owns(previous, one, current, now, repeats=repeats)
+                is_late = owns(previous, joined(one), current, now, repeats=repeats)
                 owner = previous if is_late else current
-                if not owner.take([Listed(one)], now):
+                if not owner.take(one, now):
                     return done
                 done += 1
         return done
@@ -418,11 +428,11 @@ class Succession:
 
     # The doubt
 
-    def _ask_events(self, columns: Sequence[Sequence[Any]], now: int) -> None:
+    def _ask_events(self, events: list[Numbered], now: int) -> None:
         """Let events tell whether the current incarnation is the previous one."""
         previous = self._generations.previous
-        if previous and any(counter is not None for counter in columns[COUNTER]):
-            self._decide(anew=previous.denies(numbered(columns)), now=now)
+        if previous and any(count is not None for _, count, _ in events):
+            self._decide(anew=previous.denies(events), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:
         """Let a report or a goodbye tell whether the current incarnation is the previous one."""
@@ -435,54 +445,31 @@ class Succession:
         self._speaker = self._speaker and self._generations.current
 
 
-def _between(columns: Sequence[Sequence[Any]], begin: int, stop: int) -> list[Part]:
-    """Return some rows of columns as a part, or nothing."""
-    return [Listed([column[begin:stop] for column in columns])] if begin < stop else []
-
-
-def _of_rows(columns: Sequence[Sequence[Any]], rows: list[int]) -> list[Part]:
-    """Return the rows with some numbers, which ascend, as a part, or nothing."""
-    if not rows or rows[-1] - rows[0] == len(rows) - 1:
-        return _between(columns, rows[0], rows[-1] + 1) if rows else []
-    return [Listed([[column[row] for row in rows] for column in columns])]
-
-
 def _process_of(record: Record) -> int | None:
     """Return the process of which all that follows is, if the record says so."""
     return record.detail.process if isinstance(record.detail, SessionFacts) else None
 
 
-def _begin(chunk: Decoded) -> int:
+def _begin(chunk: Chunk) -> int:
     """Return where the first record of a chunk begins."""
-    for item in chunk:
-        if isinstance(item, Block):
-            return int(Packed(item).listed().columns[OFFSET][0])
-        if item:
-            return item[0].offset
-    return 0
+    return chunk[0].begin if chunk else 0
 
 
-def size_of(item: Block | list[Record]) -> int:
-    """Return how many bytes of the input an item of a chunk covers."""
-    return item.length if isinstance(item, Block) else sum(record.size for record in item)
+def _length(chunk: Chunk) -> int:
+    """Return how many bytes of the input the records of a chunk cover."""
+    return sum(records.length for records in chunk)
 
 
-def _length(parts: list[Part]) -> int:
-    """Return how many bytes of the input some parts cover."""
-    return sum(part.length for part in parts)
-
-
-def _split(parts: list[Part], rows: int) -> tuple[list[Part], list[Part]]:
-    """Return the first rows of some parts, and the rows behind them. Cut the part that both have into pieces of at most
-    `_PIECE` rows: who counts a piece looks at all of it, however soon it shows the next restart."""
-    for at, part in enumerate(parts):
-        if rows < part.rows:
-            columns = part.listed().columns
+def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
+    """Return the first rows of a chunk, and the rows behind them. Cut the records that both have into pieces of at most
+    `_PIECE` rows: a ledger that counts a piece looks at all of it, however soon it shows the next restart."""
+    for at, records in enumerate(chunk):
+        if rows < records.rows:
             pieces = [
                 piece
-                for begin in range(rows, part.rows, _PIECE)
-                for piece in _between(columns, begin, min(begin + _PIECE, part.rows))
+                for begin in range(rows, records.rows, _PIECE)
+                for piece in records.slice(begin, min(begin + _PIECE, records.rows))
             ]
-            return [*parts[:at], *_between(columns, 0, rows)], [*pieces, *parts[at + 1 :]]
-        rows -= part.rows
-    return parts, []
+            return [*chunk[:at], *records.slice(0, rows)], [*pieces, *chunk[at + 1 :]]
+        rows -= records.rows
+    return chunk, []

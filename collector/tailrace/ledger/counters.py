@@ -23,7 +23,7 @@ followed unwrapped in 64 bits. With `d`, the counter's distance from the expecte
   unknown size names it, and it is never followed again. The first `UNFOLLOWED_MAX` such streams of a session are
   remembered. Further ones share one gap without a stream; from then on a new stream is followed only from its number 0
   on, since any other number may belong to a stream that lost its place.
-- `count_block` counts a block: the kernel the events that come in order, the ledger all others.
+- `Counters.count_block` counts a block: the kernel the events that come in order, the ledger all others.
 
 Memory: `STREAM_BYTES` a stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first
 `HEAD`; `holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
@@ -56,6 +56,10 @@ from tailrace.ledger.windows import Windows
 from tailrace.model.gap import Reason
 from tailrace.model.record import Kind
 from tailrace.rows.block import Block, Integers
+from tailrace.rows.records import DUPLICATE
+
+if TYPE_CHECKING or active():
+    from tailrace.ledger._observe import InOrder, hear
 
 UNFOLLOWED_MAX = 64
 """Streams without room that a session remembers by name."""
@@ -99,9 +103,6 @@ class Unfollowed:
     def _say(self, name: str, limit: str) -> None:
         self._findings.append(Finding(Kind.GAP, name, None, 0, Reason.UNCOUNTED, detail=limit))
 
-
-DUPLICATE = -1
-"""In place of a sequence number: the event was seen before."""
 
 RESTART = -2
 """In place of a sequence number: the event is the first of a new incarnation, and not counted."""
@@ -256,6 +257,46 @@ class Counters:
             if stream is not None:
                 stream.heard = now
         self.news |= names
+
+    def count_block(self, block: Block, now: int) -> Integers | list[int | None]:
+        """Count the events of a block, as `count` counts those of lists.
+
+        Return their sequence numbers as a column or, where an event has none or was seen before, as a list. A list that
+        is shorter than the block ends before the first event of the next incarnation."""
+        table = self.state.streams
+        kernel = InOrder(block, table, self.mask, self.window, HEAD)
+        special: dict[int, int | None] = {}
+        at = 0
+        while (at := kernel.take(at)) < block.rows:
+            stream, count, mark = kernel.event(at)
+            known, places = stream in table, len(table)
+            # A new stream may take the places of others.
+            kernel.write(at) if known else kernel.write_back()
+            number = self.count_one(stream, count, mark, now)
+            if number == RESTART:
+                break
+            if number is None or number == DUPLICATE:
+                special[at] = number
+            else:
+                kernel.put(at, number)
+            if known or (stream in table and len(table) == places + 1):
+                kernel.read(at)
+            elif stream in table or len(table) != places:
+                kernel.read_all()
+            at += 1
+        kernel.write_back()
+        self.marks.count += kernel.added
+        seqs = Integers(kernel.seqs)
+        if not special and at == block.rows:
+            return seqs
+        numbers = seqs.list(at)
+        for row, number in special.items():
+            numbers[row] = number
+        return numbers
+
+    def hear_block(self, block: Block, now: int) -> None:
+        """Do the same as `hear` for the streams of a block, in the kernel."""
+        hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
         """Add events to those that were seen, and close the windows of these streams that have passed."""
@@ -487,49 +528,3 @@ def begin_behind(counters: Counters, name: str, numbers: range) -> None:
         counters.state.missing -= count
         stream.base += count
     counters.windows.count(stream.ranges - before)
-
-
-if TYPE_CHECKING or active():
-    from tailrace.ledger._observe import InOrder, hear
-
-
-def count_block(counters: Counters, block: Block, now: int) -> Integers | list[int | None]:
-    """Count the events of a block, as `Counters.count` counts those of lists.
-
-    Return their sequence numbers as a column or, where an event has none or was seen before, as a list. A list that
-    is shorter than the block ends before the first event of the next incarnation."""
-    table = counters.state.streams
-    kernel = InOrder(block, table, counters.mask, counters.window, HEAD)
-    special: dict[int, int | None] = {}
-    at = 0
-    while (at := kernel.take(at)) < block.rows:
-        stream, count, mark = kernel.event(at)
-        known, places = stream in table, len(table)
-        # A new stream may take the places of others.
-        kernel.write(at) if known else kernel.write_back()
-        number = counters.count_one(stream, count, mark, now)
-        if number == RESTART:
-            break
-        if number is None or number == DUPLICATE:
-            special[at] = number
-        else:
-            kernel.put(at, number)
-        if known or (stream in table and len(table) == places + 1):
-            kernel.read(at)
-        elif stream in table or len(table) != places:
-            kernel.read_all()
-        at += 1
-    kernel.write_back()
-    counters.marks.count += kernel.added
-    seqs = Integers(kernel.seqs)
-    if not special and at == block.rows:
-        return seqs
-    numbers = seqs.list(at)
-    for row, number in special.items():
-        numbers[row] = number
-    return numbers
-
-
-def hear_block(counters: Counters, block: Block, now: int) -> None:
-    """Call `Counters.hear` for the streams of a block, in the kernel."""
-    hear(block.stream, block.rows, counters.state.streams, counters.news, now)

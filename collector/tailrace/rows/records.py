@@ -1,0 +1,500 @@
+"""The records of a chunk between decoder and table: as lists of their fields, or packed in a block.
+
+A decoder in Python makes lists, a kernel blocks. Both forms have the same methods, so that no caller asks which form it
+has: records count themselves in a ledger, match their spans, and write their rows. A method that returns single
+records, or some of them, returns lists: few records cost less so.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress
+from operator import add
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tailrace.kernels import active
+from tailrace.model.record import Kind, Record
+from tailrace.rows.block import Block, Integers, Values
+from tailrace.rows.fields import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
+
+if TYPE_CHECKING or active():
+    from tailrace.rows._columns import counted, greatest, present, shifted
+
+Columns = Sequence[Sequence[Any]]
+
+ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
+"""Kinds of records that are taken one by one: they are about the session, or about bytes and events that it lacks."""
+
+NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER})
+"""Kinds of an event with a counter."""
+
+DUPLICATE = -1
+"""In place of a sequence number: the event was seen before."""
+
+Numbered = tuple[str, int | None, int]
+"""Stream, number on the wire and mark of an event."""
+
+_LATEST_OF = 16
+"""Records at the end that are asked for the latest tick: fewer records take less time."""
+
+
+Chunk = list["Records"]
+"""The records of a chunk, in order."""
+
+
+class SeqNumbers(NamedTuple):
+    """The sequence numbers of the first `rows` records. Some may be duplicates, or have no number.
+
+    `values` is a column where all records of a block have a number."""
+
+    rows: int
+    values: Integers | list[int | None]
+
+
+class EventCounters(Protocol):
+    """Counts events with numbers, as a list or a block (see `ledger.counters.Counters`)."""
+
+    def count(
+        self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int, /
+    ) -> tuple[list[int | None], bool]: ...
+    def count_block(self, block: Block, now: int, /) -> Integers | list[int | None]: ...
+    def hear(self, names: dict[str, None], now: int, /) -> None: ...
+    def hear_block(self, block: Block, now: int, /) -> None: ...
+
+
+class SpanMatching(Protocol):
+    """Matches ends to begins, and writes the rows."""
+
+    def match(self, columns: list[list[Any]], now: int, /) -> None: ...
+    def match_block(self, block: Block, now: int, /) -> None: ...
+
+
+class RowsWriter(Protocol):
+    """Writes rows of events with their sequence numbers."""
+
+    def write(self, columns: Columns, seqs: list[int | None], /) -> None: ...
+    def write_block(self, block: Block, *, seqs: Values = None) -> None: ...
+
+
+class Records(ABC):
+    """Adjacent records of a chunk, in their order; at least one."""
+
+    __slots__ = ("rows",)
+
+    rows: int
+
+    # What the records are
+
+    @property
+    @abstractmethod
+    def begin(self) -> int:
+        """Return where the first record begins in the input."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Return how many bytes of the input the records cover."""
+
+    @property
+    @abstractmethod
+    def packed(self) -> int:
+        """Return how many records a kernel has packed."""
+
+    @property
+    @abstractmethod
+    def streams(self) -> Iterable[str]:
+        """Return the streams, each at least once."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> Mapping[str, int]:
+        """Return how many records there are of each kind."""
+
+    @property
+    @abstractmethod
+    def numbered_events(self) -> int:
+        """Return how many records are events of a kind that has a counter."""
+
+    @property
+    @abstractmethod
+    def latest_end(self) -> int | None:
+        """Return the latest end, None if no record has one."""
+
+    @property
+    @abstractmethod
+    def latest_tick(self) -> int | None:
+        """Return the latest tick of the last records, None if they have none."""
+
+    @property
+    @abstractmethod
+    def times(self) -> tuple[int, int] | None:
+        """Return the earliest start and the latest tick, None if no record has one."""
+
+    # Single records
+
+    @property
+    @abstractmethod
+    def alone(self) -> Sequence[int]:
+        """Return the rows of the records that are taken one by one (see `ALONE`)."""
+
+    @abstractmethod
+    def record(self, row: int) -> Record:
+        """Return one record."""
+
+    @abstractmethod
+    def behind(self, row: int) -> Record | None:
+        """Return the record directly behind one, None if there is none."""
+
+    @abstractmethod
+    def event_from(self, row: int) -> Numbered | None:
+        """Return the first event with a counter from a row on, None if there is none."""
+
+    @abstractmethod
+    def begin_ids(self) -> Iterator[int | None]:
+        """Yield the ids of the begins."""
+
+    # Some of the records
+
+    @abstractmethod
+    def lists(self) -> ListRecords:
+        """Return the same records as lists."""
+
+    @abstractmethod
+    def slice(self, begin: int, stop: int) -> Chunk:
+        """Return the records from row `begin` to row `stop`, if there are any."""
+
+    @abstractmethod
+    def apart(self, ends: Sequence[int]) -> Iterator[tuple[Records, bool]]:
+        """Yield the records in pieces, and whether a piece is a datagram that states something about its session.
+        `ends` has the places where the datagrams end, the first of them where none begins."""
+
+    @abstractmethod
+    def moved(self, shift: int) -> Records:
+        """Return the records with their offsets moved."""
+
+    # Into ledger and table
+
+    @abstractmethod
+    def count(self, counters: EventCounters, now: int) -> SeqNumbers:
+        """Count the events, up to the first event of another incarnation."""
+
+    @abstractmethod
+    def hear(self, counters: EventCounters, now: int) -> None:
+        """Note in the ledger that the streams have brought something (see `Counters.hear`)."""
+
+    @abstractmethod
+    def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
+        """Write the rows that have been counted, without the duplicates. Return these records, duplicates included."""
+
+    @abstractmethod
+    def match(self, spans: SpanMatching, now: int) -> None:
+        """Match ends to begins."""
+
+
+class ListRecords(Records):
+    """Records as lists, in the order of `Record`'s fields."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.rows = len(columns[KIND])
+
+    @property
+    def begin(self) -> int:
+        return int(self.columns[OFFSET][0])
+
+    @property
+    def length(self) -> int:
+        return sum(self.columns[SIZE])
+
+    @property
+    def packed(self) -> int:
+        return 0
+
+    @property
+    def streams(self) -> Iterable[str]:
+        return self.columns[STREAM]
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        kinds = self.columns[KIND]
+        spans = kinds.count(Kind.SPAN)
+        return {Kind.SPAN: spans} if spans == len(kinds) else Counter(kinds)
+
+    @property
+    def numbered_events(self) -> int:
+        kinds = self.columns[KIND]
+        return sum(kinds.count(kind) for kind in NUMBERED)
+
+    @property
+    def latest_end(self) -> int | None:
+        return max((end for end in self.columns[END] if end is not None), default=None)
+
+    @property
+    def latest_tick(self) -> int | None:
+        starts, ends = self.columns[START], self.columns[END]
+        ticks = chain(starts[-_LATEST_OF:], ends[-_LATEST_OF:])
+        return max((tick for tick in ticks if tick is not None), default=None)
+
+    @property
+    def times(self) -> tuple[int, int] | None:
+        starts = [tick for tick in self.columns[START] if tick is not None]
+        ends = (tick for tick in self.columns[END] if tick is not None)
+        latest = max(chain(starts, ends), default=None)
+        return None if latest is None else (min(starts, default=latest), latest)
+
+    @property
+    def alone(self) -> Sequence[int]:
+        kinds = self.columns[KIND]
+        if ALONE.isdisjoint(kinds):
+            return ()
+        return [row for row, kind in enumerate(kinds) if kind in ALONE]
+
+    def record(self, row: int) -> Record:
+        return Record._make(column[row] for column in self.columns)
+
+    def behind(self, row: int) -> Record | None:
+        return self.record(row + 1) if row + 1 < self.rows else None
+
+    def event_from(self, row: int) -> Numbered | None:
+        kinds = self.columns[KIND]
+        for at in range(row, self.rows):
+            if kinds[at] in NUMBERED:
+                return numbered(self.slice(at, at + 1))[0]
+        return None
+
+    def begin_ids(self) -> Iterator[int | None]:
+        kinds = zip(self.columns[KIND], self.columns[ID], strict=True)
+        return (id_ for kind, id_ in kinds if kind == Kind.BEGIN)
+
+    def lists(self) -> ListRecords:
+        return self
+
+    def slice(self, begin: int, stop: int) -> Chunk:
+        if begin >= stop:
+            return []
+        return [ListRecords([column[begin:stop] for column in self.columns])]
+
+    def pick(self, rows: Sequence[int]) -> Chunk:
+        """Return the records of some rows, which ascend."""
+        if not rows or rows[-1] - rows[0] == len(rows) - 1:
+            return self.slice(rows[0], rows[-1] + 1) if rows else []
+        return [ListRecords([[column[row] for row in rows] for column in self.columns])]
+
+    def apart(self, ends: Sequence[int]) -> Iterator[tuple[Records, bool]]:
+        kinds, offsets = self.columns[KIND], self.columns[OFFSET]
+        done = 0
+        if Kind.SESSION not in kinds:
+            yield self, False
+            return
+        for row, kind in enumerate(kinds):
+            if kind != Kind.SESSION or row < done:
+                continue
+            datagram = bisect_right(ends, offsets[row])
+            begin = bisect_left(offsets, ends[datagram - 1])
+            stop = bisect_left(offsets, ends[datagram])
+            yield from ((piece, False) for piece in self.slice(done, begin))
+            yield from ((piece, True) for piece in self.slice(begin, stop))
+            done = stop
+        yield from ((piece, False) for piece in self.slice(done, self.rows))
+
+    def moved(self, shift: int) -> Records:
+        columns = list(self.columns)
+        columns[OFFSET] = [offset + shift for offset in columns[OFFSET]]
+        return ListRecords(columns)
+
+    def count(self, counters: EventCounters, now: int) -> SeqNumbers:
+        columns = self.columns
+        seqs, _ = counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)
+        return SeqNumbers(len(seqs), seqs)
+
+    def hear(self, counters: EventCounters, now: int) -> None:
+        counters.hear(dict.fromkeys(self.columns[STREAM]), now)
+
+    def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
+        columns, values, events = self.columns, _listed(seqs), self
+        if seqs.rows < self.rows:
+            columns = [column[: seqs.rows] for column in columns]
+            events = ListRecords(columns)
+        if DUPLICATE in values:
+            keep = [seq != DUPLICATE for seq in values]
+            columns = [list(compress(column, keep)) for column in columns]
+            values = list(compress(values, keep))
+        rows.write(columns, values)
+        return events
+
+    def match(self, spans: SpanMatching, now: int) -> None:
+        spans.match([list(column) for column in self.columns], now)
+
+
+class BlockRecords(Records):
+    """Records in a block. All are events (see `Block`)."""
+
+    __slots__ = ("_block",)
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self.rows = block.rows
+
+    @property
+    def begin(self) -> int:
+        return int(self._block.offset.list(1)[0])
+
+    @property
+    def length(self) -> int:
+        return self._block.length
+
+    @property
+    def packed(self) -> int:
+        return self.rows
+
+    @property
+    def streams(self) -> Iterable[str]:
+        stream = self._block.stream
+        return map(stream.texts.__getitem__, present(stream.codes, self.rows, stream.known))
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        kind = self._block.kind
+        counts = counted(kind.codes, self.rows, kind.known)
+        return {text: count for text, count in zip(kind.texts, counts, strict=False) if count}
+
+    @property
+    def numbered_events(self) -> int:
+        return self.rows
+
+    @property
+    def latest_end(self) -> int | None:
+        return _latest(self._block.end, self.rows, 0)
+
+    @property
+    def latest_tick(self) -> int | None:
+        return self._latest_from(max(0, self.rows - _LATEST_OF))
+
+    def _latest_from(self, begin: int) -> int | None:
+        start = _latest(self._block.start, self.rows, begin)
+        end = _latest(self._block.end, self.rows, begin)
+        return end if start is None or (end is not None and end > start) else start
+
+    @property
+    def times(self) -> tuple[int, int] | None:
+        latest = self._latest_from(0)
+        if latest is None:
+            return None
+        starts = self._block.start
+        found = [] if starts is None else starts.list(self.rows)
+        return min((tick for tick in found if tick is not None), default=latest), latest
+
+    @property
+    def alone(self) -> Sequence[int]:
+        return ()
+
+    def record(self, row: int) -> Record:
+        return Record._make(column[0] for column in self._block.columns(row + 1, row))
+
+    def behind(self, row: int) -> Record | None:
+        return self.record(row + 1) if row + 1 < self.rows else None
+
+    def event_from(self, row: int) -> Numbered | None:
+        return numbered(self.slice(row, row + 1))[0]
+
+    def begin_ids(self) -> Iterator[int | None]:
+        block = self._block
+        kinds = zip(block.column(block.kind), block.column(block.id), strict=True)
+        return (id_ for kind, id_ in kinds if kind == Kind.BEGIN)
+
+    def lists(self) -> ListRecords:
+        return ListRecords(self._block.columns())
+
+    def slice(self, begin: int, stop: int) -> Chunk:
+        return [ListRecords(self._block.columns(stop, begin))] if begin < stop else []
+
+    def apart(self, ends: Sequence[int]) -> Iterator[tuple[Records, bool]]:  # noqa: ARG002 - no record states anything
+        yield self, False
+
+    def moved(self, shift: int) -> Records:
+        block = self._block
+        offsets = shifted(block.offset.values, block.rows, shift)
+        if offsets is None:
+            raise OverflowError(f"an offset and {shift} have more than 64 bits")
+        return BlockRecords(block._replace(offset=Integers(offsets)))
+
+    def count(self, counters: EventCounters, now: int) -> SeqNumbers:
+        seqs = counters.count_block(self._block, now)
+        return SeqNumbers(self.rows if isinstance(seqs, Integers) else len(seqs), seqs)
+
+    def hear(self, counters: EventCounters, now: int) -> None:
+        counters.hear_block(self._block, now)
+
+    def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
+        if not isinstance(seqs.values, Integers):
+            return self.lists().write(seqs, rows)
+        rows.write_block(self._block, seqs=seqs.values)
+        return self
+
+    def match(self, spans: SpanMatching, now: int) -> None:
+        spans.match_block(self._block, now)
+
+
+# Chunks
+
+
+def listed(records: list[Record]) -> Chunk:
+    """Return the chunk of some records, which may be none."""
+    return [ListRecords(list(zip(*records, strict=True)))] if records else []
+
+
+def gathered(items: Iterable[Block | Record]) -> Chunk:
+    """Return the chunk of what a kernel yields: blocks, and records between them."""
+    chunk: Chunk = []
+    records: list[Record] = []
+    for item in items:
+        if isinstance(item, Block):
+            chunk += listed(records)
+            chunk.append(BlockRecords(item))
+            records = []
+        else:
+            records.append(item)
+    return chunk + listed(records)
+
+
+def joined(chunk: Sequence[Records]) -> ListRecords:
+    """Return all records of a chunk in the same lists."""
+    parts = [part.lists() for part in chunk]
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*(part.columns for part in parts), strict=True)
+    return ListRecords([list(chain.from_iterable(column)) for column in columns])
+
+
+def numbered(chunk: Sequence[Records]) -> list[Numbered]:
+    """Return stream, number and mark of the records of a chunk."""
+    columns = joined(chunk).columns
+    return list(zip(columns[STREAM], columns[COUNTER], marks_of(columns), strict=True))
+
+
+def marks_of(columns: Columns) -> list[int]:
+    """Return the marks of records: the sums of their times and sizes, which tell events apart and grow with their times."""
+    try:
+        return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
+    except TypeError:
+        times = zip(columns[START], columns[END], columns[SIZE], strict=True)
+        return [(start or 0) + (end or 0) + size for start, end, size in times]
+
+
+def _listed(seqs: SeqNumbers) -> list[int | None]:
+    values = seqs.values
+    return values.list(seqs.rows) if isinstance(values, Integers) else values
+
+
+def _latest(column: Integers | None, rows: int, begin: int) -> int | None:
+    """Return the greatest value of the rows from `begin` on, None if there is none."""
+    if column is None or begin == rows:
+        return None
+    if column.valid is None:
+        return greatest(column.values, rows, begin)
+    return max((v for v in column.list(rows, begin) if v is not None), default=None)
