@@ -30,7 +30,7 @@ GROUPS = {
         [
             f"tailrace/ingest/{name}.py"
             for name in (
-                "datagram_records", "departures", "generations", "incarnation", "owning",
+                "datagram_records", "departures", "generations", "incarnation", "lives",
                 "record_rows", "session", "succession", "unreadable",
             )
         ],

@@ -30,7 +30,7 @@ FILES = [
     "collector/tailrace/ledger/*.py",
     *(f"{_INGEST}/{name}.py" for name in (
         "ahead", "announced", "answers", "budget", "datagram_records", "departures", "generations", "incarnation",
-        "lead", "machine", "owning", "session", "shared", "succession", "unreadable",
+        "lead", "machine", "lives", "session", "shared", "succession", "unreadable",
     )),
     *(f"{_CLIENT}/_{name}.py" for name in (
         "asking", "contact", "farewell", "forgotten", "lane", "lanes", "link", "losses", "queue", "recorder", "session",

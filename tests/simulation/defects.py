@@ -47,9 +47,9 @@ DEFECTS = {
         "        self._asking.answered()\n",
     ),
     "restart-is-told-by-the-nearest-time": Defect(
-        f"{INGEST}/owning.py",
-        "    if sent is not None:\n        return not sent\n",
-        "",
+        f"{INGEST}/lives.py",
+        "[_clock(earlier, later, end or 0, now)]",
+        "[Clock.UNKNOWN]",
     ),
     "goodbye-lost-with-its-connection": Defect(
         f"{CLIENT}/_settlement.py",
@@ -58,10 +58,8 @@ DEFECTS = {
     ),
     "announcement-alone-takes-over-the-run": Defect(
         f"{INGEST}/succession.py",
-        "        elif self._unordered and not current.state.id:\n"
-        "            self._admit(place.record.offset, now)\n"
-        "            generations.begin(why, now, in_doubt=True)\n",
-        "",
+        "        return Standing.OPEN if self._unordered and not current.state.id else Standing.FITS\n",
+        "        return Standing.FITS\n",
     ),
     "small-buffer-forgets-what-is-lost": Defect(
         f"{CLIENT}/_queue.py",
@@ -69,7 +67,7 @@ DEFECTS = {
         "        return min([self.handed(), *(item.begin for item in self._kept)])\n",
     ),
     "copy-of-a-forgotten-event-is-the-next-runs": Defect(
-        f"{INGEST}/owning.py",
+        f"{INGEST}/lives.py",
         '        if how and (how != "far" or latest is not None):\n',
         '        if how in ("same", "near"):\n',
     ),

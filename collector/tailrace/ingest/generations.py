@@ -343,16 +343,15 @@ class Generations:
         if len(epochs) > _EPOCHS_KEPT:
             del epochs[next(iter(epochs))]
 
-    def earlier(self, epoch: int | None, admit: Callable[[], None]) -> Incarnation | None:
-        """Return the earlier incarnation whose epoch is repeated late, None if there is none. An
-        incarnation that is over takes nothing but the repeated epoch; `admit` is called first, because such an incarnation costs as
-        much as a new one."""
-        name = self._state.epochs.get(epoch) if epoch is not None else None
-        if name is None or name == self.current.state.name or not self._unordered:
-            return None
+    def name_of(self, epoch: int) -> str | None:
+        """Return the name of the incarnation that stated an epoch, None if the epoch is not known."""
+        return self._state.epochs.get(epoch)
+
+    def earlier(self, epoch: int) -> Incarnation:
+        """Return the earlier incarnation that stated an epoch. One that is over takes nothing but the repeated epoch."""
+        name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous
-        admit()
         return self._attach(IncarnationState(name))
 
     def _attach(self, state: IncarnationState | str) -> Incarnation:

@@ -1,33 +1,35 @@
-"""Which incarnation a record is of, where two are possible, and which record shows a new incarnation.
+"""Gives the records of a session to its incarnations.
 
-While the previous incarnation lingers (see `generations`), each event goes to the incarnation that it fits
-(`owning`), and a repeated epoch or announcement to the incarnation that said it first. All of a datagram
-that announces a session is of that session.
-
-A first epoch that is older than the current incarnation's may be a late word of an incarnation of which nothing
-else came. The older incarnation is then the previous one, and the current one goes on.
+The tables of `lives` say which incarnation a record is of, where two are possible; here their keys are found and their
+actions carried out. While the previous incarnation lingers (see `generations`), each event goes to the incarnation that it
+fits. All of a datagram that announces a session is of that session.
 
 A host may begin a limited number of sessions a second (see `beginnings`). Beyond the limit, the rest of the datagram or
 connection is kept as unreadable, and the connection is cut. A refused datagram changes the session as little as a lost one.
-
-The first epoch or announcement may come alone, after events. Then it is in doubt whether the same
-producer sent those events: they may be another producer's, whose own epoch or announcement was lost.
-A new incarnation begins in doubt, and the next event, report or goodbye decides. If that fits the
-previous incarnation, the previous incarnation goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from tailrace.ingest.announced import Announced
 from tailrace.ingest.announcements import Announcements
 from tailrace.ingest.beginnings import TOO_MANY_SESSIONS, Beginnings, host_that_begins
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.owning import candidates, owns
+from tailrace.ingest.lives import (
+    BEGINS,
+    INTRODUCTIONS,
+    STATEMENTS,
+    WHY,
+    Action,
+    Standing,
+    Statement,
+    candidates,
+    owns,
+)
 from tailrace.ingest.state import SessionState, Tally
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malformed
 from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
@@ -304,27 +306,85 @@ class Succession:
 
     def _owner(self, facts: SessionFacts, place: Place, now: int) -> Incarnation:
         """Return the incarnation of the record at a place, which states facts about the session."""
-        generations, at = self._generations, place.record.offset
+        generations = self._generations
         if facts.announces:
             announced = self._announced(facts.announces, place, now)
             self._speaker = announced if self._unordered else None
             return announced
-        if self._speaker and self._speaker is not generations.current:
-            return self._speaker
-        if earlier := generations.earlier(facts.epoch, partial(self._admit, at, now)):
-            return earlier
-        if facts.epoch is not None and self._is_late(facts.epoch, place, now):
-            self._admit(at, now)
-            self._speaker = generations.begin_late("epoch", now)
-            generations.know(facts.epoch, self._speaker.state.name)
-            return self._speaker
-        if facts.starts and generations.current.state.records and not self._lacks_header(now):
-            self._admit(at, now)
-            generations.restart("header", now)
-        elif facts.epoch is not None:
-            self._hear_epoch(facts.epoch, place, now)
+        passed = self._speaker is not None and self._speaker is not generations.current
+        statement = self._statement(facts, place, now)
+        action = STATEMENTS[statement][self._standing(statement, place, passed=passed)]
+        owner = self._carry_out(action, statement, facts.epoch or 0, place, now)
+        if owner is not generations.current or passed:
+            return owner
+        if facts.epoch is not None and statement is not Statement.HEADER:
+            generations.know(facts.epoch, owner.state.name)
         if generations.doubt:
             self._ask_statement(facts, now)
+        return generations.current
+
+    def _statement(self, facts: SessionFacts, place: Place, now: int) -> Statement:
+        """Return what facts without an announcement state."""
+        generations, epoch = self._generations, facts.epoch
+        current = generations.current.state
+        if epoch is not None and self._unordered:
+            name = generations.name_of(epoch)
+            if name and name != current.name:
+                lingers = generations.previous and generations.previous.state.name == name
+                return Statement.PREVIOUS_EPOCH if lingers else Statement.OVER_EPOCH
+            if self._is_late(epoch, place, now):
+                return Statement.LATE_EPOCH
+        if facts.starts and current.records and not self._lacks_header(now):
+            return Statement.HEADER
+        if epoch is None:
+            return Statement.NONE
+        if current.epoch is None:
+            return Statement.FIRST_EPOCH
+        return Statement.SAME_EPOCH if current.epoch == epoch else Statement.OTHER_EPOCH
+
+    def _standing(self, statement: Statement, place: Place, *, passed: bool) -> Standing:
+        """Return how the current incarnation stands to the statement at a place. `passed`: the datagram is of another one."""
+        current = self._generations.current
+        if passed:
+            return Standing.PASSED
+        if self._generations.doubt:
+            return Standing.DOUBT
+        if current.empty:
+            return Standing.EMPTY
+        if statement not in INTRODUCTIONS or (
+            statement is Statement.FIRST_ID and not self._unordered
+        ):
+            return Standing.FITS
+        event = place.event_after()
+        if event is not None:
+            return Standing.DENIED if current.denies([event]) else Standing.FITS
+        return Standing.OPEN if self._unordered and not current.state.id else Standing.FITS
+
+    def _carry_out(
+        self, action: Action, statement: Statement, epoch: int, place: Place, now: int
+    ) -> Incarnation:
+        """Begin the incarnation that the statement at a place begins, if it begins one. Return the incarnation that takes the
+        statement, whose `epoch` is 0 if it has none."""
+        generations = self._generations
+        if action in BEGINS:
+            self._admit(place.record.offset, now)
+        why = WHY.get(statement, "")
+        if action is Action.OF_DATAGRAM:
+            return self._speaker or generations.current
+        if action in (Action.EARLIER, Action.OVER):
+            return generations.earlier(epoch)
+        if action is Action.LATE:
+            late = self._speaker = generations.begin_late(why, now)
+            generations.know(epoch, late.state.name)
+            return late
+        if action is Action.CLOCKED_RESTART:
+            before, known = generations.current.lead, generations.current.state.epoch or 0
+            generations.restart(why, now, clocked=True)
+            generations.current.lead.go_on(before, epoch - known, now, generations.linger)
+        elif action is Action.RESTART:
+            generations.restart(why, now)
+        elif action is Action.DOUBT:
+            generations.begin(why, now, in_doubt=True)
         return generations.current
 
     def _lacks_header(self, now: int) -> bool:
@@ -335,85 +395,55 @@ class Succession:
         return overtaken and current.began > now - self._generations.linger
 
     def _is_late(self, epoch: int, place: Place, now: int) -> bool:
-        """Return whether an epoch that was not heard before is of an incarnation that was over before the current
+        """Return whether an epoch that is not known is of an incarnation that was over before the current
         one began: it is older, and a datagram of that time may come now.
 
-        A client announces its session until it is answered, so an epoch with an announcement that does not say
+        A client announces its session until it is answered, so an epoch with an announcement that does not state
         when it was made may be as young as the current incarnation. An epoch that is later than datagrams may be
         shows that the clock was set back."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
-        if not self._unordered or known is None or lead is None or epoch >= known:
+        if known is None or lead is None or epoch >= known:
             return False
-        said = place.announcement_after()
-        if said and said.id in self._announcements:
+        announcement = place.announcement_after()
+        if announcement and announcement.id in self._announcements:
             return False  # its client goes on from another address
         apart = known - epoch
-        if said:
-            apart = 0 if said.now is None else max(0, apart - said.now)
+        if announcement:
+            apart = 0 if announcement.now is None else max(0, apart - announcement.now)
         return now + lead + apart <= self._generations.linger
-
-    def _hear_epoch(self, epoch: int, place: Place, now: int) -> None:
-        """Begin a new incarnation where an epoch is not that of the current incarnation."""
-        generations = self._generations
-        known = generations.current.state.epoch
-        if known is None:
-            self._introduced("epoch", place, now)
-        elif known != epoch:
-            self._admit(place.record.offset, now)
-            before = generations.current.lead
-            generations.restart("epoch", now, clocked=True)
-            generations.current.lead.go_on(before, epoch - known, now, generations.linger)
-        generations.know(epoch, generations.current.state.name)
-
-    def _introduced(self, why: str, place: Place, now: int) -> None:
-        """Hear the first epoch or announcement of an incarnation that has events already.
-
-        The events may be another producer's. The event that follows in the same chunk decides. Where
-        no event follows, a new incarnation begins in doubt."""
-        generations = self._generations
-        current = generations.current
-        if generations.doubt or current.empty:
-            return
-        event = place.event_after()
-        if event is not None:
-            if current.denies([event]):
-                self._admit(place.record.offset, now)
-                generations.restart(why, now)
-        elif self._unordered and not current.state.id:
-            self._admit(place.record.offset, now)
-            generations.begin(why, now, in_doubt=True)
 
     # Announcements
 
-    def _announced(self, said: Announcement, place: Place, now: int) -> Incarnation:
+    def _announced(self, announcement: Announcement, place: Place, now: int) -> Incarnation:
         """Return the incarnation of the session that the client announces. The connection continues that
         incarnation unless it came before the current one."""
         generations, number = self._generations, self._state.number
-        known = self._announcements.find(said.id, now)
-        if known and (
-            known.incarnation is generations.previous or self._was_before(known.incarnation, now)
-        ):
-            known.hear(said, None)
-            return known.incarnation
-        late = self._speaker
-        if known is None and late and not late.state.id:
-            known = self._announcements.add(said.id, late, self._state.info, number)
-            known.hear(said, None)
-            return late
+        known = self._announcements.find(announcement.id, now)
+        passed = self._speaker is not None and not self._speaker.state.id
+        statement = self._announcement(known, now)
+        action = STATEMENTS[statement][self._standing(statement, place, passed=passed)]
         if known is None:
-            if generations.current.state.id:
-                self._admit(place.record.offset, now)
-                generations.restart("session", now)
-            elif self._unordered:
-                self._introduced("session", place, now)
-            known = self._announcements.add(said.id, generations.current, self._state.info, number)
-        elif known.incarnation is not generations.current:
+            owner = self._carry_out(action, statement, 0, place, now)
+            known = self._announcements.add(announcement.id, owner, self._state.info, number)
+        elif action is Action.RESUME:
             if generations.current.state.id:
                 self._admit(place.record.offset, now)
             generations.resume(known, place.record.offset, now)
-        known.hear(said, number)
+        goes_on = action not in (Action.EARLIER, Action.OF_DATAGRAM)
+        known.hear(announcement, number if goes_on else None)
         return known.incarnation
+
+    def _announcement(self, known: Announced | None, now: int) -> Statement:
+        """Return what the announcement of a session states, which is known already or not."""
+        generations = self._generations
+        if known is None:
+            named = generations.current.state.id
+            return Statement.OTHER_ID if named else Statement.FIRST_ID
+        if known.incarnation is generations.previous or self._was_before(known.incarnation, now):
+            return Statement.EARLIER_ID
+        same = known.incarnation is generations.current
+        return Statement.SAME_ID if same else Statement.KNOWN_ID
 
     def _was_before(self, incarnation: Incarnation, now: int) -> bool:
         """Return whether an incarnation came from this address before the current one, and datagrams of
