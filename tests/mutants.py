@@ -23,15 +23,14 @@ _CLIENT = "clients/python/tests/test_"
 GROUPS = {
     "ledger": (["tailrace/ledger/*.py"], ["tests/ledger"]),
     "announced": (
-        ["tailrace/ingest/announced.py", "tailrace/ingest/announcements.py", "tailrace/ingest/answers.py"],
+        ["tailrace/ingest/announced.py"],
         [f"tests/ingest/test_{n}.py" for n in ("announced", "announced_wild", "telling", "departures", "restarts")],
     ),
     "succession": (
         [
             f"tailrace/ingest/{name}.py"
             for name in (
-                "datagram_records", "departures", "generations", "incarnation", "lives",
-                "record_rows", "session", "succession", "unreadable",
+                "generations", "incarnation", "lives", "own_rows", "record_rows", "returning", "session", "succession",
             )
         ],
         [

@@ -13,7 +13,7 @@ import tailrace
 from tailrace.cli.commands import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.beginnings import TOO_MANY_SESSIONS
+from tailrace.ingest.limits import TOO_MANY_SESSIONS
 from tailrace.log import FIELDS, LINES_A_MINUTE
 from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, Restart, Type, bound, laws_of
 from tailrace.metrics.observed import COLLECTORS, READ, SUBJECT

@@ -15,7 +15,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.load import load
 from tailrace.configuration import transports
 from tailrace.daemon.daemon import collecting
-from tailrace.ingest.upgrade import version_of
+from tailrace.ingest.state import version_of
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.store.schema import version_of as schema_of
 from tests.faults import preload

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.span_blocks import match_block
-from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, Spans
+from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, Spans, match_block
 from tailrace.ledger.references import References, ReferencesState
 from tailrace.model.record import Kind, Record
 from tailrace.rows.batch import BlockRows

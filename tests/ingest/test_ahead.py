@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Ingest
+from tailrace.ingest.machine import Ahead, Ingest
 from tailrace.ingest.state import encode
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.payloads import DropCount

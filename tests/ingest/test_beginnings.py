@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.formats.heph.decoder import HephDecoder
-from tailrace.ingest.beginnings import EVENTS, HOSTS_MAX, SECOND, Beginnings
+from tailrace.ingest.limits import EVENTS, HOSTS_MAX, SECOND, Beginnings
 from tailrace.ingest.machine import Ingest
 from tailrace.model.quarantine import frames
 from tailrace.rows.records import listed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.ingest.budget import give_way
+from tailrace.ingest.limits import give_way
 from tailrace.model.holding import Evicted
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace.decoding.formats import FORMATS, heph
-from tailrace.ingest.datagram_records import apart, decode_datagrams
-from tailrace.ingest.session import decoding
+from tailrace.ingest.session import apart, decode_datagrams, decoding
 from tailrace.kernels import active
 from tailrace.spool.entry import Datagrams
 from tests.forms import examples

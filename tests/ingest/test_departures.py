@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.departures import Departure, Departures, host_of
+from tailrace.ingest.returning import Departure, Departures, host_of
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
 from tests.ingest.log import (

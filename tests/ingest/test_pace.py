@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from tailrace.ingest.clocks import STEP, WINDOW, Pace, Paces, Progress
 from tailrace.ingest.machine import Ingest
-from tailrace.ingest.pace import STEP, WINDOW, Pace, Paces, Progress
 from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, heph_session, run
 
 BEGIN = 1_700_000_000 * SECOND

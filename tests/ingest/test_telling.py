@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.answers import HOLES_MAX, STREAMS_IN_ONE, STREAMS_MOST
+from tailrace.ingest.announced import HOLES_MAX, STREAMS_IN_ONE, STREAMS_MOST
 from tests.ingest.log import Log, heph_event, heph_session, run
 
 

@@ -29,8 +29,8 @@ _CLIENT = "clients/python/src/tailrace_client"
 FILES = [
     "collector/tailrace/ledger/*.py",
     *(f"{_INGEST}/{name}.py" for name in (
-        "ahead", "announced", "answers", "budget", "datagram_records", "departures", "generations", "incarnation",
-        "lead", "machine", "lives", "session", "shared", "succession", "unreadable",
+        "announced", "clocks", "generations", "incarnation", "limits", "lives", "machine", "own_rows", "returning",
+        "session", "shared", "succession",
     )),
     *(f"{_CLIENT}/_{name}.py" for name in (
         "asking", "contact", "farewell", "forgotten", "lane", "lanes", "link", "losses", "queue", "recorder", "session",

@@ -77,12 +77,12 @@ DEFECTS = {
         "            None\n",
     ),
     "who-comes-back-lacks-all-before": Defect(
-        f"{INGEST}/siblings.py",
+        f"{INGEST}/returning.py",
         "        if state.id:\n            return None\n",
         "        if state.name:\n            return None\n",
     ),
     "holes-are-named-for-ten-seconds": Defect(
-        f"{INGEST}/answers.py",
+        f"{INGEST}/announced.py",
         "asked = {name: _asked(followed[name], oldest_asked) for",
         "asked = {name: _asked(followed[name], now - 10 * 10**9) for",
     ),

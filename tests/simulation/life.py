@@ -18,8 +18,7 @@ from tailrace.daemon.loops.decode import restored
 from tailrace.daemon.loops.loops import Loops
 from tailrace.daemon.loops.steps import Steps, Wait
 from tailrace.figures import Figures
-from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Rejected
+from tailrace.ingest.machine import Ahead, Rejected
 from tailrace.sources.connection import Connection as Served
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listeners import TcpListener

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.ingest.budget import Budget
+from tailrace.ingest.limits import Budget
 from tailrace.ingest.machine import Ingest
 from tailrace.ledger.windows import Windows
 from tests.ingest import log

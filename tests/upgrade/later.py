@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tailrace.daemon import disk as of_daemon
-from tailrace.ingest import upgrade
+from tailrace.ingest import state as upgrade
 from tailrace.ingest.state import VERSION
 from tailrace.store import layout, schema
 from tailrace.store.schema import SCHEMA_VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tailrace.ingest import upgrade
+from tailrace.ingest import state as upgrade
 from tailrace.ingest.state import VERSION
 from tests.upgrade.shapes import SHAPES
 

@@ -17,7 +17,7 @@ from tailrace.config.check import needed
 from tailrace.config.schema import Config, UdpConfig
 from tailrace.daemon.context import Context, Health
 from tailrace.figures import AdminRefusal, Condition, Figures
-from tailrace.ingest.budget import Budget
+from tailrace.ingest.limits import Budget
 from tailrace.ingest.machine import Ingest
 from tailrace.pauses import pause
 from tailrace.security.guard import Guard

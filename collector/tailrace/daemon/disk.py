@@ -28,7 +28,7 @@ from tailrace.daemon.starts import Starts
 from tailrace.errors import FullError, MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
 from tailrace.filesystem import refusal_text
-from tailrace.ingest import upgrade
+from tailrace.ingest import state as ingest_state
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import VERSION
 from tailrace.owned import HeldDirectories
@@ -94,9 +94,9 @@ def refuse_unknown(checkpoints: Checkpoints) -> None:
     newest = checkpoints.newest(_ANY)
     if newest is None:
         return
-    version = upgrade.version_of(newest.state)
-    if not upgrade.can_upgrade(version):
-        known = ", ".join(str(known) for known in (*upgrade.STEPS, VERSION))
+    version = ingest_state.version_of(newest.state)
+    if not ingest_state.can_upgrade(version):
+        known = ", ".join(str(known) for known in (*ingest_state.STEPS, VERSION))
         raise StoreError(
             f"{checkpoints.directory}: the decoder state was left by another Tailrace (version"
             f" {version}; this one reads {known}): use that one, or a newer one. To go on without the"
@@ -109,7 +109,7 @@ def is_wanted(table: Table, checkpoint: Checkpoint | None) -> bool:
     """Return whether the table or the decoder state is of another version."""
     if table.schema_version != SCHEMA_VERSION:
         return True
-    return checkpoint is not None and upgrade.version_of(checkpoint.state) != VERSION
+    return checkpoint is not None and ingest_state.version_of(checkpoint.state) != VERSION
 
 
 def upgrade_table(table: Table) -> None:
@@ -123,11 +123,11 @@ def upgrade_table(table: Table) -> None:
 
 def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
     """Save a checkpoint as of this version, in its place, if it is of another and there is room."""
-    version = upgrade.version_of(checkpoint.state)
+    version = ingest_state.version_of(checkpoint.state)
     if version == VERSION:
         return
     try:
-        checkpoints.save(checkpoint.position, upgrade.upgraded(checkpoint.state))
+        checkpoints.save(checkpoint.position, ingest_state.upgraded(checkpoint.state))
     except FullError as error:
         logger.warning("decoder state of version %d stays for now: %s", version, error)
     else:

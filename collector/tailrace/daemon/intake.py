@@ -24,8 +24,7 @@ from tailrace.config.schema import MAIN, TailConfig, UdpConfig
 from tailrace.daemon.context import Context
 from tailrace.daemon.loops.steps import Flag
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Ingest
+from tailrace.ingest.machine import Ahead, Ingest
 from tailrace.ingest.state import encode
 from tailrace.sources.source import CHUNK_MAX, FileFinder
 from tailrace.spool.entry import Datagrams, EntryKind, pack_document

@@ -31,7 +31,7 @@ from tailrace.daemon.context import Context
 from tailrace.daemon.intake import FileSessions, Gate, SourceIntake
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
-from tailrace.ingest.ahead import Ahead
+from tailrace.ingest.machine import Ahead
 from tailrace.pauses import pause
 from tailrace.security.guard import guard
 from tailrace.service_manager.descriptors import Descriptors, Slot

@@ -25,7 +25,7 @@ from tailrace.figures import (
     SpoolStatus,
     Status,
 )
-from tailrace.ingest.pace import Pace, Progress
+from tailrace.ingest.clocks import Pace, Progress
 from tailrace.security.guard import OPEN, Guard
 from tailrace.sources.source import SourceFigures
 from tailrace.standard import dropped_lines

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from tailrace.ingest.announced import Announced
-from tailrace.ingest.announcements import Announcements
+from tailrace.ingest.announced import Announced, Announcements
 from tailrace.ingest.incarnation import Attach, Incarnation
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.spool.payloads import EOF

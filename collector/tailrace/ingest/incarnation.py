@@ -7,17 +7,12 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.departures import Departures
-from tailrace.ingest.farewell import is_whole
-from tailrace.ingest.lead import Lead
-from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine
-from tailrace.ingest.pace import Paces
-from tailrace.ingest.record_rows import RecordRows, add_counts
-from tailrace.ingest.siblings import Siblings
-from tailrace.ingest.span_rows import SpanRows
+from tailrace.ingest.clocks import Lead, Paces
+from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine, Unreadable
+from tailrace.ingest.record_rows import RecordRows, SpanRows, add_counts
+from tailrace.ingest.returning import Departures, Siblings
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
-from tailrace.ingest.unreadable import Unreadable
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.counters import Counters, hand_over
 from tailrace.ledger.findings import Account, Finding, GapRows
@@ -26,7 +21,7 @@ from tailrace.ledger.split_runs import ANY_TIME, SplitRuns
 from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
-from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts
+from tailrace.model.record import Goodbye, Kind, Missing, Record, RunPiece, SessionFacts
 from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
@@ -434,3 +429,19 @@ class Incarnation:
                 self.own.finding(finding._replace(detail=detail))
             else:
                 self.own.finding(finding)
+
+
+def is_whole(state: IncarnationState, said: Goodbye) -> bool:
+    """Take a goodbye, or a part of one. Return whether all of it has come by now.
+
+    A goodbye that is too long for one packet comes in numbered parts, of which the last one states that no more
+    follow. Datagrams overtake one another and get lost, so the last part may come before others, or without
+    them. Then the ends of the streams that the others name are not known, and the session goes on."""
+    if said.part is None:
+        return not said.more
+    came = int.from_bytes(state.goodbye_parts, "little") | 1 << said.part
+    state.goodbye_parts = came.to_bytes(-(-came.bit_length() // 8), "little")
+    if not said.more:
+        state.goodbye_last = said.part
+    last = state.goodbye_last
+    return last is not None and not ~came & ((2 << last) - 1)

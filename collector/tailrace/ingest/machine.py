@@ -2,6 +2,10 @@
 
 Only `apply` changes the state. A snapshot of the state at some position, and the entries from there on,
 give what the original gave. A start of the daemon relies on that (ARCHITECTURE, "Invariants").
+
+`Damage` writes which sessions may lack bytes that the disk lost. `Ahead` finds the state that sources need at the end of
+the log, while the daemon still decodes an older part of the log: the open sessions, and the kernel's counts of drops.
+A few kinds of entries give both. How far a file is read depends on all entries, so sources of files wait.
 """
 
 from __future__ import annotations
@@ -12,15 +16,23 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.answers import ClientAnswer, answers
-from tailrace.ingest.damage import Damage
+from tailrace.ingest.announced import ClientAnswer, answers
+from tailrace.ingest.clocks import Paces
 from tailrace.ingest.heartbeats import COUNTER_BITS, INFO, HeartbeatSession
-from tailrace.ingest.pace import Paces
+from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.session import Session
 from tailrace.ingest.shared import Shared
-from tailrace.ingest.state import IncarnationState, IngestState, SessionState, Tally, decode, encode
+from tailrace.ingest.state import (
+    DamageState,
+    IncarnationState,
+    IngestState,
+    SessionState,
+    Tally,
+    decode,
+    encode,
+    upgraded,
+)
 from tailrace.ingest.unfinished import Unfinished, UnfinishedSnapshot, since
-from tailrace.ingest.upgrade import upgraded
 from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.findings import Account
@@ -384,3 +396,117 @@ class Ingest:
 
         The bytes were passed over, or are of unfinished records that the state left to the spool."""
         return self._damage.replayed()
+
+
+class Damage:
+    """The bytes of the log that sessions may lack, and that no row names yet. `state` has those that the next entries
+    name; the rest is what this start found while it replayed."""
+
+    def __init__(
+        self,
+        state: DamageState,
+        sessions: Mapping[int, Session],
+        shared: Shared,
+        heartbeats: HeartbeatSession,
+        lacking: Mapping[int, int],
+    ) -> None:
+        """Look at the sessions that there are. `lacking` has, by open session, bytes that the spool no longer has."""
+        self._state = state
+        self._sessions = sessions
+        self._shared = shared
+        self._heartbeats = heartbeats
+        self._replayed = DamageState({str(number): size for number, size in lacking.items()})
+        self._bytes = sum(lacking.values())
+        self.due = bool(state.lacking or state.of_heartbeats or state.unsaid)
+        """Whether rows are to be written before the next entry is taken."""
+
+    def passed_over(self, size: int) -> None:
+        """Write that each session may lack so many bytes."""
+        if not self._say_of_all(size):
+            self._state.unsaid += size
+            self.due = True
+
+    def passed_over_in_replay(self, size: int) -> None:
+        """Remember that each session may lack so many bytes."""
+        self._replayed.add(DamageState(dict.fromkeys(self._concerned(), size), size))
+        self._bytes += size
+
+    def replayed(self) -> int:
+        """Take note that the replay has reached the table's position. Return how many bytes sessions may lack."""
+        lost, self._bytes = self._bytes, 0
+        self._state.add(self._replayed)
+        self._replayed = DamageState()
+        self.due |= lost > 0
+        return lost
+
+    def tell(self) -> None:
+        """Write what the sessions may lack that are left. Where none is left, wait for the next one."""
+        state = self._state
+        lacking, state.lacking = state.lacking, {}
+        lost, state.of_heartbeats = state.of_heartbeats, 0
+        said = bool(lost) and self._heartbeats.damaged(lost)
+        told: dict[OwnRows, int] = {}
+        for key, own in self._concerned().items():
+            if size := lacking.get(key):
+                told.setdefault(own, size)
+        for own, size in told.items():
+            own.damaged(size)
+        if not (said or told):
+            state.unsaid += max(lost, *lacking.values(), 0)
+        if state.unsaid and self._say_of_all(state.unsaid):
+            state.unsaid = 0
+        self.due = state.unsaid > 0
+
+    def _say_of_all(self, size: int) -> bool:
+        """Write that each session may lack so many bytes. Return whether there was a session."""
+        concerned = dict.fromkeys(self._concerned().values())
+        for own in concerned:
+            own.damaged(size)
+        return self._heartbeats.damaged(size) or bool(concerned)
+
+    def _concerned(self) -> dict[str, OwnRows]:
+        """Return the rows of all sessions that may lack something, by the keys of `DamageState`."""
+        found: dict[str, OwnRows] = {}
+        for number in sorted(self._sessions):
+            found[str(number)] = self._sessions[number].generations.current.own
+        for source, announced in sorted(self._shared.all_announced.items()):
+            for id_, incarnation in announced.incarnations():
+                found[f"{source}/{id_}"] = incarnation.own
+        return found
+
+
+class Ahead:
+    """The log's end, reached by `apply` for each entry from the ingest's position on."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self.sessions: dict[int, OpenInfo] = ingest.open_sessions()
+        """The open sessions, by number."""
+        self.now = ingest.now
+        """The time of the last entry (Unix ns)."""
+        self.clock = ingest.state.ahead
+        """How far the wall clock is ahead of the log's time (ns)."""
+        self._ingest = ingest
+        self._told: dict[str, DropCount] = {}
+
+    def apply(self, entry: Entry) -> None:
+        """Take the next entry."""
+        self.now = entry.time_ns
+        if entry.kind == EntryKind.OPEN:
+            self.sessions[entry.session] = decode(entry.payload, OpenInfo)
+        elif entry.kind == EntryKind.CLOSE:
+            self.sessions.pop(entry.session, None)
+        elif entry.kind == EntryKind.STOP and entry.payload == LAST:
+            self.sessions = {number: info for number, info in self.sessions.items() if info.file}
+        elif entry.kind == EntryKind.CLOCK:
+            self.clock = decode(entry.payload, int)
+        elif entry.kind == EntryKind.DROPS:
+            dropped = decode(entry.payload, DropCount)
+            self._told[dropped.source] = dropped
+
+    def drops_told(self, source: str, socket: int) -> int:
+        """Return how many drops at a socket the log tells of, given the kernel's number of the
+        socket."""
+        last = self._told.get(source)
+        if last is None:
+            return self._ingest.common(source).drops.told(socket)
+        return last.total if last.socket == socket else 0

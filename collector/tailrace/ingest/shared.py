@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.announcements import Announcements
-from tailrace.ingest.beginnings import Beginnings
-from tailrace.ingest.budget import Budget
-from tailrace.ingest.departures import Departures, host_of
+from tailrace.ingest.announced import Announcements
+from tailrace.ingest.clocks import Paces
 from tailrace.ingest.incarnation import Attach, Incarnation
-from tailrace.ingest.pace import Paces
+from tailrace.ingest.limits import Beginnings, Budget
+from tailrace.ingest.returning import Departures, host_of
 from tailrace.ingest.state import IngestState, Tally
 from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.bounds import Commons, CommonsState

@@ -1,13 +1,21 @@
-"""The state of the ingest, as data that a checkpoint can hold."""
+"""The state of the ingest, as data that a checkpoint can hold, and the steps from the states of earlier versions.
+
+A step is a pure function on the values that msgpack holds: dicts, lists and numbers, since the classes of then
+are gone. A new member that needs no value from the old state needs no function but its default. It needs a
+version all the same, so that an older ingest does not take the state for its own. There is no step yet,
+since nothing was released.
+
+Spool entries need no steps: the members of their payloads are never renamed or dropped, and new ones
+have defaults.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from tailrace.ingest.departures import Departure
 from tailrace.ingest.spans import ForgottenSpans, OpenSpan
 from tailrace.ledger.bounds import CommonsState
 from tailrace.ledger.findings import Account, StreamRows
@@ -124,6 +132,21 @@ class AnnouncedState(msgspec.Struct, omit_defaults=True):
     """Whether the session's row of its end is written; its numbers are still known."""
     turn: int = 0
     acknowledge: bool = False
+
+
+class Departure(msgspec.Struct, array_like=True):
+    """How far the streams of a session had come when it ended."""
+
+    session: str
+    host: str
+    left: int
+    """When the session ended (Unix ns), later by the time for which no daemon ran."""
+    epoch: int | None
+    streams: dict[str, tuple[int, int]]
+    """By stream, its next number and the mark of its last event."""
+    cut: list[str] = []
+    """Streams of a connection that was cut and that nothing has continued yet. With the last one, the session's
+    gap of unknown size heals."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):
@@ -247,3 +270,43 @@ def _plain(value: object) -> float | bytes:
 
 def _typed(type_: Callable[[object], object], value: object) -> object:
     return type_(value)
+
+
+State = dict[str, Any]
+
+
+class Step(NamedTuple):
+    """A step to a version; `change` works in place."""
+
+    version: int
+    change: Callable[[State], None]
+
+
+def version_of(snapshot: bytes) -> int:
+    return msgspec.msgpack.decode(snapshot, type=_Version).version
+
+
+def can_upgrade(version: int) -> bool:
+    """Return whether a state of this version is today's, or can be upgraded to it."""
+    return version == VERSION or version in STEPS
+
+
+def upgraded(snapshot: bytes) -> bytes:
+    """Return a state as of `VERSION`. Raise KeyError for a state that `can_upgrade` denies."""
+    version = version_of(snapshot)
+    if version == VERSION:
+        return snapshot
+    state: State = msgspec.msgpack.decode(snapshot, strict=False)
+    while version != VERSION:
+        version, change = STEPS[version]
+        change(state)
+    state["version"] = VERSION
+    return msgspec.msgpack.encode(state)
+
+
+STEPS: dict[int, Step] = {}
+"""The steps by the version that each begins with."""
+
+
+class _Version(msgspec.Struct):
+    version: int

@@ -14,11 +14,10 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from tailrace.ingest.announced import Announced
-from tailrace.ingest.announcements import Announcements
-from tailrace.ingest.beginnings import TOO_MANY_SESSIONS, Beginnings, host_that_begins
+from tailrace.ingest.announced import Announced, Announcements
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.limits import TOO_MANY_SESSIONS, Beginnings, host_that_begins
 from tailrace.ingest.lives import (
     BEGINS,
     INTRODUCTIONS,

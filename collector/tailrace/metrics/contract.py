@@ -17,8 +17,8 @@ from typing import NamedTuple
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
 from tailrace.figures import ANSWERS, AdminRefusal, Condition, Durations, State
-from tailrace.ingest.beginnings import TOO_MANY_SESSIONS
-from tailrace.ingest.pace import Progress
+from tailrace.ingest.clocks import Progress
+from tailrace.ingest.limits import TOO_MANY_SESSIONS
 from tailrace.model.gap import FOUND
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind

@@ -18,8 +18,7 @@ from tailrace.daemon.loops.commit import Committing, Opened
 from tailrace.daemon.loops.steps import GIVE_WAY, Flag, Steps, Wait
 from tailrace.errors import FullError, StoreError
 from tailrace.figures import Condition
-from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Ingest, Rejected, read_state
+from tailrace.ingest.machine import Ahead, Ingest, Rejected, read_state
 from tailrace.ingest.unfinished import read_again, since
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints

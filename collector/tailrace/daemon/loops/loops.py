@@ -32,8 +32,7 @@ from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Syncing
 from tailrace.errors import FullError, LostError
 from tailrace.figures import Condition, Durations, Figures, HeartbeatStatus
-from tailrace.ingest.ahead import Ahead
-from tailrace.ingest.machine import Ingest, Rejected
+from tailrace.ingest.machine import Ahead, Ingest, Rejected
 from tailrace.ingest.state import encode
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.payloads import Heartbeat

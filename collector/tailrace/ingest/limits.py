@@ -1,22 +1,26 @@
-"""Limits on the state that sessions may make the daemon hold: each session, all of a source, and all.
+"""Limits on what producers may make the daemon hold and begin.
 
-The limits are those of the session's opening entry (`session_state_max`, `source_state_max`,
-`state_max`). The budget looks at a session's state after each entry, so what is given up is a function
-of the spool's entries. A session above its own limit gives way. Where sources or the process hold too
-much, the sessions that hold most give way first, and a session that holds little loses nothing.
-
-A session that gives way goes down to seven eighths of the limit. So at least an eighth of the limit in
+`Budget` limits the state of each session, of all sessions of a source, and of all. The limits are those of the session's
+opening entry (`session_state_max`, `source_state_max`, `state_max`). The budget looks at a session's state after each
+entry, so the state that is given up is a function of the spool's entries. A session above its own limit gives way. Where
+sources or the process hold too much, the sessions that hold most give way first, and a session that holds little loses
+nothing. A session that gives way goes down to seven eighths of the limit. So at least an eighth of the limit in
 new state comes between two looks at all sessions. Within a session, the largest containers give way, down to
 the size of the next one.
+
+`Beginnings` limits how many sessions a host begins in a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from ipaddress import ip_address
 from operator import attrgetter
-from typing import Protocol
+from typing import Final, Protocol
 
 from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.returning import host_of
 from tailrace.model.holding import Holding
 
 _by_size = attrgetter("held")
@@ -142,3 +146,60 @@ def report(holder: StateHolder, now: int) -> None:
             holding.evicted = 0
     if what:
         holder.gave_up(what, now)
+
+
+SECOND = 10**9
+
+TOO_MANY_SESSIONS: Final = "too_many_sessions"
+"""The reason of bytes beyond the limit, which are malformed."""
+
+EVENTS = 100
+"""Events that take about as long as the beginning of a session."""
+
+HOSTS_MAX = 1024
+"""The most hosts to remember. The host whose last session began first is forgotten, and may begin a second's sessions again."""
+
+
+@lru_cache(1024)
+def whose(host: str) -> str:
+    """Return the host that has an address, or the text itself if it is not an address."""
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return host
+    if address.is_loopback:
+        return "loopback"
+    if address.version == 6:
+        return str(address.ipv4_mapped or f"{int(address) >> 64:x}/64")
+    return str(address)
+
+
+def host_that_begins(peer: str) -> str:
+    """Return the host of a session's peer."""
+    return whose(host_of(peer))
+
+
+class Beginnings:
+    """The sessions that the hosts of one source have begun lately."""
+
+    def __init__(self, state: dict[str, int]) -> None:
+        """Use a state: by host, the time (ns) at which the host may begin a whole second's sessions at once."""
+        self._state = state
+
+    def exhausted(self, host: str, rate: int, now: int) -> bool:
+        """Return whether a host may begin no session now."""
+        return max(self._state.get(host, 0), now) + SECOND // rate > now + SECOND
+
+    def admit(self, host: str, rate: int, now: int) -> bool:
+        """Count a session that a host begins. Return False, without counting it, beyond the limit."""
+        if self.exhausted(host, rate, now):
+            return False
+        self._state[host] = max(self._state.pop(host, 0), now) + SECOND // rate
+        if len(self._state) > HOSTS_MAX:
+            del self._state[next(iter(self._state))]
+        return True
+
+    def pay(self, host: str, rate: int, events: int) -> None:
+        """Count events of a host, which allow it further sessions."""
+        if host in self._state:
+            self._state[host] -= events * SECOND // (rate * EVENTS)

@@ -4,28 +4,30 @@ A producer that does not announce its session has a new session on each connecti
 session continues a stream of an earlier session from the same host if number and time fit: the number is
 the next one, or among the `reorder_events` after it; with the same epoch in both sessions, any later
 number. If there are several such sessions, the nearest counts. A session with another epoch is another producer's.
-Where number or time does not fit, an earlier session may have the numbers, and the gap says so.
+Where number or time does not fit, an earlier session may have the numbers, and the gap names that session.
 
 A producer may find its connection broken and reconnect while the connection still looks alive to the
-collector. So a stream may also continue one of an open session that said the same epoch. Events that the
-open session receives from then on are not missing in the session that continued its stream.
+collector. So a stream may also continue one of an open session with the same epoch. Then the connection that brought a
+number first accounts for it: events that the open session receives from then on are not missing in the session that
+continued its stream.
 
-A source remembers sessions for `resume_time` in which a daemon runs. It remembers at most `sessions_max`
-sessions, which have at most `source_streams_max` streams together.
+A source remembers sessions for `resume_time` in which a daemon runs (`Departures`). It remembers at most `sessions_max`
+sessions, which have at most `source_streams_max` streams together. `Siblings` asks for one incarnation.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-import msgspec
-
 from tailrace.config.schema import LedgerConfig
+from tailrace.ingest.own_rows import OwnRows
+from tailrace.ingest.state import Departure, IncarnationState
+from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
@@ -33,21 +35,6 @@ _LOOKED_AT = 16
 peer opens."""
 
 _name = attrgetter("name")
-
-
-class Departure(msgspec.Struct, array_like=True):
-    """How far the streams of a session had come when it ended."""
-
-    session: str
-    host: str
-    left: int
-    """When the session ended (Unix ns), later by the time for which no daemon ran."""
-    epoch: int | None
-    streams: dict[str, tuple[int, int]]
-    """By stream, its next number and the mark of its last event."""
-    cut: list[str] = []
-    """Streams of a connection that was cut and that nothing has continued yet. With the last one, the session's
-    gap of unknown size heals."""
 
 
 class Present(Protocol):
@@ -223,3 +210,113 @@ def host_of(peer: str) -> str:
     """Return the part of a peer's name that all its connections share: the address without port."""
     host, colon, port = peer.rpartition(":")
     return host if colon and port.isdigit() else peer
+
+
+class Siblings:
+    """The other sessions of an incarnation's producer, and the incarnation as they see it (see
+    `departures.Present`)."""
+
+    def __init__(
+        self,
+        state: IncarnationState,
+        counters: Counters,
+        departures: Departures,
+        limits: LedgerConfig,
+        *,
+        host: str,
+        bits: int,
+        ordered: bool,
+        own: OwnRows,
+    ) -> None:
+        """Let others find the incarnation. With `ordered`, events come in order."""
+        self._state = state
+        self._counters = counters
+        self._departures = departures
+        self._limits = limits
+        self._host, self._bits = host, bits
+        self._ordered = ordered
+        self._own = own
+        self.come()
+
+    @property
+    def name(self) -> str:
+        return self._state.name
+
+    # Asked by others
+
+    def has(self, stream: str) -> bool:
+        """Return whether a stream is known."""
+        return stream in self._counters.state.streams
+
+    def end_of(self, stream: str) -> tuple[int, int] | None:
+        """Return a stream's next number and the mark of its last event, None if it has no event."""
+        return self._counters.numbers.end_of(stream)
+
+    def begin_behind(self, stream: str, numbers: range, now: int) -> None:
+        """Take note that another session accounts for these numbers of a stream."""
+        begin_behind(self._counters, stream, numbers)
+        self._counters.report(now)
+
+    # Asked of others, and told them
+
+    def come(self) -> None:
+        """Let others find the incarnation by its epoch, if it has an epoch and no client announced
+        it."""
+        state = self._state
+        if self._ordered and state.epoch is not None and not state.id:
+            self._departures.come(self, self._host, state.epoch)
+
+    def go(self) -> None:
+        """Let nobody find the incarnation any more."""
+        if self._state.epoch is not None:
+            self._departures.go(self, self._host, self._state.epoch)
+
+    def tell(self, streams: Iterable[str], now: int) -> None:
+        """Tell others which numbers of some streams the incarnation accounts for."""
+        epoch = self._state.epoch
+        if epoch is None:
+            return
+        for stream in sorted({*streams}):
+            for other in self._departures.beside(self, self._host, epoch, stream):
+                other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
+
+    def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
+        """Return the number at which an earlier session's stream continues here, None if nothing shows it
+        (see `ledger.counters.Earlier`)."""
+        state = self._state
+        if state.id:
+            return None
+        earlier = self._departures.find(
+            stream, count, mark,
+            bits=self._bits, host=self._host, epoch=state.epoch, limits=self._limits, now=now,
+            asks=state.name,
+        )  # fmt: skip
+        if earlier is None:
+            return None
+        if earlier.next is None:
+            state.elsewhere[stream] = earlier.session
+            return None
+        if earlier.session not in state.continues:
+            state.continues.append(earlier.session)
+            self._own.session("continue", {"continues": earlier.session}, now)
+        if self._departures.continued(earlier.session, stream, self._host):
+            self._own.heal_cut(earlier.session)
+        return earlier.next
+
+    def go_on(self) -> bool:
+        """Return whether other sessions continue all streams of this one; false if it has none."""
+        return bool(self._counters.numbers.ends()) and not self._left()
+
+    def _left(self) -> list[str]:
+        """Return the streams that no other session continues."""
+        ends = {name: following for name, (following, _) in self._counters.numbers.ends().items()}
+        return self._departures.left(ends, self._host, self._state.epoch, self.name)
+
+    def depart(self, now: int, *, cut: bool) -> None:
+        """Remember how far the streams went: the producer may reconnect without an announcement. With `cut`, its
+        connection may have brought more."""
+        streams = {} if self._state.id else self._counters.numbers.ends()
+        if streams:
+            left = self._left() if cut else []
+            departure = Departure(self.name, self._host, now, self._state.epoch, streams, left)
+            self._departures.add(departure, self._limits)
