@@ -11,12 +11,12 @@ from tailrace.ingest.lives import (
     EVENTS,
     INTRODUCTIONS,
     STATEMENTS,
-    Clock,
-    Fit,
-    Number,
+    EventFit,
+    Expectation,
     Owner,
+    SessionStatement,
     Standing,
-    Statement,
+    Timing,
 )
 from tailrace.ingest.machine import Ingest
 from tests.ingest.log import SECOND, Log, heph_epoch, heph_event, heph_report, heph_session, rows
@@ -73,7 +73,7 @@ def of_first(datagrams, *packets):
     return [*datagrams, [announced(1), *packets]]
 
 
-S, P = Statement, Standing
+S, P = SessionStatement, Standing
 FIRST, SECOND_ONE, THIRD = "s", "s.1", "s.2"
 CELLS = {
     (S.NONE, P.PASSED): (of_first(NAMES, heph_report()), [FIRST] * 2),
@@ -215,28 +215,28 @@ def test_every_cell_is_reached_or_named():
     headers = {(S.HEADER, P.EMPTY), (S.HEADER, P.FITS)}
     cells = {(statement, standing) for statement, row in STATEMENTS.items() for standing in row}
     assert cells == CELLS.keys() | headers | NOT_REACHED
-    for statement in Statement:
+    for statement in SessionStatement:
         more = {P.DENIED, P.OPEN} if statement in INTRODUCTIONS else set()
         assert STATEMENTS[statement].keys() == {P.PASSED, P.EMPTY, P.DOUBT, P.FITS} | more
 
 
 def owner(fit, number, clock):
     """Return the owner of an event: the first rule that applies decides."""
-    if fit is Fit.STALE_COPY:
+    if fit is EventFit.STALE_COPY:
         return Owner.LATER
-    if fit is Fit.COPY:
+    if fit is EventFit.COPY:
         return Owner.EARLIER
-    if fit is Fit.BLIND_COPY:
-        return Owner.LATER if number is Number.NEXT else Owner.EARLIER
-    if number is Number.TAKEN:
+    if fit is EventFit.BLIND_COPY:
+        return Owner.LATER if number is Expectation.NEXT else Owner.EARLIER
+    if number is Expectation.TAKEN:
         return Owner.EARLIER
-    if clock is not Clock.UNKNOWN:
-        return Owner.LATER if clock is Clock.CAN else Owner.EARLIER
-    if number is Number.NEXT or fit is not Fit.NEAR:
+    if clock is not Timing.UNKNOWN:
+        return Owner.LATER if clock is Timing.CAN else Owner.EARLIER
+    if number is Expectation.NEXT or fit is not EventFit.NEAR:
         return Owner.LATER
     return Owner.NEARER
 
 
-@pytest.mark.parametrize(("fit", "number", "clock"), [*product(Fit, Number, Clock)])
+@pytest.mark.parametrize(("fit", "number", "clock"), [*product(EventFit, Expectation, Timing)])
 def test_the_first_rule_that_applies_decides_on_an_event(fit, number, clock):
     assert EVENTS[fit][number][clock] is owner(fit, number, clock)

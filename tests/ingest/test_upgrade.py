@@ -36,7 +36,7 @@ def test_a_state_of_before_is_that_of_the_later_version_after_its_step(snapshot,
 def test_steps_are_taken_one_after_the_other_from_the_one_that_the_state_needs(monkeypatch):
     taken = []
     steps = {
-        number: upgrade.Step(number + 1, lambda state, number=number: taken.append(number))
+        number: upgrade.Upgrade(number + 1, lambda state, number=number: taken.append(number))
         for number in (1, 2, 3)
     }
     monkeypatch.setattr(upgrade, "STEPS", steps)

@@ -49,7 +49,7 @@ DEFECTS = {
     "restart-is-told-by-the-nearest-time": Defect(
         f"{INGEST}/lives.py",
         "[_clock(earlier, later, end or 0, now)]",
-        "[Clock.UNKNOWN]",
+        "[Timing.UNKNOWN]",
     ),
     "goodbye-lost-with-its-connection": Defect(
         f"{CLIENT}/_settlement.py",

@@ -27,7 +27,7 @@ NEWS = "a row may mean something new"
 def register(put=setattr):
     """Let this process be of the later version. `put` sets an attribute of a module."""
     put(upgrade, "VERSION", STATE)
-    put(upgrade, "STEPS", {**upgrade.STEPS, VERSION: upgrade.Step(STATE, _rename)})
+    put(upgrade, "STEPS", {**upgrade.STEPS, VERSION: upgrade.Upgrade(STATE, _rename)})
     put(of_daemon, "VERSION", STATE)
     put(schema, "SCHEMA_VERSION", SCHEMA)
     put(schema, "STEPS", (*schema.STEPS, schema.SchemaStep(SCHEMA, NEWS)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
+from typing import NamedTuple
 
-from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.clocks import Lead, Paces
-from tailrace.ingest.own_rows import Emit, OwnRows, Quarantine, Unreadable
+from tailrace.ingest.own_rows import OwnRows, Sink, Unreadable
 from tailrace.ingest.record_rows import RecordRows, SpanRows, add_counts
-from tailrace.ingest.returning import Departures, Siblings
+from tailrace.ingest.returning import Departures, Sender, Siblings
 from tailrace.ingest.spans import Spans
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.bounds import Commons
@@ -30,41 +30,40 @@ Attach = Callable[[IncarnationState], "Incarnation"]
 """Returns the incarnation that a state describes, in one session."""
 
 
+class SourceShare(NamedTuple):
+    """What the incarnations of one source share."""
+
+    name: str
+    tally: Tally
+    commons: Commons
+    paces: Paces
+    departures: Departures | None = None
+    """The sessions that are over; None where no producer reconnects."""
+    pieces: SplitRuns | None = None
+    """The runs of which several inputs have a part; None where no input is a part."""
+
+
 class Incarnation:
     """One life of a producer. `state` has all that outlives the process."""
 
     def __init__(
         self,
         state: IncarnationState,
-        limits: LedgerConfig,
-        tally: Tally,
-        commons: Commons,
-        *,
-        source: str,
-        paces: Paces,
-        bits: int | None,
-        datagrams: bool = False,
-        host: str = "",
-        departures: Departures | None = None,
-        pieces: SplitRuns | None = None,
-        emit: Emit,
-        quarantine: Quarantine,
-        wall: Callable[[int], int],
-        at_last: Callable[[Callable[[], None]], None],
+        sender: Sender,
+        share: SourceShare,
+        sink: Sink,
     ) -> None:
-        """Take up a state. `bits` is the width of the producer's counters, None if it has none. With
-        `datagrams`, events may come after those of the next incarnation. `departures` has earlier sessions,
-        among them those of the same `host`; `pieces` has the runs of which several inputs have a part. `wall` converts a time of the log to wall time.
-        `at_last` calls a function when rows are taken next."""
+        """Take up a state. If the producer sends numbered datagrams, events may come after those of the next
+        incarnation."""
+        limits, bits = sender.limits, sender.bits
+        self._tally = share.tally
         self.state = state
-        self._datagrams = datagrams and bits is not None
-        self._source = source
-        self._paces = paces
-        self.own = OwnRows(state, tally, emit, quarantine, wall)
-        self._tally = tally
-        self._rows = RecordRows(state, tally, emit)
+        self._datagrams = sender.datagrams and bits is not None
+        self._source, self._paces = share.name, share.paces
+        self.own = OwnRows(state, self._tally, sink)
+        self._rows = RecordRows(state, self._tally, sink.emit)
         self.lead = Lead(state)
-        self._pieces = pieces
+        self._pieces = share.pieces
         self._references = References(limits, "", state.references)
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
@@ -74,18 +73,15 @@ class Incarnation:
         self._siblings: Siblings | None = None
         if not bits:
             spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
-            self._spans = SpanRows(spans, self._rows, tally, at_last)
+            self._spans = SpanRows(spans, self._rows, self._tally, sink.at_last)
         else:
             self.counters = Counters(
-                limits, bits, state.counters, commons, name=state.name, report=self.report
+                limits, bits, state.counters, share.commons, name=state.name, report=self.report
             )
             self.counters.announced = bool(state.id)
-            self._statements = Statements(self.counters, bits, commons)
-            if departures is not None:
-                self._siblings = Siblings(
-                    state, self.counters, departures, limits,
-                    host=host, bits=bits, ordered=not datagrams, own=self.own,
-                )  # fmt: skip
+            self._statements = Statements(self.counters, bits, share.commons)
+            if share.departures is not None:
+                self._siblings = Siblings(state, self.counters, share.departures, sender, self.own)
                 self.counters.earlier = self._siblings.earlier
 
     @property

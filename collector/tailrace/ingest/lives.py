@@ -25,7 +25,7 @@ from tailrace.rows.records import ListRecords, numbered
 # Statements
 
 
-class Statement(Enum):
+class SessionStatement(Enum):
     """A record's statement about its session, compared with what is known."""
 
     NONE = auto()
@@ -71,7 +71,7 @@ class Standing(Enum):
     """No event is behind the statement, and datagrams may have overtaken each other."""
 
 
-class Action(Enum):
+class Course(Enum):
     """Which incarnation takes the statement, and which one begins before."""
 
     CURRENT = auto()
@@ -94,45 +94,45 @@ class Action(Enum):
     """The one that other connections have brought goes on here."""
 
 
-BEGINS = frozenset({Action.OVER, Action.LATE, Action.RESTART, Action.CLOCKED_RESTART, Action.DOUBT})
+BEGINS = frozenset({Course.OVER, Course.LATE, Course.RESTART, Course.CLOCKED_RESTART, Course.DOUBT})
 """Actions that cost as much as a new session. A host may begin a limited number of sessions."""
 
 
-def _row(passed: Action, *others: Action) -> dict[Standing, Action]:
+def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
     """Return the actions of a statement by standing. One other action is that of all standings but `PASSED`, as nothing
     depends on the event behind."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
 
-_A = Action
-STATEMENTS: dict[Statement, dict[Standing, Action]] = {
+_A = Course
+STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
     # statement                     PASSED           EMPTY       DOUBT       FITS        DENIED      OPEN
-    Statement.NONE:           _row(_A.OF_DATAGRAM, _A.CURRENT),
-    Statement.HEADER:         _row(_A.OF_DATAGRAM, _A.RESTART),
-    Statement.SAME_EPOCH:     _row(_A.OF_DATAGRAM, _A.CURRENT),
-    Statement.FIRST_EPOCH:    _row(_A.OF_DATAGRAM, _A.CURRENT, _A.CURRENT, _A.CURRENT, _A.RESTART, _A.DOUBT),
-    Statement.OTHER_EPOCH:    _row(_A.OF_DATAGRAM, _A.CLOCKED_RESTART),
-    Statement.PREVIOUS_EPOCH: _row(_A.OF_DATAGRAM, _A.EARLIER),
-    Statement.OVER_EPOCH:     _row(_A.OF_DATAGRAM, _A.OVER),
-    Statement.LATE_EPOCH:     _row(_A.OF_DATAGRAM, _A.LATE),
-    Statement.SAME_ID:        _row(_A.CURRENT,     _A.CURRENT),
-    Statement.FIRST_ID:       _row(_A.OF_DATAGRAM, _A.CURRENT, _A.CURRENT, _A.CURRENT, _A.RESTART, _A.DOUBT),
-    Statement.OTHER_ID:       _row(_A.OF_DATAGRAM, _A.RESTART),
-    Statement.EARLIER_ID:     _row(_A.EARLIER,     _A.EARLIER),
-    Statement.KNOWN_ID:       _row(_A.RESUME,      _A.RESUME),
+    SessionStatement.NONE:           _row(_A.OF_DATAGRAM, _A.CURRENT),
+    SessionStatement.HEADER:         _row(_A.OF_DATAGRAM, _A.RESTART),
+    SessionStatement.SAME_EPOCH:     _row(_A.OF_DATAGRAM, _A.CURRENT),
+    SessionStatement.FIRST_EPOCH:    _row(_A.OF_DATAGRAM, _A.CURRENT, _A.CURRENT, _A.CURRENT, _A.RESTART, _A.DOUBT),
+    SessionStatement.OTHER_EPOCH:    _row(_A.OF_DATAGRAM, _A.CLOCKED_RESTART),
+    SessionStatement.PREVIOUS_EPOCH: _row(_A.OF_DATAGRAM, _A.EARLIER),
+    SessionStatement.OVER_EPOCH:     _row(_A.OF_DATAGRAM, _A.OVER),
+    SessionStatement.LATE_EPOCH:     _row(_A.OF_DATAGRAM, _A.LATE),
+    SessionStatement.SAME_ID:        _row(_A.CURRENT,     _A.CURRENT),
+    SessionStatement.FIRST_ID:       _row(_A.OF_DATAGRAM, _A.CURRENT, _A.CURRENT, _A.CURRENT, _A.RESTART, _A.DOUBT),
+    SessionStatement.OTHER_ID:       _row(_A.OF_DATAGRAM, _A.RESTART),
+    SessionStatement.EARLIER_ID:     _row(_A.EARLIER,     _A.EARLIER),
+    SessionStatement.KNOWN_ID:       _row(_A.RESUME,      _A.RESUME),
 }  # fmt: skip
 
-INTRODUCTIONS = frozenset({Statement.FIRST_EPOCH, Statement.FIRST_ID})
+INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
 """Statements after which the event behind decides."""
 
 WHY = {
-    Statement.HEADER: "header",
-    Statement.FIRST_EPOCH: "epoch",
-    Statement.OTHER_EPOCH: "epoch",
-    Statement.LATE_EPOCH: "epoch",
-    Statement.FIRST_ID: "session",
-    Statement.OTHER_ID: "session",
+    SessionStatement.HEADER: "header",
+    SessionStatement.FIRST_EPOCH: "epoch",
+    SessionStatement.OTHER_EPOCH: "epoch",
+    SessionStatement.LATE_EPOCH: "epoch",
+    SessionStatement.FIRST_ID: "session",
+    SessionStatement.OTHER_ID: "session",
 }
 """The reason of a restart, as rows have it."""
 
@@ -140,7 +140,7 @@ WHY = {
 # Events
 
 
-class Fit(Enum):
+class EventFit(Enum):
     """How an event fits the numbers of the earlier incarnation."""
 
     NEAR = "near"
@@ -157,7 +157,7 @@ class Fit(Enum):
     """The same event came there, too long ago for a copy to come now."""
 
 
-class Number(Enum):
+class Expectation(Enum):
     """How the later incarnation sees an event's number."""
 
     TAKEN = auto()
@@ -166,7 +166,7 @@ class Number(Enum):
     OTHER = auto()
 
 
-class Clock(Enum):
+class Timing(Enum):
     """Whether the later incarnation can have sent an event by now, by the producers' clock."""
 
     CAN = auto()
@@ -184,20 +184,20 @@ class Owner(Enum):
 
 
 _E, _L, _N = Owner.EARLIER, Owner.LATER, Owner.NEARER
-EVENTS: dict[Fit, dict[Number, dict[Clock, Owner]]] = {
+EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
     fit: {
-        number: dict(zip(Clock, owners, strict=True))
-        for number, owners in zip(Number, row, strict=True)
+        number: dict(zip(Timing, owners, strict=True))
+        for number, owners in zip(Expectation, row, strict=True)
     }
     for fit, row in {
         # number             TAKEN         NEXT          OTHER
         # clock              can not  ?    can not  ?    can not  ?
-        Fit.NEAR:         ((_E, _E, _E), (_L, _E, _L), (_L, _E, _N)),
-        Fit.OLD:          ((_E, _E, _E), (_L, _E, _L), (_L, _E, _L)),
-        Fit.FAR:          ((_E, _E, _E), (_L, _E, _L), (_L, _E, _L)),
-        Fit.COPY:         ((_E, _E, _E), (_E, _E, _E), (_E, _E, _E)),
-        Fit.BLIND_COPY:   ((_E, _E, _E), (_L, _L, _L), (_E, _E, _E)),
-        Fit.STALE_COPY:   ((_L, _L, _L), (_L, _L, _L), (_L, _L, _L)),
+        EventFit.NEAR:         ((_E, _E, _E), (_L, _E, _L), (_L, _E, _N)),
+        EventFit.OLD:          ((_E, _E, _E), (_L, _E, _L), (_L, _E, _L)),
+        EventFit.FAR:          ((_E, _E, _E), (_L, _E, _L), (_L, _E, _L)),
+        EventFit.COPY:         ((_E, _E, _E), (_E, _E, _E), (_E, _E, _E)),
+        EventFit.BLIND_COPY:   ((_E, _E, _E), (_L, _L, _L), (_E, _E, _E)),
+        EventFit.STALE_COPY:   ((_L, _L, _L), (_L, _L, _L), (_L, _L, _L)),
     }.items()
 }  # fmt: skip
 
@@ -240,23 +240,23 @@ def owns(
     if earlier.counters is None or later.counters is None or count is None:
         return False
     mine, its = earlier.counters.numbers, later.counters.numbers
-    fit = Fit(mine.fits(stream, count, mark) or "near")
-    if fit is Fit.COPY and not repeats:
-        fit = Fit.STALE_COPY
-    elif fit is Fit.COPY and earlier.state.epoch is None and later.state.epoch is None:
-        fit = Fit.BLIND_COPY
-    number = Number.OTHER
+    fit = EventFit(mine.fits(stream, count, mark) or "near")
+    if fit is EventFit.COPY and not repeats:
+        fit = EventFit.STALE_COPY
+    elif fit is EventFit.COPY and earlier.state.epoch is None and later.state.epoch is None:
+        fit = EventFit.BLIND_COPY
+    number = Expectation.OTHER
     if its.contradicts(stream, count, mark):
-        number = Number.TAKEN
+        number = Expectation.TAKEN
     elif its.expects(stream, count):
-        number = Number.NEXT
+        number = Expectation.NEXT
     owner = EVENTS[fit][number][_clock(earlier, later, end or 0, now)]
     if owner is Owner.NEARER:
         return abs(mark - mine.last_mark(stream)) < abs(mark - its.last_mark(stream))
     return owner is Owner.EARLIER
 
 
-def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Clock:
+def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
     """Return whether the later incarnation can have sent an event with this end (ns) by now, by the clock
     that both share.
 
@@ -265,13 +265,13 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Cloc
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)
-        return Clock.CAN if lead is not None and end - now <= lead + _SLACK else Clock.UNKNOWN
+        return Timing.CAN if lead is not None and end - now <= lead + _SLACK else Timing.UNKNOWN
     leads = [(epoch, earlier.lead.at(now)), (next_epoch, later.lead.at(now))]
     known = [zero + lead for zero, lead in leads if lead is not None]
     if not known:
-        return Clock.UNKNOWN
+        return Timing.UNKNOWN
     slack = _slack(next_epoch - epoch, earlier.lead.times + later.lead.times)
-    return Clock.CAN if next_epoch + end - now <= max(known) + slack else Clock.CANNOT
+    return Timing.CAN if next_epoch + end - now <= max(known) + slack else Timing.CANNOT
 
 
 def _slack(apart: int, times: int) -> int:

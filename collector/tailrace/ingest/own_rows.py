@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
@@ -25,6 +25,17 @@ Emit = Callable[[str, Emitted, int], None]
 
 Quarantine = Callable[[str, int, bytes], None]
 """Takes the name of a quarantine file, a position in it and a frame."""
+
+
+class Sink(NamedTuple):
+    """Where the rows of a session go. `wall` converts a time of the log to wall time; `at_last` calls a function when rows
+    are taken next."""
+
+    emit: Emit
+    quarantine: Quarantine
+    wall: Callable[[int], int]
+    at_last: Callable[[Callable[[], None]], None]
+
 
 ROW_BYTES = 600
 """Bytes that a row of Python values takes beyond those of its record, about: in the batch, and while it is written."""
@@ -45,16 +56,13 @@ class OwnRows:
         self,
         incarnation: IncarnationState,
         tally: Tally,
-        emit: Emit,
-        quarantine: Quarantine,
-        wall: Callable[[int], int],
+        sink: Sink,
     ) -> None:
-        self.wall = wall
+        self.wall = sink.wall
         """Converts a time of the log to wall time, which rows have."""
         self._incarnation = incarnation
         self._tally = tally
-        self._emit = emit
-        self._quarantine = quarantine
+        self._emit, self._quarantine = sink.emit, sink.quarantine
 
     @property
     def said_goodbye(self) -> bool:

@@ -37,6 +37,17 @@ peer opens."""
 _name = attrgetter("name")
 
 
+class Sender(NamedTuple):
+    """What is known of a session's producer before its first byte."""
+
+    host: str
+    bits: int | None
+    """The width of its counters, None if it has none."""
+    datagrams: bool
+    """Whether its events may overtake each other."""
+    limits: LedgerConfig
+
+
 class Present(Protocol):
     """An open session whose producer has said an epoch."""
 
@@ -214,27 +225,21 @@ def host_of(peer: str) -> str:
 
 class Siblings:
     """The other sessions of an incarnation's producer, and the incarnation as they see it (see
-    `departures.Present`)."""
+    `Present`)."""
 
     def __init__(
         self,
         state: IncarnationState,
         counters: Counters,
         departures: Departures,
-        limits: LedgerConfig,
-        *,
-        host: str,
-        bits: int,
-        ordered: bool,
+        sender: Sender,
         own: OwnRows,
     ) -> None:
-        """Let others find the incarnation. With `ordered`, events come in order."""
+        """Register the incarnation, so that sessions that reconnect can find it."""
         self._state = state
         self._counters = counters
         self._departures = departures
-        self._limits = limits
-        self._host, self._bits = host, bits
-        self._ordered = ordered
+        self._sender, self._host = sender, sender.host
         self._own = own
         self.come()
 
@@ -263,7 +268,7 @@ class Siblings:
         """Let others find the incarnation by its epoch, if it has an epoch and no client announced
         it."""
         state = self._state
-        if self._ordered and state.epoch is not None and not state.id:
+        if not self._sender.datagrams and state.epoch is not None and not state.id:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
@@ -288,7 +293,7 @@ class Siblings:
             return None
         earlier = self._departures.find(
             stream, count, mark,
-            bits=self._bits, host=self._host, epoch=state.epoch, limits=self._limits, now=now,
+            bits=self._counters.mask.bit_length(), host=self._host, epoch=state.epoch, limits=self._sender.limits, now=now,
             asks=state.name,
         )  # fmt: skip
         if earlier is None:
@@ -319,4 +324,4 @@ class Siblings:
         if streams:
             left = self._left() if cut else []
             departure = Departure(self.name, self._host, now, self._state.epoch, streams, left)
-            self._departures.add(departure, self._limits)
+            self._departures.add(departure, self._sender.limits)

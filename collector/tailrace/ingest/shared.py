@@ -7,9 +7,10 @@ from functools import partial
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.clocks import Paces
-from tailrace.ingest.incarnation import Attach, Incarnation
+from tailrace.ingest.incarnation import Attach, Incarnation, SourceShare
 from tailrace.ingest.limits import Beginnings, Budget
-from tailrace.ingest.returning import Departures, host_of
+from tailrace.ingest.own_rows import Sink
+from tailrace.ingest.returning import Departures, Sender, host_of
 from tailrace.ingest.state import IngestState, Tally
 from tailrace.ingest.yielded import Yielded
 from tailrace.ledger.bounds import Commons, CommonsState
@@ -95,14 +96,12 @@ class Shared:
         pieces: SplitRuns | None = None,
     ) -> Attach:
         tally = self.tally(info.source)
-        return partial(
-            Incarnation,
-            limits=info.ledger, tally=tally, commons=self.common(info.source),
-            source=info.source, paces=paces, bits=bits, datagrams=info.transport == "udp",
-            host=host_of(info.peer), departures=departures, pieces=pieces,
-            emit=partial(self._yielded.emit, info, tally), quarantine=self._yielded.keep,
-            wall=self._wall, at_last=self._yielded.at_last,
-        )  # fmt: skip
+        sender = Sender(host_of(info.peer), bits, info.transport == "udp", info.ledger)
+        share = SourceShare(info.source, tally, self.common(info.source), paces, departures, pieces)
+        yielded = self._yielded
+        emit = partial(yielded.emit, info, tally)
+        sink = Sink(emit, yielded.keep, self._wall, yielded.at_last)
+        return partial(Incarnation, sender=sender, share=share, sink=sink)
 
     def _wall(self, time: int) -> int:
         return time + self._state.ahead

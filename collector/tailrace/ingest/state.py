@@ -272,14 +272,14 @@ def _typed(type_: Callable[[object], object], value: object) -> object:
     return type_(value)
 
 
-State = dict[str, Any]
+OldState = dict[str, Any]
 
 
-class Step(NamedTuple):
+class Upgrade(NamedTuple):
     """A step to a version; `change` works in place."""
 
     version: int
-    change: Callable[[State], None]
+    change: Callable[[OldState], None]
 
 
 def version_of(snapshot: bytes) -> int:
@@ -296,7 +296,7 @@ def upgraded(snapshot: bytes) -> bytes:
     version = version_of(snapshot)
     if version == VERSION:
         return snapshot
-    state: State = msgspec.msgpack.decode(snapshot, strict=False)
+    state: OldState = msgspec.msgpack.decode(snapshot, strict=False)
     while version != VERSION:
         version, change = STEPS[version]
         change(state)
@@ -304,7 +304,7 @@ def upgraded(snapshot: bytes) -> bytes:
     return msgspec.msgpack.encode(state)
 
 
-STEPS: dict[int, Step] = {}
+STEPS: dict[int, Upgrade] = {}
 """The steps by the version that each begins with."""
 
 

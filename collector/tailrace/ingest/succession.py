@@ -23,9 +23,9 @@ from tailrace.ingest.lives import (
     INTRODUCTIONS,
     STATEMENTS,
     WHY,
-    Action,
+    Course,
+    SessionStatement,
     Standing,
-    Statement,
     candidates,
     owns,
 )
@@ -312,17 +312,17 @@ class Succession:
             return announced
         passed = self._speaker is not None and self._speaker is not generations.current
         statement = self._statement(facts, place, now)
-        action = STATEMENTS[statement][self._standing(statement, place, passed=passed)]
-        owner = self._carry_out(action, statement, facts.epoch or 0, place, now)
+        course = STATEMENTS[statement][self._standing(statement, place, passed=passed)]
+        owner = self._carry_out(course, statement, facts.epoch or 0, place, now)
         if owner is not generations.current or passed:
             return owner
-        if facts.epoch is not None and statement is not Statement.HEADER:
+        if facts.epoch is not None and statement is not SessionStatement.HEADER:
             generations.know(facts.epoch, owner.state.name)
         if generations.doubt:
             self._ask_statement(facts, now)
         return generations.current
 
-    def _statement(self, facts: SessionFacts, place: Place, now: int) -> Statement:
+    def _statement(self, facts: SessionFacts, place: Place, now: int) -> SessionStatement:
         """Return what facts without an announcement state."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
@@ -330,18 +330,20 @@ class Succession:
             name = generations.name_of(epoch)
             if name and name != current.name:
                 lingers = generations.previous and generations.previous.state.name == name
-                return Statement.PREVIOUS_EPOCH if lingers else Statement.OVER_EPOCH
+                return SessionStatement.PREVIOUS_EPOCH if lingers else SessionStatement.OVER_EPOCH
             if self._is_late(epoch, place, now):
-                return Statement.LATE_EPOCH
+                return SessionStatement.LATE_EPOCH
         if facts.starts and current.records and not self._lacks_header(now):
-            return Statement.HEADER
+            return SessionStatement.HEADER
         if epoch is None:
-            return Statement.NONE
+            return SessionStatement.NONE
         if current.epoch is None:
-            return Statement.FIRST_EPOCH
-        return Statement.SAME_EPOCH if current.epoch == epoch else Statement.OTHER_EPOCH
+            return SessionStatement.FIRST_EPOCH
+        return (
+            SessionStatement.SAME_EPOCH if current.epoch == epoch else SessionStatement.OTHER_EPOCH
+        )
 
-    def _standing(self, statement: Statement, place: Place, *, passed: bool) -> Standing:
+    def _standing(self, statement: SessionStatement, place: Place, *, passed: bool) -> Standing:
         """Return how the current incarnation stands to the statement at a place. `passed`: the datagram is of another one."""
         current = self._generations.current
         if passed:
@@ -351,7 +353,7 @@ class Succession:
         if current.empty:
             return Standing.EMPTY
         if statement not in INTRODUCTIONS or (
-            statement is Statement.FIRST_ID and not self._unordered
+            statement is SessionStatement.FIRST_ID and not self._unordered
         ):
             return Standing.FITS
         event = place.event_after()
@@ -360,29 +362,29 @@ class Succession:
         return Standing.OPEN if self._unordered and not current.state.id else Standing.FITS
 
     def _carry_out(
-        self, action: Action, statement: Statement, epoch: int, place: Place, now: int
+        self, course: Course, statement: SessionStatement, epoch: int, place: Place, now: int
     ) -> Incarnation:
         """Begin the incarnation that the statement at a place begins, if it begins one. Return the incarnation that takes the
         statement, whose `epoch` is 0 if it has none."""
         generations = self._generations
-        if action in BEGINS:
+        if course in BEGINS:
             self._admit(place.record.offset, now)
         why = WHY.get(statement, "")
-        if action is Action.OF_DATAGRAM:
+        if course is Course.OF_DATAGRAM:
             return self._speaker or generations.current
-        if action in (Action.EARLIER, Action.OVER):
+        if course in (Course.EARLIER, Course.OVER):
             return generations.earlier(epoch)
-        if action is Action.LATE:
+        if course is Course.LATE:
             late = self._speaker = generations.begin_late(why, now)
             generations.know(epoch, late.state.name)
             return late
-        if action is Action.CLOCKED_RESTART:
+        if course is Course.CLOCKED_RESTART:
             before, known = generations.current.lead, generations.current.state.epoch or 0
             generations.restart(why, now, clocked=True)
             generations.current.lead.go_on(before, epoch - known, now, generations.linger)
-        elif action is Action.RESTART:
+        elif course is Course.RESTART:
             generations.restart(why, now)
-        elif action is Action.DOUBT:
+        elif course is Course.DOUBT:
             generations.begin(why, now, in_doubt=True)
         return generations.current
 
@@ -421,28 +423,28 @@ class Succession:
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id
         statement = self._announcement(known, now)
-        action = STATEMENTS[statement][self._standing(statement, place, passed=passed)]
+        course = STATEMENTS[statement][self._standing(statement, place, passed=passed)]
         if known is None:
-            owner = self._carry_out(action, statement, 0, place, now)
+            owner = self._carry_out(course, statement, 0, place, now)
             known = self._announcements.add(announcement.id, owner, self._state.info, number)
-        elif action is Action.RESUME:
+        elif course is Course.RESUME:
             if generations.current.state.id:
                 self._admit(place.record.offset, now)
             generations.resume(known, place.record.offset, now)
-        goes_on = action not in (Action.EARLIER, Action.OF_DATAGRAM)
+        goes_on = course not in (Course.EARLIER, Course.OF_DATAGRAM)
         known.hear(announcement, number if goes_on else None)
         return known.incarnation
 
-    def _announcement(self, known: Announced | None, now: int) -> Statement:
+    def _announcement(self, known: Announced | None, now: int) -> SessionStatement:
         """Return what the announcement of a session states, which is known already or not."""
         generations = self._generations
         if known is None:
             named = generations.current.state.id
-            return Statement.OTHER_ID if named else Statement.FIRST_ID
+            return SessionStatement.OTHER_ID if named else SessionStatement.FIRST_ID
         if known.incarnation is generations.previous or self._was_before(known.incarnation, now):
-            return Statement.EARLIER_ID
+            return SessionStatement.EARLIER_ID
         same = known.incarnation is generations.current
-        return Statement.SAME_ID if same else Statement.KNOWN_ID
+        return SessionStatement.SAME_ID if same else SessionStatement.KNOWN_ID
 
     def _was_before(self, incarnation: Incarnation, now: int) -> bool:
         """Return whether an incarnation came from this address before the current one, and datagrams of
