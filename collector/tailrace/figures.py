@@ -133,7 +133,7 @@ AWAITED_MAX = 1000
 
 
 class SessionStatus(msgspec.Struct, kw_only=True):
-    """The progress of a session's clock against wall time (see `ingest.pace`). Times are Unix seconds."""
+    """The progress of a session's clock against wall time (see `ingest.clocks`). Times are Unix seconds."""
 
     progress: str
     reached_ticks: int

@@ -536,7 +536,7 @@ cdef inline bint _none(Text text) noexcept nogil:
 
 
 cdef bint _write_united(Output *out, Text ends, Text begins) except -1:
-    """Write what `normalize.united` returns; return whether that is not None."""
+    """Write what `rows.fields.united` returns; return whether that is not None."""
     if _none(begins) or _none(ends):
         if not _none(begins):
             ends = begins

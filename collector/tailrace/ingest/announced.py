@@ -64,7 +64,7 @@ class Announced:
         return self.incarnation.holdings
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row (see `ingest.budget.StateHolder`)."""
+        """Write a row (see `ingest.limits.StateHolder`)."""
         self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:

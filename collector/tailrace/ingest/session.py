@@ -121,7 +121,7 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row (see `ingest.budget.StateHolder`). First report what the previous incarnation
+        """Write a row (see `ingest.limits.StateHolder`). First report what the previous incarnation
         gave up. End the incarnations of the processes that the decoder gave up."""
         for before in self.generations.unannounced[1:]:
             before.report(now)

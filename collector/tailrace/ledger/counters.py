@@ -28,7 +28,7 @@ followed unwrapped in 64 bits. With `d`, the counter's distance from the expecte
 Memory: `STREAM_BYTES` a stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first
 `HEAD`; `holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
 `source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`), and give way if
-they hold more bytes than they may (`ingest.budget`). Forgotten gaps cannot heal any more.
+they hold more bytes than they may (`ingest.limits`). Forgotten gaps cannot heal any more.
 """
 
 from __future__ import annotations
