@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.returning import Departure, Departures, host_of
+from tailrace.ingest.limits import host_of
+from tailrace.ingest.returning import Departure, Departures
 from tailrace.spool.entry import EntryKind
 from tailrace.units import Duration
 from tests.ingest.log import (

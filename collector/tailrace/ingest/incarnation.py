@@ -31,7 +31,7 @@ Attach = Callable[[IncarnationState], "Incarnation"]
 
 
 class SourceShare(NamedTuple):
-    """What the incarnations of one source share."""
+    """State and figures that the incarnations of one source share."""
 
     name: str
     tally: Tally

@@ -20,7 +20,6 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.returning import host_of
 from tailrace.model.holding import Holding
 
 _by_size = attrgetter("held")
@@ -172,6 +171,12 @@ def whose(host: str) -> str:
     if address.version == 6:
         return str(address.ipv4_mapped or f"{int(address) >> 64:x}/64")
     return str(address)
+
+
+def host_of(peer: str) -> str:
+    """Return the part of a peer's name that all its connections share: the address without port."""
+    host, colon, port = peer.rpartition(":")
+    return host if colon and port.isdigit() else peer
 
 
 def host_that_begins(peer: str) -> str:

@@ -55,7 +55,7 @@ class SessionStatement(Enum):
 
 
 class Standing(Enum):
-    """What is known of the current incarnation when a statement comes."""
+    """How the current incarnation stands to a statement."""
 
     PASSED = auto()
     """The statement's datagram is of another incarnation."""
@@ -260,8 +260,8 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
     """Return whether the later incarnation can have sent an event with this end (ns) by now, by the clock
     that both share.
 
-    Without both epochs, only the later incarnation's own events show how fast events travel. That does not show whether
-    an event that would be faster than those can have been sent."""
+    Without both epochs, only the later incarnation's own events show how fast events travel. Whether an event
+    that would be faster than those can have been sent stays unknown."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)

@@ -38,7 +38,7 @@ _name = attrgetter("name")
 
 
 class Sender(NamedTuple):
-    """What is known of a session's producer before its first byte."""
+    """Facts about a session's producer that are known before its first byte."""
 
     host: str
     bits: int | None
@@ -215,12 +215,6 @@ class Departures:
             known = epoch is not None and departure.epoch is not None
             if not known or epoch == departure.epoch:
                 yield departure.session, departure.streams[stream], known
-
-
-def host_of(peer: str) -> str:
-    """Return the part of a peer's name that all its connections share: the address without port."""
-    host, colon, port = peer.rpartition(":")
-    return host if colon and port.isdigit() else peer
 
 
 class Siblings:

@@ -86,7 +86,7 @@ class Records(ABC):
 
     rows: int
 
-    # What the records are
+    # Facts about the records
 
     @property
     @abstractmethod
