@@ -54,10 +54,10 @@ async def test_decoding_waits_until_a_descriptor_is_free_to_read_the_log(
     """Otherwise synced entries would count as lost by the disk."""
     with opened(configuration(tmp_path)) as life:
         daemon = life.daemon
-        monkeypatch.setattr(daemon.disk.spool._recent, "read", lambda *_: [])
+        monkeypatch.setattr("tailrace.spool.spool.RECENT_MAX", 0)
         async with running(life):
             await life.committed()
-            log = Failing(monkeypatch, daemon.disk.spool._log._disk, "read")
+            log = Failing(monkeypatch, daemon.disk.spool._disk, "read")
             log.error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             await life.send(*events(0, 1, 2))
             before = daemon.progress

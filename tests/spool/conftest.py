@@ -69,8 +69,8 @@ class FailingDisk:
 
 def kill(spool: Spool) -> None:
     """Close the files as the end of the process would, and give nothing back."""
-    spool._log.close(failed=True)
-    spool._closed = True
+    spool._closed = False  # a close may have been cut short
+    spool.close(failed=True)
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import StoreError
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.log import SPARE_NAME
-from tailrace.spool.segment import HEADER_SIZE, released_name
+from tailrace.spool.segment import HEADER_SIZE, SPARE_NAME, released_name
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
 from tests.forms import examples

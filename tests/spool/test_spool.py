@@ -11,10 +11,10 @@ from itertools import count, pairwise
 import pytest
 
 from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncError
+from tailrace.spool import spool as spool_module
 from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.log import RELEASED_MAX, RELEASED_MIN, ROOM_MIN, SegmentWriter
-from tailrace.spool.segment import HEADER_SIZE
-from tailrace.spool.spool import Recent, Spool
+from tailrace.spool.segment import HEADER_SIZE, SegmentWriter
+from tailrace.spool.spool import RELEASED_MAX, RELEASED_MIN, ROOM_MIN, Spool
 from tests.spool.conftest import kill
 
 DATA = EntryKind.DATA
@@ -428,14 +428,15 @@ def test_nothing_is_read_that_is_not_called_durable_yet(open_spool, monkeypatch)
     spool.append(DATA, 1, b"first")
     spool.sync()
     read = []
-    real = SegmentWriter.sync
+    real = SegmentWriter.append
 
-    def sync(writer: SegmentWriter, end: int) -> None:
-        real(writer, end)
+    def append(writer: SegmentWriter, entries: list[Entry]) -> None:
+        real(writer, entries)
         read.append((spool.durable, spool.read(0, 2000), spool.read(spool.durable, 2000)))
 
-    monkeypatch.setattr(SegmentWriter, "sync", sync)
-    spool._recent = Recent(0)  # as for a reader who has fallen behind
+    monkeypatch.setattr(SegmentWriter, "append", append)
+    monkeypatch.setattr(spool_module, "RECENT_MAX", 0)
+    spool._recent.clear()  # as for a reader who has fallen behind
     spool.append(DATA, 2, b"second")
     spool.sync()
     [(durable, entries, after)] = read
@@ -531,7 +532,7 @@ def test_without_a_free_descriptor_no_file_is_left_that_the_size_leaves_out(open
         spool.append(DATA, index, bytes([index]) * 1500)
         spool.sync()
     spool.release(spool.durable)
-    assert spool._log.reusable
+    assert spool._released
     # The spare becomes a segment first.
     error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     with disk.failing(("open",), error, after=1, times=99):

@@ -1,26 +1,48 @@
-"""One file of the spool: a header of 64 bytes, then frames, then zeros, or frames of an earlier segment that
-had the file, up to its preallocated size.
+"""The files of the log: segments, each a header of 64 bytes, then frames (see `entry`), then zeros, or frames of an
+earlier segment that had the file, up to the preallocated size.
 
     8s magic, 16s identity of the spool, u64 first position, i64 time_ns not after its entries,
     u32 crc32 of these, zeros up to 64                                     (all little-endian)
 
-A segment gets its name, its first position in 20 digits, once all segments before it and its own
-header are on disk (see `log`). Hence in any segment but the newest everything was acknowledged,
-the segment ends where the next one begins, and a bad frame is damage.
+Constraints:
+
+- A segment gets its name, its first position in 20 digits, once all segments before it and its own header are
+  on disk. So in any segment but the newest everything was acknowledged, the segment ends where the next
+  one begins, and a bad frame is damage.
+- The first segment is made before the file `identity`, and each segment repeats the identity in its header. So no crash
+  leaves an `identity` without a segment, and a directory whose segments were removed is never taken for a
+  new one: its positions would be used again.
+- Segments are preallocated. A sync then writes no new extents (0.7 ms instead of 3.8 ms for 1 MiB), and a
+  nearly full disk is noticed while the newest segment still has room.
+
+The directory has these files:
+
+    lock                       held by the daemon that has the spool open; contains its pid
+    identity                   32 hexadecimal digits, drawn when the spool was made
+    DIGITS.segment             the log
+    next.segment               preallocated and still empty (`Spare`)
+    released-DIGITS.segment    a released segment, whose file will be the next one
+
+`load` reads a directory at a start. `Segment` reads, from any thread. `SegmentWriter` writes the newest segment: one
+thread at a time may call it. A call that raised FullError may be repeated: it writes the same bytes to the same places.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
+from uuid import uuid4
 
 from zlib_ng.zlib_ng import crc32
 
+from tailrace import owned
 from tailrace.errors import StoreError
-from tailrace.spool.disk import Disk
-from tailrace.spool.entry import FRAME_MAX, HEAD_SIZE, Scan, find, scan
+from tailrace.spool.disk import Disk, opening, waiting
+from tailrace.spool.entry import FRAME_MAX, HEAD_SIZE, Entry, Scan, encode, find, scan
 
 MAGIC = b"tailspl1"
 """The last character is the version of the format, which includes that of `entry`."""
@@ -140,3 +162,234 @@ class Segment:
                 return position + offset
             position += WINDOW - FRAME_MAX
         return None
+
+
+SPARE_NAME = "next.segment"
+
+
+class Spare(NamedTuple):
+    """A preallocated file that will become the next segment."""
+
+    path: Path
+    fd: int
+    size: int
+    disk: Disk
+
+    @classmethod
+    def prepare(cls, path: Path, size: int, disk: Disk) -> Self:
+        """Preallocate a file up to `size`. It keeps what it has, and is larger if it was.
+
+        Raise FullError, leaving nothing behind, when the disk has no room for it.
+        """
+        fd = None
+        try:
+            fd = disk.create(path, empty=False)
+            disk.preallocate(fd, size, path)
+            size = disk.files.size(fd)
+        except BaseException:
+            if fd is not None:
+                disk.files.close(fd)
+            with contextlib.suppress(OSError):
+                disk.files.unlink(path)
+            raise
+        return cls(path, fd, size, disk)
+
+    def become(self, header: Header) -> SegmentWriter:
+        """Write the header, then give the file its name; both are on disk when this returns."""
+        disk, path = self.disk, self.path.with_name(segment_name(header.first))
+        with disk.naming(path.parent):
+            disk.write_at(self.fd, header.pack(), 0, self.path)
+            disk.sync_file(self.fd, self.path)
+            disk.rename(self.path, path)
+        return SegmentWriter(
+            Segment(path, header, end=header.first, size=self.size, disk=disk), self.fd
+        )
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file still has its name."""
+        files = self.disk.files
+        return files.found(self.path) == files.identity(self.fd)
+
+    def close(self) -> None:
+        self.disk.files.close(self.fd)
+
+
+class SegmentWriter:
+    """The newest segment, the only one that is written to."""
+
+    def __init__(self, segment: Segment, fd: int) -> None:
+        self.segment = segment
+        self._fd = fd
+        self._disk = segment.disk
+        self._identity = self._disk.files.identity(fd)
+
+    @classmethod
+    def resume(cls, segment: Segment, *, synced: int, end: int, leftovers: bool) -> Self:
+        """Continue writing at `end`; the `leftovers` behind it read as zeros from now on.
+
+        Everything before the end is on disk when this returns. The earlier process may have been killed
+        between a write and its sync, or its sync may have failed: then the kernel may return data that it did
+        not write, and report the next sync as a success. So what no frame says was synced is written again.
+        """
+        disk = segment.disk
+        with opening(segment.path):
+            fd = disk.files.open(segment.path, write=True)
+        try:
+            if leftovers:
+                disk.truncate(fd, segment.offset(end), segment.path)
+            _write_again(fd, segment, synced, end)
+            disk.sync_file(fd, segment.path)
+        except BaseException:
+            disk.files.close(fd)
+            raise
+        segment.end = end
+        segment.size = disk.files.size(fd)
+        return cls(segment, fd)
+
+    def extend(self, size: int) -> None:
+        """Preallocate up to `size` again, if the file was cut or never preallocated."""
+        if self.segment.size < size:
+            self._disk.preallocate(self._fd, size, self.segment.path)
+            self._disk.sync_file(self._fd, self.segment.path)
+            self.segment.size = size
+
+    def check(self) -> None:
+        """Raise LostError unless the segment's name leads to the file that is written."""
+        if self._disk.files.found(self.segment.path) != self._identity:
+            raise owned.lost(self.segment.path)
+
+    def append(self, entries: list[Entry]) -> None:
+        """Return once entries that follow what is on disk are there, too. Raise LostError if no name leads there."""
+        segment = self.segment
+        for run in _runs(entries):
+            frames = encode(run, segment.end, segment.header.salt)
+            self._disk.write_at(self._fd, frames, segment.offset(run[0].position), segment.path)
+        self._disk.sync_data(self._fd, segment.path)
+        self.check()
+        segment.end = entries[-1].end
+        segment.size = max(segment.size, segment.offset(segment.end))
+
+    def seal(self) -> None:
+        """Close the segment and give back the room behind its last entry; the next one must be in place."""
+        self._truncate()
+        self.close()
+
+    def cut(self) -> None:
+        """Give back the room behind the last entry, durably."""
+        self._truncate()
+        self._disk.sync_file(self._fd, self.segment.path)
+
+    def _truncate(self) -> None:
+        segment = self.segment
+        self._disk.truncate(self._fd, segment.offset(segment.end), segment.path)
+        segment.size = segment.offset(segment.end)
+
+    def close(self) -> None:
+        self._disk.files.close(self._fd)
+
+
+def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
+    """Write a part of the log again at the place where it is."""
+    for position in range(begin, end, WINDOW):
+        size, offset = min(WINDOW, end - position), segment.offset(position)
+        data = segment.disk.files.read(fd, size, offset)
+        segment.disk.write_at(fd, data, offset, segment.path)
+
+
+def _runs(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Cut entries into runs of about WINDOW bytes."""
+    start = 0
+    for index, entry in enumerate(entries, 1):
+        if index == len(entries) or entry.end - entries[start].position >= WINDOW:
+            yield entries[start:index]
+            start = index
+
+
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
+
+
+def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
+    """Return the segments, oldest first. The newest ends where it begins until `survey` has read it.
+
+    An empty directory becomes a spool. `identity` and the segments' headers repeat each other, so damage to
+    one of them is repaired. A segment that cannot be opened is renamed to `<digits>.segment.bad`, and its
+    positions count as damage. Raise StoreError if the beginning or the end of the log is lost, or if files
+    of another spool are in the directory.
+    """
+    for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
+        disk.make_way(path)
+        disk.unlink(path)
+    mark = directory / "identity"
+    marked = _read_identity(mark, disk)
+    paths = _readable(directory, disk)
+    headers = _headers(paths, marked, disk)
+    if not headers:
+        if disk.files.exists(mark):
+            raise StoreError(
+                f"{directory}: all segments of this spool are gone, and with them what had not reached the"
+                " table; move the directory away to begin a new spool"
+            )
+        header = Header(uuid4().bytes, first=0, time_ns=0)
+        writer = Spare.prepare(directory / SPARE_NAME, segment_size, disk).become(header)
+        writer.close()
+        headers, paths = [header], [writer.segment.path]
+    _check(directory, marked or headers[0].identity, headers)
+    if marked is None:
+        disk.make_way(mark)
+        disk.replace(mark, headers[0].identity.hex().encode())
+    ends = [header.first for header in headers[1:]] + [headers[-1].first]
+    return [
+        Segment(path, header, end=end, size=max(disk.size(path), HEADER_SIZE), disk=disk)
+        for path, header, end in zip(paths, headers, ends, strict=True)
+    ]
+
+
+def _read_identity(mark: Path, disk: Disk) -> bytes | None:
+    """Return the content of `identity`; None where the file is missing or not whole."""
+    try:
+        with waiting(mark):
+            text = disk.read(mark, 64).decode("ascii", errors="replace").strip()
+    except OSError:
+        return None
+    return bytes.fromhex(text) if _IDENTITY.fullmatch(text) else None
+
+
+def _readable(directory: Path, disk: Disk) -> list[Path]:
+    """Return the segments that can be opened, and move the others away. Raise StoreError for the newest one."""
+    paths = segment_paths(directory, disk)
+    for path in paths:
+        if disk.files.is_file(path):
+            continue
+        if path == paths[-1]:
+            raise StoreError(
+                f"{path}: is not a file any more, so the end of the log is unknown: restore it from a copy, or move"
+                f" {directory} away to begin a new spool; what had not reached the table is lost then"
+            )
+        disk.make_way(path)
+    return [path for path in paths if disk.files.exists(path)]
+
+
+def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header]:
+    """Read the segments' headers. A damaged header is rebuilt from the identity and the segment's name."""
+    read = [Header.read_whole(path, disk) for path in paths]
+    known = marked or next((header.identity for header in read if header), None)
+    if paths and known is None:
+        raise StoreError(
+            f"{paths[0].parent}: neither `identity` nor a segment says which spool this is: restore the"
+            " directory from a copy, or move it away to begin a new spool"
+        )
+    return [
+        header or Header(known or b"", first=segment_first(path), time_ns=0)
+        for path, header in zip(paths, read, strict=True)
+    ]
+
+
+def _check(directory: Path, identity: bytes, headers: list[Header]) -> None:
+    for header in headers:
+        if header.identity != identity:
+            raise StoreError(
+                f"{directory / segment_name(header.first)}: belongs to the spool {header.identity.hex()},"
+                f" and {directory / 'identity'} says {identity.hex()}: put the file of this spool back, or"
+                " move the foreign one away; where only `identity` is wrong, remove that"
+            )
