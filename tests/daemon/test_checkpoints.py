@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from tailrace.daemon import intake
-from tailrace.daemon.loops import commit
+from tailrace.daemon.loops import commit, sync
 from tailrace.errors import FullError, LostError, causes
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
@@ -66,7 +65,7 @@ async def test_a_disk_that_is_slow_is_not_asked_for_more_of_them(
     """A checkpoint lets a full spool release segments. Bytes that wait for the disk would only wait longer."""
     with opened(configuration(tmp_path, CONFIG + OFTEN)) as life:
         async with running(life):
-            monkeypatch.setattr(intake, "BUFFER_MAX", -4)
+            monkeypatch.setattr(sync, "BUFFER_MAX", -4)
             await trio.sleep(60)
             during = [*saved]
     assert during == []

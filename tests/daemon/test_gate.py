@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from tailrace.daemon.intake import BEHIND_MAX, BUFFER_MAX, SYNC_EARLY, Gate
+from tailrace.daemon.loops.sync import BEHIND_MAX, BUFFER_MAX, SYNC_EARLY, Gate
 from tailrace.spool.entry import EntryKind
 
 HELD_MAX = 2**30

@@ -10,7 +10,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import encode
 from tailrace.rows.schema import COLUMNS
-from tailrace.spool.entry import HEAD_SIZE, Datagrams, Entry, EntryKind, pack_document
+from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind, pack_datagrams, pack_document
 from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 
 SECOND, MS = 10**9, 10**6
@@ -136,7 +136,7 @@ class Log:
         self.add(EntryKind.DATA, session, payload)
 
     def datagrams(self, session, payloads):
-        self.add(EntryKind.DATAGRAMS, session, Datagrams.pack(payloads).payload)
+        self.add(EntryKind.DATAGRAMS, session, pack_datagrams(payloads))
 
     def close(self, session, reason="eof"):
         self.add(EntryKind.CLOSE, session, reason.encode())

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from tailrace.decoding.formats import FORMATS, heph
 from tailrace.ingest.session import apart, decode_datagrams, decoding
 from tailrace.kernels import active
-from tailrace.spool.entry import Datagrams
+from tailrace.spool.entry import Datagrams, pack_datagrams
 from tests.forms import examples
 from tests.ingest.log import EVENT_MAGIC, METADATA_MAGIC, heph_epoch, heph_event
 
@@ -56,7 +56,7 @@ def records(chunk):
 def test_datagrams_in_one_piece_say_what_they_say_one_by_one(format_, many):
     together = format_.decoder(65536, None)
     apart = format_.decoder(65536, None)
-    packed = Datagrams.pack(many)
+    packed = Datagrams(pack_datagrams(many))
     found = decode_datagrams(together, decoding(together), packed, format_.whole)
     one_by_one = decode_datagrams(apart, decoding(apart), packed, None)
     assert records(found) == records(one_by_one)
@@ -64,7 +64,7 @@ def test_datagrams_in_one_piece_say_what_they_say_one_by_one(format_, many):
 
 
 def whole(*datagrams):
-    packed = Datagrams.pack(datagrams)
+    packed = Datagrams(pack_datagrams(datagrams))
     return FORMATS["heph"].whole(packed.payload, packed.sizes, 0, packed.begin)
 
 
@@ -92,7 +92,7 @@ def test_only_datagrams_of_whole_events_count_as_whole():
 
 def test_datagrams_are_counted_from_the_one_asked_for():
     event = heph_event(1, 0)
-    packed = Datagrams.pack([event, heph_epoch(1), event, event + event])
+    packed = Datagrams(pack_datagrams([event, heph_epoch(1), event, event + event]))
     begin = packed.begin + sum(packed.sizes[:2])
     assert FORMATS["heph"].whole(packed.payload, packed.sizes, 2, begin) == 2
     assert FORMATS["heph"].whole(packed.payload, packed.sizes, 4, len(packed.payload)) == 0
@@ -103,7 +103,7 @@ def test_the_kernel_takes_datagrams_of_several_events_beside_one_that_tells_of_i
     """As clients send them: each datagram holds as many events as fit."""
     full = [b"".join(heph_event(1, 16 * n + at) for at in range(16)) for n in range(8)]
     decoder = FORMATS["heph"].decoder(65536, None)
-    packed = Datagrams.pack([*full[:4], heph_epoch(7) + full[4], *full[5:]])
+    packed = Datagrams(pack_datagrams([*full[:4], heph_epoch(7) + full[4], *full[5:]]))
     chunk = decode_datagrams(decoder, decoding(decoder), packed, FORMATS["heph"].whole)
     assert [(part.rows, part.packed) for part in chunk] == [(64, 64), (17, 0), (48, 48)]
     pieces = list(apart(chunk, packed, packed.length))
@@ -121,6 +121,6 @@ def test_sizes_beyond_the_bytes_are_not_whole():
 @examples(300)
 @given(datagrams())
 def test_the_kernel_calls_those_events_that_python_calls_so(many):
-    packed = Datagrams.pack(many)
+    packed = Datagrams(pack_datagrams(many))
     given = packed.payload, packed.sizes, 0, packed.begin
     assert heph.of_events(*given) == heph._of_events(*given)

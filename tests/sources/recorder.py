@@ -6,6 +6,8 @@ from contextlib import nullcontext
 
 import trio
 
+from tailrace.spool.entry import Datagrams, EntryKind
+
 
 class Recorder:
     """`chunks` and `closed` are by session; sessions count from 1."""
@@ -23,11 +25,9 @@ class Recorder:
         self.chunks[number] = []
         return number
 
-    def data(self, number, data):
-        self.chunks[number].append(data)
-
-    def datagrams(self, number, datagrams):
-        self.chunks[number] += datagrams
+    def append(self, kind, number, payload):
+        datagrams = kind is EntryKind.DATAGRAMS
+        self.chunks[number] += Datagrams(payload) if datagrams else [payload]
 
     def now(self):
         return 0

@@ -14,6 +14,8 @@ from tailrace.spool.entry import (
     EntryKind,
     encode,
     find,
+    measure_datagrams,
+    pack_datagrams,
     scan,
 )
 from tests.forms import examples
@@ -160,15 +162,17 @@ def test_a_frame_that_is_not_whole_is_not_found(entries, draw):
 
 @given(st.lists(st.binary(max_size=100), max_size=50))
 def test_datagrams_keep_their_boundaries(datagrams):
-    packed = Datagrams.pack(datagrams)
-    assert list(Datagrams(packed.payload)) == datagrams
+    payload = pack_datagrams(datagrams)
+    assert list(Datagrams(payload)) == datagrams
+    assert measure_datagrams(payload) == (len(datagrams), len(b"".join(datagrams)))
+    packed = Datagrams(payload)
     assert (len(packed), packed.length) == (len(datagrams), sum(map(len, datagrams)))
-    assert packed.payload[packed.begin :] == b"".join(datagrams)
+    assert payload[packed.begin :] == b"".join(datagrams)
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5), st.data())
 def test_a_payload_that_is_not_datagrams_is_refused(datagrams, draw):
-    payload = Datagrams.pack(datagrams).payload
+    payload = pack_datagrams(datagrams)
     cut = draw.draw(st.integers(0, len(payload) - 1))
     with pytest.raises(ValueError, match="datagrams"):
         Datagrams(payload[:cut])

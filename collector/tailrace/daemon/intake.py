@@ -1,7 +1,4 @@
-"""The way from the sources into the spool: who has to wait for room, and how sessions begin and end.
-
-Tasks wait at the `Gate` until there is room for more, in a `RoomQueue`: first come, first served. Whoever loses nothing by it waits first. A file keeps its bytes; the peer of a connection keeps what it cannot send;
-datagrams wait in the kernel, which drops and counts those for which it has no room.
+"""The sessions of the sources, as entries of the spool: `SourceIntake` begins and ends those of one source.
 
 `FileSessions` has the open sessions of files, whichever source follows them. How far a file was read belongs to the store, and outlives the source. A session stays open while its file is there,
 even when its source is removed or its patterns lead elsewhere. The log then says that no source follows the file, and
@@ -13,140 +10,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-import trio
 from msgspec import structs
 
 from tailrace.config.schema import MAIN, TailConfig, UdpConfig
 from tailrace.daemon.context import Context
-from tailrace.daemon.loops.steps import Flag
+from tailrace.daemon.loops.sync import Gate, RoomQueue
 from tailrace.decoding.formats import FORMATS
-from tailrace.ingest.machine import Ahead, Ingest
+from tailrace.ingest.machine import Ahead
 from tailrace.ingest.state import encode
-from tailrace.sources.source import CHUNK_MAX, FileFinder
-from tailrace.spool.entry import Datagrams, EntryKind, pack_document
+from tailrace.sources.source import FileFinder
+from tailrace.spool.entry import EntryKind, pack_document
 from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, OpenInfo
-from tailrace.spool.spool import Spool
-
-
-class RoomQueue:
-    """A queue of tasks that wait for room. The first task takes its bytes before the next task looks for room.
-
-    If each task looked whenever there is room, a thousand connections would leave no time for anything else."""
-
-    def __init__(self, closed: Callable[[], bool]) -> None:
-        """Let nobody go on while `closed` says that there is no room."""
-        self._closed = closed
-        self._waiting: deque[_Waiting] = deque()
-
-    def wake(self) -> None:
-        """Let the first one look again."""
-        if self._waiting:
-            self._waiting[0].awake.set()
-
-    async def wait(self) -> None:
-        """Return once there is room, without a pause if there is."""
-        if not self._waiting and not self._closed():
-            return
-        me = _Waiting()
-        self._waiting.append(me)
-        try:
-            while self._closed() or self._waiting[0] is not me:
-                me.awake = trio.Event()
-                await me.awake.wait()
-        finally:
-            self._waiting.remove(me)
-            self.wake()
-
-
-class _Waiting:
-    """One that waits."""
-
-    def __init__(self) -> None:
-        self.awake = trio.Event()
-
-
-BUFFER_MAX = 32 * 2**20
-"""Bytes received and not yet on disk at which datagrams wait: a disk that stalls for a second."""
-
-SYNC_EARLY = 4 * 2**20
-"""Bytes received at which the next sync does not wait for its time."""
-
-BEHIND_MAX = 32 * CHUNK_MAX
-"""Bytes received and not yet decoded at which files wait. All that comes is decoded in its order, so what files bring
-delays the rows of all others: by 0.2 s where a kernel decodes 100 MB a second."""
-
-_RESERVE = 64 * 2**20
-"""Bytes of the spool that are left to datagrams, or an eighth of it."""
-
-
-class Gate:
-    """The way into `spool`, whose entries `ingest` decodes: open while there is room. The sync loop opens and closes it."""
-
-    def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
-        """Let files wait for the ingest, unless the store refuses rows: then only the spool keeps what comes."""
-        self.dirty = Flag()
-        self.urgent = Flag()
-        self.opened = Flag()
-        """Pulsed when there may be room: whoever waits looks again."""
-        self.full = False
-        """Whether the spool is at its limit or its disk has no room."""
-        self.of_datagrams = RoomQueue(lambda: self.shut)
-        self.of_connections = RoomQueue(lambda: self.closed)
-        self.of_files = RoomQueue(lambda: self.behind)
-        for queue in (self.of_datagrams, self.of_connections, self.of_files):
-            self.opened.add(queue.wake)
-        self.spool = spool
-        self.ingest = ingest
-        self._store_refuses = store_refuses
-        self._held_max = spool.held_max - min(_RESERVE, spool.held_max // 8)
-
-    @property
-    def shut(self) -> bool:
-        """Return whether all sources have to wait: datagrams, connections and files."""
-        spool = self.spool
-        return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
-
-    @property
-    def closed(self) -> bool:
-        """Return whether connections have to wait."""
-        return self.wants_release or self.spool.buffered > BUFFER_MAX * 3 // 4
-
-    @property
-    def wants_release(self) -> bool:
-        """Return whether connections wait for segments of the spool to be released, which takes a checkpoint.
-
-        It is False where they wait for a slow disk: a checkpoint would give that disk more to write."""
-        return self.full or self.crowded
-
-    @property
-    def crowded(self) -> bool:
-        """Return whether connections and files have to wait because the rest of the spool is kept for datagrams."""
-        return self.spool.held > self._held_max
-
-    @property
-    def behind(self) -> bool:
-        """Return whether files have to wait."""
-        undecoded = self.spool.end - self.ingest.position
-        return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
-
-    def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry to the spool and wake the sync loop; return the entry's position.
-
-        Every entry takes this way, whether the gate is open or not: sources wait before they read."""
-        position = self.spool.append(kind, session, payload)
-        self.dirty.set()
-        if self.spool.buffered > SYNC_EARLY:
-            self.urgent.set()
-        return position
-
-    def decoded(self) -> None:
-        """Note that entries were decoded."""
-        self.of_files.wake()
-
 
 UNFOLLOWED_MAX = 8192
 """Sessions that wait for a source. When there are more, the oldest are ended."""
@@ -254,6 +131,7 @@ class SourceIntake:
         self._context = context
         self._spool = gate.spool
         self._gate = gate
+        self.append = gate.append
         self._earlier = earlier
         self._open_now = earlier.copy()
         self._ahead = ahead
@@ -279,12 +157,6 @@ class SourceIntake:
                 info, file=facts, group=group, dialect=dialect, rank=rank, replaces=replaces
             )
         )
-
-    def data(self, number: int, data: bytes) -> None:
-        self._gate.append(EntryKind.DATA, number, data)
-
-    def datagrams(self, number: int, datagrams: Datagrams) -> None:
-        self._gate.append(EntryKind.DATAGRAMS, number, datagrams.payload)
 
     def now(self) -> int:
         return self._spool.timeline.now()

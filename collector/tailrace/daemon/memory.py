@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tailrace.config.schema import Config, SourceConfig, TailConfig, UdpConfig
-from tailrace.daemon.intake import BUFFER_MAX
+from tailrace.daemon.loops.sync import BUFFER_MAX
 from tailrace.decoding.formats import FORMATS
 from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.sources.connection import UNSENT_MAX

@@ -28,7 +28,8 @@ from tailrace.config.schema import (
     UnixConfig,
 )
 from tailrace.daemon.context import Context
-from tailrace.daemon.intake import FileSessions, Gate, SourceIntake
+from tailrace.daemon.intake import FileSessions, SourceIntake
+from tailrace.daemon.loops.sync import Gate
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.ingest.machine import Ahead

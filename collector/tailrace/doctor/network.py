@@ -33,7 +33,7 @@ from tailrace.sources.connection import REST_MAX
 from tailrace.sources.listeners import in_use
 from tailrace.sources.listening import bound, cause, size_buffer, split
 from tailrace.sources.udp import SMALL_BUFFER, UdpSource
-from tailrace.spool.entry import Datagrams
+from tailrace.spool.entry import EntryKind, measure_datagrams
 from tailrace.spool.payloads import FileLoss, OpenInfo
 from tailrace.store.presence import RunningCollector
 from tailrace.units import Size
@@ -475,11 +475,10 @@ class _Counting:
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:  # noqa: ARG002 - the protocol's
         return 1
 
-    def data(self, number: int, data: bytes) -> None:
-        """Do nothing: only connections call this."""
-
-    def datagrams(self, number: int, datagrams: Datagrams) -> None:  # noqa: ARG002 - the protocol's
-        self.received += len(datagrams)
+    def append(self, kind: EntryKind, number: int, payload: bytes) -> int:  # noqa: ARG002 - the protocol's
+        count, _ = measure_datagrams(payload)
+        self.received += count
+        return 0
 
     def moment(self) -> AbstractContextManager[None]:
         return nullcontext()

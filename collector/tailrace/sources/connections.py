@@ -37,6 +37,7 @@ from tailrace.sources.connection import (
     greets,
 )
 from tailrace.sources.source import RESERVE, Intake, Outcome, Refusal, SourceFigures
+from tailrace.spool.entry import EntryKind
 
 DRAIN_MAX = 8 * 2**20
 """Bytes taken from one connection after the daemon was told to stop."""
@@ -371,6 +372,6 @@ class ConnectionSource:
                 record_max=self._config.record_max, garbage_max=self._config.garbage_max,
             )  # fmt: skip
             self._with_session[connection.number] = connection
-        intake.data(connection.number, data)
+        intake.append(EntryKind.DATA, connection.number, data)
         self._figures.chunks += 1
         self._figures.bytes += len(data)

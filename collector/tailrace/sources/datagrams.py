@@ -22,7 +22,7 @@ from tailrace.kernels import active
 from tailrace.sources.connection import REST_MAX
 from tailrace.sources.listening import count_drops, drops_of
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.spool.entry import Datagrams
+from tailrace.spool.entry import pack_datagrams
 
 if TYPE_CHECKING or active():
     from tailrace.sources._pump import Pump
@@ -152,10 +152,10 @@ class KernelQueue(NamedTuple):
 
 
 class QueuePart(NamedTuple):
-    """Datagrams that were queued one after the other, by peer. `before` and `drops` are the kernel's counts when the first and
+    """Payloads of datagrams (see `spool.entry`) that were queued one after the other, by peer. `before` and `drops` are the kernel's counts when the first and
     the last of them were queued (modulo 2^32)."""
 
-    by_peer: dict[Address, list[Datagrams]]
+    by_peer: dict[Address, list[bytes]]
     before: int
     drops: int
 
@@ -184,7 +184,7 @@ def _packed(queued: Sequence[tuple[Address, bytes, int]]) -> QueuePart:
     by_peer: dict[Address, list[bytes]] = {}
     for peer, datagram, _ in queued:
         by_peer.setdefault(peer, []).append(datagram)
-    packed = {peer: list(map(Datagrams.pack, chunks(each))) for peer, each in by_peer.items()}
+    packed = {peer: list(map(pack_datagrams, chunks(each))) for peer, each in by_peer.items()}
     return QueuePart(packed, queued[0][2], queued[-1][2])
 
 
@@ -297,11 +297,7 @@ class PumpedSocket(SystemSocket):
         taken = self._pump.take(CHUNK_MAX, PARTS_MAX)
         if not taken and self._stopped:
             return super().read()
-        parts = [
-            QueuePart({peer: list(map(Datagrams, each)) for peer, each in by_peer.items()}, *counts)
-            for by_peer, *counts in taken
-        ]
-        return Received(parts, not self._stopped)
+        return Received([QueuePart(*part) for part in taken], not self._stopped)
 
     def idle(self) -> bool:
         waits, _, _ = select.select([self._pump.wake], [], [], 0)

@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from tailrace.kernels import active
-from tailrace.spool.entry import Datagrams
+from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, OpenInfo
 
 CHUNK_MAX = (512 if active() else 128) * 1024
@@ -39,9 +39,9 @@ class Intake(Protocol):
         """Begin a session; return its number."""
         ...
 
-    def data(self, number: int, data: bytes) -> None: ...
-
-    def datagrams(self, number: int, datagrams: Datagrams) -> None: ...
+    def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
+        """Append bytes of a session: `DATA`, at most CHUNK_MAX, or a payload of `DATAGRAMS`."""
+        ...
 
     def now(self) -> int:
         """Return the log's time (Unix ns), which goes on steadily when the clock is set."""
@@ -114,8 +114,8 @@ class FileIntake(Protocol):
         begun."""
         ...
 
-    def data(self, number: int, data: bytes) -> None:
-        """Append the next bytes of a file's content, at most CHUNK_MAX."""
+    def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
+        """Append the next bytes of a file's content as `DATA`, at most CHUNK_MAX."""
         ...
 
     def document(self, number: int, name: str, data: bytes) -> None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -53,7 +52,7 @@ from tailrace.sources.listening import (
     size_buffer,
 )
 from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, Refusal, SourceFigures
-from tailrace.spool.entry import Datagrams
+from tailrace.spool.entry import Datagrams, EntryKind, measure_datagrams, pack_datagrams
 from tailrace.spool.payloads import FileLoss
 
 SMALL_BUFFER = 4 * 2**20
@@ -205,27 +204,32 @@ class UdpSource:
             self._count_drops(part.before, intake)
             with intake.moment():
                 self._count_drops(part.drops, intake)
-                self._take(part.by_peer, intake)
+                for address, payloads in part.by_peer.items():
+                    if (peer := self._admitted(address, payloads, intake)) is not None:
+                        for payload in payloads:
+                            intake.append(EntryKind.DATAGRAMS, peer.number, payload)
+                            peer.allowance += self._count(payload)
+                if sum(map(len, self._noise)) > CHUNK_MAX:
+                    self._hand_on_noise(intake)
         self._quiet = self._quiet and not received.parts
         return received.emptied
 
-    def _take(self, by_peer: dict[Address, list[Datagrams]], intake: Intake) -> None:
+    def _admitted(self, address: Address, payloads: list[bytes], intake: Intake) -> Peer | None:
+        """Return the peer at an address, whose datagrams are to be handed on. Return None after counting, keeping or shedding
+        those that are not."""
         now = self._clock.monotonic()
-        for address, payloads in by_peer.items():
-            if self._networks and not self._networks.allows(address[0]):
-                self._figures.refuse(Refusal.ADDRESS, sum(map(len, payloads)))
-                continue
-            if self._config.same_user and (stranger := self._stranger(address, now)):
-                self._figures.refuse(stranger, sum(map(len, payloads)))
-                continue
-            if not any(datagrams.length for datagrams in payloads):
-                self._figures.empty += sum(map(len, payloads))
-                continue
-            peer = self._peers.hear(address, now) or self._newcomer(address, payloads, now, intake)
-            if peer is not None:
-                peer.allowance += self._hand_on(peer.number, payloads, intake)
-        if sum(map(len, self._noise)) > CHUNK_MAX:
-            self._hand_on_noise(intake)
+        measures = [measure_datagrams(payload) for payload in payloads]
+        count = sum(each for each, _ in measures)
+        if self._networks and not self._networks.allows(address[0]):
+            self._figures.refuse(Refusal.ADDRESS, count)
+        elif self._config.same_user and (stranger := self._stranger(address, now)):
+            self._figures.refuse(stranger, count)
+        elif not any(size for _, size in measures):
+            self._figures.empty += count
+        else:
+            known = self._peers.hear(address, now)
+            return known or self._newcomer(address, payloads, now, intake)
+        return None
 
     def _stranger(self, address: Address, now: float) -> Refusal | None:
         """Return the reason to refuse datagrams from an address, because they may be another user's, or None. A known peer that has
@@ -260,23 +264,20 @@ class UdpSource:
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)
 
-    def _hand_on(self, number: int, payloads: Iterable[Datagrams], intake: Intake) -> int:
-        """Hand on datagrams of a session; return their size in bytes."""
-        size = 0
-        for datagrams in payloads:
-            intake.datagrams(number, datagrams)
-            self._figures.chunks += 1
-            size += datagrams.length
+    def _count(self, payload: bytes) -> int:
+        """Count a chunk of datagrams that was handed on; return how many bytes these have."""
+        _, size = measure_datagrams(payload)
+        self._figures.chunks += 1
         self._figures.bytes += size
         return size
 
     def _newcomer(
-        self, address: Address, payloads: list[Datagrams], now: float, intake: Intake
+        self, address: Address, payloads: list[bytes], now: float, intake: Intake
     ) -> Peer | None:
         """Return the peer, which has a session from now on. Return None if it gets none: its
         datagrams are then kept as noise or shed."""
         format_, limit = FORMATS[self._config.format], self._config.record_max
-        datagrams = list(chain.from_iterable(payloads))
+        datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
         if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
             self._noise += filter(None, datagrams)
             return None
@@ -298,8 +299,9 @@ class UdpSource:
             self._strangers = (number, self._clock.monotonic())
         if self._shed:
             intake.loss(self._strangers[0], FileLoss(detail="shed", size=self._shed))
-        if self._noise:
-            self._hand_on(self._strangers[0], map(Datagrams.pack, chunks(self._noise)), intake)
+        for payload in map(pack_datagrams, chunks(self._noise)):
+            intake.append(EntryKind.DATAGRAMS, self._strangers[0], payload)
+            self._count(payload)
         self._noise, self._shed = [], 0
 
     async def _look_again(self, intake: Intake) -> None:

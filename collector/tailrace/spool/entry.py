@@ -31,7 +31,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import accumulate, pairwise
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
@@ -180,8 +180,20 @@ def _candidates(buffer: bytes, position: int) -> Iterator[int]:
             at += 1
 
 
+def pack_datagrams(datagrams: Sequence[bytes]) -> bytes:
+    """Return a payload of datagrams: u32 count, that many u32 sizes, then their bytes."""
+    sizes = struct.pack(f"<I{len(datagrams)}I", len(datagrams), *map(len, datagrams))
+    return sizes + b"".join(datagrams)
+
+
+def measure_datagrams(payload: bytes) -> tuple[int, int]:
+    """Return how many datagrams a payload has, and how many bytes these have together."""
+    count = int.from_bytes(payload[:4], "little")
+    return count, len(payload) - 4 - 4 * count
+
+
 class Datagrams:
-    """Datagrams of one peer, packed into one payload: u32 count, that many u32 sizes, then their bytes."""
+    """Datagrams of one peer in one payload (see `pack_datagrams`)."""
 
     __slots__ = ("begin", "payload", "sizes")
 
@@ -198,11 +210,6 @@ class Datagrams:
         if self.begin + self.length != len(payload):
             end = self.begin + self.length
             raise ValueError(f"datagrams of {end} bytes in a payload of {len(payload)}")
-
-    @classmethod
-    def pack(cls, datagrams: Sequence[bytes]) -> Self:
-        sizes = struct.pack(f"<I{len(datagrams)}I", len(datagrams), *map(len, datagrams))
-        return cls(sizes + b"".join(datagrams))
 
     @property
     def length(self) -> int:

@@ -12,6 +12,7 @@ from tailrace.decoding.contract import without_gz
 from tailrace.sources.source import CHUNK_MAX, FileFinder
 from tailrace.sources.tail import TailSource
 from tailrace.sources.tail.location import System
+from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
 NEVER = 1e18
@@ -88,7 +89,8 @@ class Recorder:
         session.moves.append(facts)
         session.state.facts = facts
 
-    def data(self, number: int, data: bytes) -> None:
+    def append(self, kind: EntryKind, number: int, data: bytes, /) -> int:
+        assert kind is EntryKind.DATA
         assert 0 < len(data) <= CHUNK_MAX
         session = self._session(number)
         session.content += data
@@ -96,6 +98,7 @@ class Recorder:
         self.chunks.append((number, len(data)))
         if len(self.chunks) == self.fills_after:
             self.fill()
+        return len(self.chunks)
 
     def document(self, number: int, name: str, data: bytes) -> None:
         session = self._session(number)

@@ -16,6 +16,7 @@ from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import identity, search
 from tailrace.sources.tail.location import System
 from tailrace.sources.tail.watch import LINGER, MISSING_LINGER
+from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss
 
 TEXT = bytes(range(33, 127)) * 10
@@ -438,7 +439,9 @@ async def test_another_file_with_the_inode_of_one_that_is_gone_is_another(
     path = files.write("b", b"something else")
     found = path.stat()
     facts = FileFacts(path=str(files / "a"), device=found.st_dev, inode=found.st_ino, birth=12345)
-    intake.data(intake.open_file(facts, "", record_max=1, dialect="auto"), b"before")
+    intake.append(
+        EntryKind.DATA, intake.open_file(facts, "", record_max=1, dialect="auto"), b"before"
+    )
     follow()
     await settle()
     assert intake.contents == [b"before", b"something else"]
@@ -529,7 +532,9 @@ async def test_where_births_are_unknown_the_content_tells(
         found = files.write(name, content).stat()
         path = str(files / name[0])
         facts = FileFacts(path=path, device=found.st_dev, inode=found.st_ino, birth=0)
-        intake.data(intake.open_file(facts, "", record_max=1, dialect="auto"), b"content")
+        intake.append(
+            EntryKind.DATA, intake.open_file(facts, "", record_max=1, dialect="auto"), b"content"
+        )
     follow()
     await settle()
     assert sorted(intake.contents) == [b"another thing", b"content", b"content, and more"]

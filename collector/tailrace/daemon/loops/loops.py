@@ -23,13 +23,13 @@ import msgspec
 from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.daemon.context import Context, Health
-from tailrace.daemon.intake import Gate, draw
+from tailrace.daemon.intake import draw
 from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
 from tailrace.daemon.loops.commit import Committing, Opened, Saving
 from tailrace.daemon.loops.decode import Decoding, look_ahead
 from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
-from tailrace.daemon.loops.sync import Syncing
+from tailrace.daemon.loops.sync import Gate, Syncing
 from tailrace.errors import FullError, LostError
 from tailrace.figures import Condition, Durations, Figures, HeartbeatStatus
 from tailrace.ingest.machine import Ahead, Ingest, Rejected

@@ -34,6 +34,7 @@ from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.identity import Trail
 from tailrace.sources.tail.location import Roots, TailDescriptors
+from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
@@ -339,7 +340,7 @@ class Handoff:
         return self.number
 
     def data(self, path: str, facts: FileFacts, data: bytes) -> None:
-        self._desk.intake.data(self.open(path, facts), data)
+        self._desk.intake.append(EntryKind.DATA, self.open(path, facts), data)
         self.content.add(data)
         self._desk.figures.chunks += 1
         self._desk.figures.bytes += len(data)
