@@ -14,8 +14,7 @@ from tailrace.ingest.state import encode
 from tailrace.rows.block import Block
 from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
 from tailrace.spool.payloads import FileFacts, OpenInfo
-from tailrace.store.arrow import to_arrow
-from tailrace.store.data_files import write_rows
+from tailrace.store.data_files import to_arrow, write_rows
 
 CHUNK = 512 * 1024
 LIMIT = 1 << 20

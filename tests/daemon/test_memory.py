@@ -21,7 +21,7 @@ from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.ledger.stream import MARK_BYTES
 from tailrace.rows.batch import BlockRows
 from tailrace.rows.schema import ROW
-from tailrace.store.arrow import to_arrow
+from tailrace.store.data_files import to_arrow
 from tests import toml
 from tests.decoding import ovni_bytes
 from tests.ingest.log import Log, applied, heph_event

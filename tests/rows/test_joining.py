@@ -13,7 +13,7 @@ from tailrace.rows.batch import Batch, BlockRows
 from tailrace.rows.block import Integers, Texts, Words
 from tailrace.rows.joining import ENOUGH, LARGE
 from tailrace.rows.schema import ROW
-from tailrace.store.arrow import to_arrow
+from tailrace.store.data_files import to_arrow
 from tests.rows.packing import packed
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")

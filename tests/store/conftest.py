@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import StoreConfig
-from tailrace.store.arrow import to_arrow, with_day
+from tailrace.store.data_files import to_arrow, with_day
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.schema import VERSION_PROPERTY
 from tailrace.store.table import Table

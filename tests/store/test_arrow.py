@@ -14,7 +14,7 @@ from tailrace.rows import joining
 from tailrace.rows.batch import Batch, BlockRows, Part
 from tailrace.rows.block import Integers
 from tailrace.rows.schema import CODED, COLUMNS, ROW, RUN
-from tailrace.store.arrow import to_arrow, with_day
+from tailrace.store.data_files import to_arrow, with_day
 from tests.forms import examples
 from tests.rows.packing import packed
 

@@ -18,8 +18,7 @@ from pyarrow import parquet
 from tailrace.rows.batch import Batch
 from tailrace.rows.schema import COLUMNS, ROW, RUN, Row
 from tailrace.store import layout
-from tailrace.store.arrow import CODED, to_arrow
-from tailrace.store.data_files import TEXT_MAX, write_rows
+from tailrace.store.data_files import CODED, TEXT_MAX, to_arrow, write_rows
 from tailrace.store.layout import TableSnapshot
 from tailrace.store.log import row_count
 from tests.forms import examples
@@ -144,7 +143,7 @@ import sys
 from pathlib import Path
 from tailrace.rows.batch import Batch
 from tailrace.rows.schema import Row
-from tailrace.store.arrow import to_arrow
+from tailrace.store.data_files import to_arrow
 from tests.forms import examples
 from tailrace.store.data_files import write_rows
 

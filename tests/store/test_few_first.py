@@ -12,8 +12,7 @@ from pyarrow import parquet
 from tailrace.rows.batch import Batch
 from tailrace.rows.schema import FEW_KINDS, ROW, Row
 from tailrace.store import data_files as module
-from tailrace.store.arrow import to_arrow
-from tailrace.store.data_files import ROWS_MIN, RUNS_MAX, few_first, write_rows
+from tailrace.store.data_files import ROWS_MIN, RUNS_MAX, few_first, to_arrow, write_rows
 
 EVENT_KINDS = ("span", "counter", "instant", "annotation")
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from tailrace.errors import DescriptorsError, FullError, StoreError, SyncError
 from tailrace.store import layout
-from tailrace.store.data_files import SAFE_NS
+from tailrace.store.table import SAFE_NS
 from tests.store.writer import commit
 
 

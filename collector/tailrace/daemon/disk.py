@@ -23,7 +23,7 @@ from tailrace.clock import Clock
 from tailrace.config.load import collector_path, quarantine_path, spool_path, store_path
 from tailrace.config.schema import Config, SpoolConfig
 from tailrace.daemon.context import Health
-from tailrace.daemon.loops.decode import readable, refills, replay, restored
+from tailrace.daemon.loops.decode import next_entries, refills, replay, restored
 from tailrace.daemon.starts import Starts
 from tailrace.errors import FullError, MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
@@ -195,7 +195,7 @@ def opened(
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
             # Nothing is changed before all that another version left is known to be readable.
-            read = partial(readable, spool, ingest, health, committed)
+            read = partial(next_entries, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
             upgrade_table(table)
             if checkpoint:

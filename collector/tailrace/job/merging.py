@@ -27,7 +27,7 @@ from tailrace.run.ranks import NAME as RANKS, NodeBegan, read
 from tailrace.run.service import read_rest
 from tailrace.run.surroundings import tails_of_node
 from tailrace.store import presence
-from tailrace.store.arrow import DayRows
+from tailrace.store.data_files import DayRows
 from tailrace.store.layout import TABLE_NAME
 from tailrace.store.merged import MergedTable, by_day, identity
 from tailrace.store.presence import DirectoryLock, Entrance

@@ -38,8 +38,7 @@ from tailrace.model.record import Kind
 from tailrace.rows.batch import Batch
 from tailrace.rows.schema import ROW
 from tailrace.store import durable, layout
-from tailrace.store.arrow import to_arrow
-from tailrace.store.data_files import write_rows
+from tailrace.store.data_files import to_arrow, write_rows
 from tailrace.store.layout import DataFile, data_files, same_values
 from tailrace.store.log import DeltaLog, Group, Journal
 from tailrace.store.refusal import refusal

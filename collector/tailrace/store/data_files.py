@@ -1,16 +1,17 @@
-"""The Parquet files of a local table, as we write them. (The library writes those of a table at a URL.)
+"""A batch as Arrow, and as the Parquet files of a local table. (The library writes the files of a table at a URL.)
 
-Dictionaries stay dictionaries: the library would expand them and hash each string again. Files and their names
-are brought to disk (`sync`) before the log names them, so no log entry ever names a file that a power cut may take.
-A killed process leaves files that no log entry names; the daily vacuum removes them.
+Constraints: files and their names are on disk before the log names them (`sync`), so no log entry ever names a file that a
+power cut may take. A killed process leaves files that no log entry names; the daily vacuum removes them.
 
-A row of a batch of 100,000 takes 0.09 µs of CPU, where the library's writer took 0.3 (2026-11-23).
+Format: Arrow has for each day its rows, in the order of the table's columns, without the day; a file has the rows of one
+day. Names that come again and again are dictionaries, whose values all occur in the rows: then the file's writer
+need not hash each row's string, and the smallest and greatest string are found among few. (The library would expand
+them and hash each string again.) Rows of few kinds come first, in a row group of their own (`few_first`), because readers
+look for them in every file (`query/inner_views.py`). Among events each of these rows costs whole pages of every column.
 
-`PreparedRows` are the files of a commit that is ready to land. To make them takes most of a commit's time and needs
-nothing of the table: meanwhile the commit before them is brought to disk.
-
-Rows of few kinds come first, in a row group of their own (`few_first`), because readers look for them in every file
-(`query/inner_views.py`). Among events each of these rows costs whole pages of every column.
+Operation: `to_arrow` takes the buffers of packed rows as they are, and makes a column of a run from one value for each run,
+which costs next to nothing; the GIL is held meanwhile. A row of a batch of 100,000 takes `write` 0.09 µs of CPU, where
+the library's writer took 0.3 (2026-11-23).
 """
 
 from __future__ import annotations
@@ -18,28 +19,143 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
 from pyarrow import parquet
 
-from tailrace.clock import Clock
 from tailrace.errors import SyncError
 from tailrace.filesystem import refusal_text
-from tailrace.rows.schema import CODED, FEW_KINDS
+from tailrace.rows.batch import Batch, RowRun
+from tailrace.rows.block import Buffer, Texts
+from tailrace.rows.joining import Coding, PackedRows
+from tailrace.rows.schema import CODED, COLUMNS, FEW_KINDS, RUN
 from tailrace.store import durable, layout, schema
-from tailrace.store.arrow import NAMES, DayRows, with_day
-from tailrace.store.log import Add, DeltaLog
-from tailrace.store.refusal import refusal
+from tailrace.store.log import Add
+
+NAMES = pa.dictionary(pa.int32(), pa.string())
+_TYPES = {"string": pa.string(), "long": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
+
+SCHEMA = pa.schema(
+    [
+        pa.field(c.name, NAMES if c.name in CODED else _TYPES[c.type], nullable=c.nullable)
+        for c in COLUMNS
+        if c.name != "day"
+    ]
+)
+
+
+class DayRows(NamedTuple):
+    """Rows of one day, which is counted from 1970-01-01; `rows` has the columns of `SCHEMA`."""
+
+    day: int
+    rows: pa.Table
+
+
+def to_arrow(batch: Batch) -> list[DayRows]:
+    """Return the rows of `batch` in order, cut where the day changes.
+
+    Raise TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that
+    its column cannot hold: the code that made such a row has a bug."""
+    return [DayRows(day, _rows(runs, parts)) for day, runs, parts in batch.packed()]
+
+
+def with_day(day_rows: DayRows) -> pa.Table:
+    """Return the rows with their day as the first column."""
+    day, rows = day_rows
+    days = _repeated([day], [rows.num_rows], pa.date32())
+    return rows.add_column(0, pa.field("day", pa.date32(), nullable=False), days)
+
+
+def _rows(runs: list[RowRun], parts: list[PackedRows]) -> pa.Table:
+    columns = []
+    for field in SCHEMA:
+        if field.name in RUN:
+            columns.append(_run_column(runs, field.name))
+        elif field.name in CODED:
+            columns.append(_coded(field, parts))
+        else:
+            columns.append(pa.chunked_array([_array(field, part) for part in parts], field.type))
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _array(field: pa.Field, rows: PackedRows) -> pa.Array:
+    """Return a column of times, numbers or texts that rarely repeat."""
+    values = rows.walls if field.name == "wall" else rows.values(field.name)
+    if values is None:
+        return _nulls(rows.rows, field.type)
+    return pa.Array.from_buffers(field.type, rows.rows, _buffers(values.buffers))
+
+
+def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
+    return [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
+
+
+def _nulls(count: int, type_: pa.DataType) -> pa.Array:
+    """Return a column without a value. All such columns share their memory, which a commit would have for each."""
+    return _nulls_of(1 << count.bit_length(), type_).slice(0, count)
+
+
+@cache
+def _nulls_of(count: int, type_: pa.DataType) -> pa.Array:
+    return pa.nulls(count, type_)
+
+
+def _coded(field: pa.Field, parts: list[PackedRows]) -> pa.ChunkedArray:
+    """Return a column of words, coded by one dictionary for all parts."""
+    coding = Coding()
+    indices = []
+    for part in parts:
+        words = part.words(field.name)
+        if words is None:
+            indices.append(_nulls(part.rows, pa.int32()))
+            continue
+        buffers = [words.valid, coding.codes(words, part.rows)]
+        indices.append(pa.Array.from_buffers(pa.int32(), part.rows, _buffers(buffers)))
+    return _dictionaries(coding.texts, indices, field.type)
+
+
+def _dictionaries(texts: list[str], indices: list[pa.Array], type_: pa.DataType) -> pa.ChunkedArray:
+    buffers = _buffers(Texts.of(texts).buffers)
+    dictionary = pa.Array.from_buffers(pa.string(), len(texts), buffers)
+    chunks = [pa.DictionaryArray.from_arrays(each, dictionary, safe=False) for each in indices]
+    return pa.chunked_array(chunks, type_)
+
+
+def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
+    codes: dict[str, int] = {}
+    numbers = [codes.setdefault(getattr(run, name), len(codes)) for run in runs]
+    counts = [run.rows for run in runs]
+    indices = _zeros(sum(counts)) if len(codes) == 1 else _repeated(numbers, counts, pa.int32())
+    return _dictionaries(list(codes), [indices], NAMES)
+
+
+def _zeros(count: int) -> pa.Array:
+    """Return the codes of a column with one value. All such columns share their memory."""
+    return _zeros_of(1 << count.bit_length()).slice(0, count)
+
+
+@cache
+def _zeros_of(count: int) -> pa.Array:
+    return _repeated([0], [count], pa.int32())
+
+
+def _repeated(numbers: list[int], counts: list[int], type_: pa.DataType) -> pa.Array:
+    """Return 32-bit numbers, each as often as its count says."""
+    pairs = zip(numbers, counts, strict=True)
+    data = b"".join(number.to_bytes(4, sys.byteorder) * count for number, count in pairs)
+    return pa.Array.from_buffers(type_, sum(counts), [None, pa.py_buffer(data)], null_count=0)
+
 
 ROWS_MIN = 16_384
 """Rows of a file that is worth a second row group, whose description takes 2 KB."""
@@ -100,14 +216,30 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def write(root: Path, rows: list[DayRows]) -> list[Add]:
     """Write rows to new files of the table in `root`, one for each day; return the log actions that add them, to be logged
-    once `sync` has returned. Raise FullError or StoreError, and leave no file; raise SyncError."""
+    once `sync` has returned. The names of new directories are on disk. Raise OSError, and leave no file; raise SyncError."""
     added: list[Add] = []
     try:
-        for day_rows in rows:
-            added.append(_write_rows(root, day_rows))  # noqa: PERF401 - kept if one fails
-    except OSError as error:
+        for day, day_rows in rows:
+            directory = root / f"day={layout.date_of(day)}"
+            if not directory.is_dir():
+                directory.mkdir(exist_ok=True)
+                _sync(root)
+            ordered, few = few_first(day_rows)
+            data, metadata = _encode(ordered, few)
+            path = directory / _new_name()
+            _write(path, data)
+            found = path.stat()
+            add = Add(
+                path=str(path.relative_to(root)),
+                size=found.st_size,
+                partition_values={"day": str(layout.date_of(day))},
+                modification_time=found.st_mtime_ns // 10**6,
+                stats=msgspec.json.encode(_statistics(ordered, metadata)).decode(),
+            )
+            added.append(add)
+    except BaseException:
         discard(root, added)
-        raise refusal(error, str(root), "commit") from error
+        raise
     return added
 
 
@@ -130,13 +262,13 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
     """Write rows to a new file of the table in `root`; return the log action that adds it.
 
     The file is on disk when this returns. Raise OSError, and leave no file behind; raise SyncError."""
-    add = _write_rows(root, day_rows)
+    added = write(root, [day_rows])
     try:
-        sync(root, [add])
+        sync(root, added)
     except BaseException:
-        discard(root, [add])
+        discard(root, added)
         raise
-    return add
+    return added[0]
 
 
 def discard(root: Path, added: list[Add]) -> None:
@@ -146,8 +278,20 @@ def discard(root: Path, added: list[Add]) -> None:
             (root / add.path).unlink(missing_ok=True)
 
 
-def action_of(add: Add) -> AddAction:
-    """Return a log action as the library takes it."""
+def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) -> None:
+    """Write a version of the table that adds files. Raise what the library raises."""
+    table.create_write_transaction(
+        [_action_of(add) for add in added],
+        "append",
+        schema.SCHEMA,
+        ["day"],
+        post_commithook_properties=durable.NO_HOOKS,
+        commit_properties=properties,
+    )
+    table.update_incremental()  # the library leaves the handle where it was
+
+
+def _action_of(add: Add) -> AddAction:
     return AddAction(
         add.path,
         add.size,
@@ -158,37 +302,8 @@ def action_of(add: Add) -> AddAction:
     )
 
 
-def _write_rows(root: Path, day_rows: DayRows) -> Add:
-    """Do the same as `write_rows`, but bring to disk no more than the name of a new directory."""
-    day, rows = day_rows
-    directory = root / f"day={layout.date_of(day)}"
-    path = directory / _new_name()
-    _make_directory(directory)
-    rows, few = few_first(rows)
-    data, metadata = _encode(rows, few)
-    try:
-        _write(path, data)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    found = path.stat()
-    return Add(
-        path=str(path.relative_to(root)),
-        size=found.st_size,
-        partition_values={"day": str(layout.date_of(day))},
-        modification_time=found.st_mtime_ns // 10**6,
-        stats=msgspec.json.encode(_statistics(rows, metadata)).decode(),
-    )
-
-
 def _new_name() -> str:
     return f"part-{uuid4()}.parquet"
-
-
-def _make_directory(directory: Path) -> None:
-    if not directory.is_dir():
-        directory.mkdir(exist_ok=True)
-        _sync(directory.parent)
 
 
 def _sync(path: Path) -> None:
@@ -203,10 +318,14 @@ def _sync(path: Path) -> None:
 
 
 def _write(path: Path, data: pa.Buffer) -> None:
-    with path.open("xb", buffering=0) as file:
-        view = memoryview(data)
-        while view:
-            view = view[file.write(view) :]
+    try:
+        with path.open("xb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _encode(rows: pa.Table, few: int) -> tuple[pa.Buffer, parquet.FileMetaData]:
@@ -265,89 +384,3 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
 def _spelled(microseconds: int) -> str:
     """Return a Unix time as the log spells timestamps."""
     return f"{_EPOCH + timedelta(microseconds=microseconds):%Y-%m-%dT%H:%M:%S.%fZ}"
-
-
-SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
-"""An upkeep removes files that the log does not name once they are `REMOVED_HOURS` old. It may have listed an older file
-than this, and remove it after the log names it."""
-
-
-class PreparedRows(Sized):
-    """Rows of one commit, ready to land. For a local table they are in files that the log does not name yet, and no longer
-    in memory; for a table at a URL they are Arrow."""
-
-    def __init__(self, rows: list[DayRows], root: Path | None, clock: Clock) -> None:
-        """Write files if the table is in a directory `root`. Raise FullError or StoreError, and leave no file; raise SyncError."""
-        self._rows = rows if root is None else []
-        self._count: int = sum(each.rows.num_rows for each in rows)
-        self._root = root
-        self._clock = clock
-        self._added = [] if root is None else write(root, rows)
-        self._old = False
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return self._count
-
-    def keep(self) -> None:
-        """Make the files young, so that no upkeep removes them. Do nothing about those that are gone."""
-        with suppress(OSError):
-            self._touch()
-
-    def bring_to_disk(self) -> None:
-        """Return once the files are on disk. Call this only if it is known that the log names none of them.
-
-        Raise FullError or StoreError: repeat the call. Raise SyncError, also if a file was removed."""
-        if self._root is None:
-            return
-        try:
-            self._touch()
-            if self._old:
-                for number, add in enumerate(self._added):
-                    self._added[number] = renamed(self._root, add)
-                self._old = False
-            sync(self._root, self._added)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and DeltaLog(self._root).directory.is_dir():
-                raise SyncError(
-                    f"{self._root}: a file of a commit was removed before it: {error}"
-                ) from error
-            raise refusal(error, str(self._root), "commit") from error
-        except SyncError:
-            discard(self._root, self._added)
-            self._added = []
-            raise
-
-    def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
-        """Write a version of the table with these rows. Return whether it is known that nobody else wrote one meanwhile.
-
-        Raise what the library raises. Then only the table says whether it has the version."""
-        if self._rows:
-            write_deltalake(
-                table,
-                pa.concat_tables(map(with_day, self._rows)),
-                mode="append",
-                writer_properties=layout.writer_properties(),
-                post_commithook_properties=durable.NO_HOOKS,
-                commit_properties=properties,
-            )
-            return True
-        before = table.version()
-        table.create_write_transaction(
-            [action_of(add) for add in self._added],
-            "append",
-            schema.SCHEMA,
-            ["day"],
-            post_commithook_properties=durable.NO_HOOKS,
-            commit_properties=properties,
-        )
-        table.update_incremental()  # the library leaves the handle where it was
-        return table.version() == before + 1
-
-    def _touch(self) -> None:
-        """Make the files young, and note whether one was old. Raise OSError."""
-        for add in self._added:
-            path = (self._root or Path()) / add.path
-            if self._clock.wall_ns() - path.stat().st_mtime_ns >= SAFE_NS:
-                self._old = True
-            os.utime(path)

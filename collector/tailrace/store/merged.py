@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.store import data_files, durable, layout, schema
-from tailrace.store.arrow import NAMES, SCHEMA, DayRows
+from tailrace.store.data_files import NAMES, SCHEMA, DayRows
 from tailrace.store.durable import LocalVersions
 from tailrace.store.log import Add
 from tailrace.store.refusal import refusal
@@ -71,17 +71,8 @@ class MergedTable:
 
     def _commit(self, added: list[Add], table_id: str, version: int) -> None:
         now = self._clock.wall_ns() // 1_000_000
-        self._table.create_write_transaction(
-            [data_files.action_of(add) for add in added],
-            "append",
-            schema.SCHEMA,
-            ["day"],
-            post_commithook_properties=durable.NO_HOOKS,
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(_transaction(table_id), version, now)]
-            ),
-        )
-        self._table.update_incremental()
+        transactions = [Transaction(_transaction(table_id), version, now)]
+        data_files.commit(self._table, added, CommitProperties(app_transactions=transactions))
 
 
 def identity(store: Path) -> tuple[str, int]:

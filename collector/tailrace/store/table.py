@@ -16,25 +16,27 @@ All calls block. Two threads may make them: one calls `prepare`, the other one e
 
 from __future__ import annotations
 
+import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, FullError, LockedError, StoreError, SyncError
 from tailrace.rows.batch import Batch
-from tailrace.store import durable, layout, schema
-from tailrace.store.arrow import to_arrow
-from tailrace.store.data_files import PreparedRows
+from tailrace.store import data_files, durable, layout, schema
+from tailrace.store.data_files import DayRows
 from tailrace.store.durable import CHECKPOINT_DUE, CHECKPOINT_EVERY, LocalVersions
+from tailrace.store.log import DeltaLog
 from tailrace.store.recovery import Others, Refills, TableRecovery, recover
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
@@ -47,6 +49,84 @@ CONFLICT_DELAY = 0.05
 
 LIBRARY_TRIES = 15
 """The library's own retries, for commits that only wanted the same version number."""
+
+
+SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
+"""An upkeep removes files that the log does not name once they are `REMOVED_HOURS` old. It may have listed an older file
+than this, and remove it after the log names it."""
+
+
+class PreparedRows(Sized):
+    """Rows of one commit, ready to land. For a local table they are in files that the log does not name yet, and no longer
+    in memory; for a table at a URL they are Arrow."""
+
+    def __init__(self, rows: list[DayRows], root: Path | None, clock: Clock) -> None:
+        """Write files if the table is in a directory `root`. Raise OSError, and leave no file; raise SyncError."""
+        self._rows = rows if root is None else []
+        self._count: int = sum(each.rows.num_rows for each in rows)
+        self._root = root
+        self._clock = clock
+        self._added = [] if root is None else data_files.write(root, rows)
+        self._old = False
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self._count
+
+    def keep(self) -> None:
+        """Make the files young, so that no upkeep removes them. Do nothing about those that are gone."""
+        with suppress(OSError):
+            self._touch()
+
+    def bring_to_disk(self) -> None:
+        """Return once the files are on disk. Call this only if it is known that the log names none of them.
+
+        Raise FullError or StoreError: repeat the call. Raise SyncError, also if a file was removed."""
+        if self._root is None:
+            return
+        try:
+            self._touch()
+            if self._old:
+                for number, add in enumerate(self._added):
+                    self._added[number] = data_files.renamed(self._root, add)
+                self._old = False
+            data_files.sync(self._root, self._added)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and DeltaLog(self._root).directory.is_dir():
+                raise SyncError(
+                    f"{self._root}: a file of a commit was removed before it: {error}"
+                ) from error
+            raise refusal(error, str(self._root), "commit") from error
+        except SyncError:
+            data_files.discard(self._root, self._added)
+            self._added = []
+            raise
+
+    def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
+        """Write a version of the table with these rows. Return whether it is known that nobody else wrote one meanwhile.
+
+        Raise what the library raises. Then only the table says whether it has the version."""
+        if self._rows:
+            write_deltalake(
+                table,
+                pa.concat_tables(map(data_files.with_day, self._rows)),
+                mode="append",
+                writer_properties=layout.writer_properties(),
+                post_commithook_properties=durable.NO_HOOKS,
+                commit_properties=properties,
+            )
+            return True
+        before = table.version()
+        data_files.commit(table, self._added, properties)
+        return table.version() == before + 1
+
+    def _touch(self) -> None:
+        """Make the files young, and note whether one was old. Raise OSError."""
+        for add in self._added:
+            path = (self._root or Path()) / add.path
+            if self._clock.wall_ns() - path.stat().st_mtime_ns >= SAFE_NS:
+                self._old = True
+            os.utime(path)
 
 
 class Committed(NamedTuple):
@@ -137,10 +217,12 @@ class Table:
 
         Raise FullError or StoreError: repeat the call. Raise SyncError: then end the process. Raise TypeError, OverflowError
         or UnicodeError as `to_arrow` does."""
+        root = self._local.root if self._local else None
         with self._refusing_after_sync_error():
-            rows = PreparedRows(
-                to_arrow(batch), self._local.root if self._local else None, self._clock
-            )
+            try:
+                rows = PreparedRows(data_files.to_arrow(batch), root, self._clock)
+            except OSError as error:
+                raise refusal(error, self.root, "commit") from error
             self._prepared.append(rows)
             return rows
 

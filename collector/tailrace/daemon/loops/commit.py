@@ -351,19 +351,39 @@ class Committing:
             yield Wait(flag=pipeline.due)
             while self._must_wait():
                 yield Wait(flag=pipeline.idle)
-            prepared = yield from self._next()
-            if prepared is None:
+            taken = yield from self.between.do(self._take)
+            if taken is None:
                 continue
+            rows = yield from self._insist(CommitLoop.PREPARING, partial(self._prepare, taken))
+            prepared = PreparedCommit(rows, *taken[2:])
+            del taken  # a batch takes much memory
             yield Wait(flag=pipeline.free)
             self._prepared.append(prepared)
-            del prepared  # a snapshot takes much memory
+            del prepared  # and so does a snapshot
             pipeline.hand_over()
 
     def land(self) -> Steps[None]:
         """Let prepared commits land until closed. Raise SyncError or FencedError."""
+        insist = partial(self._insist, CommitLoop.LANDING)
         while True:
             yield Wait(flag=self.pipeline.handed)
-            yield from self._land(self._prepared.pop())
+            rows, position, snapshot, said_missing, begun = self._prepared.pop()
+            # The table that the store's names lead to, before and after.
+            yield from insist(self._names.check_store)
+            yield from insist(partial(self._table.land, rows, position))
+            yield from insist(self._names.check_store)
+            if self.pipeline.stages[CommitLoop.PREPARING] is not Stage.REFUSED:
+                self._context.health.clear(Condition.STORE)
+            self._committed = position
+            self.said_missing = said_missing
+            self.commits += 1
+            self._done(self._context.clock.monotonic() - begun, len(rows))
+            del rows
+            if snapshot is not None:
+                yield from self._saving.save(position, snapshot)
+                del snapshot
+            if self.commits % self._table.checkpoint_every == 0:
+                yield Work(self._table.checkpoint)
             self.pipeline.move(CommitLoop.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
@@ -397,14 +417,6 @@ class Committing:
         if not self._ending:
             self.pipeline.ask(Demand.RELIEF)
 
-    def _next(self) -> Steps[PreparedCommit | None]:
-        """Take the batch, and return it ready to land; None if there is nothing to commit."""
-        taken = yield from self.between.do(self._take)
-        if taken is None:
-            return None
-        rows = yield from self._insist(CommitLoop.PREPARING, partial(self._prepare, taken))
-        return PreparedCommit(rows, *taken[2:])
-
     def _take(self) -> TakenBatch | None:
         """Return the batch, or None if it has no rows. For relief, return also a position without rows, with a snapshot."""
         relief = self.pipeline.take() is Demand.RELIEF
@@ -425,23 +437,6 @@ class Committing:
         if taken.quarantined:
             self._quarantine.sync()
         return self._table.prepare(taken.batch)
-
-    def _land(self, prepared: PreparedCommit) -> Steps[None]:
-        # The table that the store's names lead to, before and after.
-        yield from self._insist(CommitLoop.LANDING, self._names.check_store)
-        land = partial(self._table.land, prepared.rows, prepared.position)
-        yield from self._insist(CommitLoop.LANDING, land)
-        yield from self._insist(CommitLoop.LANDING, self._names.check_store)
-        if self.pipeline.stages[CommitLoop.PREPARING] is not Stage.REFUSED:
-            self._context.health.clear(Condition.STORE)
-        self._committed = prepared.position
-        self.said_missing = prepared.said_missing
-        self.commits += 1
-        self._done(self._context.clock.monotonic() - prepared.begun, len(prepared.rows))
-        if prepared.snapshot is not None:
-            yield from self._saving.save(prepared.position, prepared.snapshot)
-        if self.commits % self._table.checkpoint_every == 0:
-            yield Work(self._table.checkpoint)
 
     def _insist(self, loop: CommitLoop, call: Callable[[], T]) -> Steps[T]:
         """Repeat a call until disk and table accept it, and return its result. Once the store is lost, wait for the end."""

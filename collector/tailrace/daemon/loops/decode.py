@@ -63,7 +63,7 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
     state = read_state(checkpoint.state)
     begin = since(state)
     damage: list[StoreError] = []
-    lacking = read_again(state, _readable(spool, max(begin, spool.begin), damage.append))
+    lacking = read_again(state, _entries_from(spool, max(begin, spool.begin), damage.append))
     if damage:
         lacking = {n: each.left_out for n, each in state.sessions.items() if each.left_out}
     return Ingest(state, lacking)
@@ -92,12 +92,12 @@ def replay(
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
     """Return what the end of the log says. Read all entries that are not decoded, and decode none of them."""
     ahead = Ahead(ingest)
-    for entry in _readable(spool, ingest.position):
+    for entry in _entries_from(spool, ingest.position):
         ahead.apply(entry)
     return ahead
 
 
-def _readable(
+def _entries_from(
     spool: Spool, position: int, damaged: Callable[[StoreError], None] = lambda _: None
 ) -> Iterator[Entry]:
     """Yield the durable entries from a position on. Pass over bytes that the disk lost, and call `damaged` for each loss."""
@@ -129,7 +129,7 @@ LOOK_SECONDS = 0.02
 """How often `reached` looks at the position."""
 
 
-def readable(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
+def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
     """Return the next entries, or none after damage.
 
     Bytes that the disk lost although they were synced are passed over. Rows say so at once or, below `committed`,
@@ -201,7 +201,7 @@ class Decoding:
             yield from self._work()
             done = 0
             self._turn_began = self._context.clock.monotonic()
-            for entry in (yield from self._readable()):
+            for entry in (yield from self._read()):
                 if done >= TURN_BYTES or self._turn_is_over:
                     yield from self._turn()
                     done = 0
@@ -215,14 +215,15 @@ class Decoding:
                 self._taken()
             yield from self._turn()
 
-    def _readable(self) -> Steps[list[Entry]]:
-        """Return the next entries, once a descriptor is free to read them."""
+    def _read(self) -> Steps[list[Entry]]:
+        """Return the next entries, once a descriptor is free to read them; none after damage."""
+        health = self._context.health
         while True:
             try:
-                return readable(self._spool, self._ingest, self._context.health, self._committed)
+                return next_entries(self._spool, self._ingest, health, self._committed)
             except FullError:
                 self._context.figures.log_descriptors += 1
-                self._context.health.refusals += 1  # a restart would not help
+                health.refusals += 1  # a restart would not help
                 yield Wait(LOOK_SECONDS)
 
     @property
