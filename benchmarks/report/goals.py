@@ -10,7 +10,7 @@ from benchmarks.measures import MEASURES, Better
 from benchmarks.report.tables import number, table
 from benchmarks.results import Case, Result, Results, Role
 from tailrace.config.schema import StoreConfig
-from tailrace.daemon.intake import BUFFER_MAX
+from tailrace.daemon.loops.sync import BUFFER_MAX
 from tailrace.spool.spool import RECENT_MAX
 
 _STAGES = ("decoded", "ingested", "written", "Tailrace")
