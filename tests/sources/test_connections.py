@@ -114,7 +114,7 @@ async def test_a_peer_that_does_not_read_gets_whole_packets_once_it_does(make):
             sock.sendall(b"y")
             await until(lambda: intake.received() == b"xy")
             assert numbers(await read(sock, len(taken) * PACKET)) == taken
-            await until(lambda: source.hears(1))
+            await until(lambda: source.can_reply(1))
             assert source.reply(1, packet(10_001))
             assert numbers(await read(sock, PACKET)) == [10_001]
 
@@ -173,14 +173,14 @@ async def test_one_that_goes_while_there_is_no_room_is_found_gone_and_costs_noth
             await until(lambda: intake.received() == b"x")
             intake.full = True
             await fill(source, 1)
-            assert not source.hears(1)
-        await until(lambda: source.hears(1))
+            assert not source.can_reply(1)
+        await until(lambda: source.can_reply(1))
         source.reply(1, packet(0))
         assert replies(source)["gone"] == 1
         assert intake.closed == {}
         intake.full = False
         await until(lambda: 1 in intake.closed)
-        assert not source.hears(1)
+        assert not source.can_reply(1)
 
 
 def test_a_connection_that_is_about_to_be_closed_is_gone():
@@ -188,10 +188,10 @@ def test_a_connection_that_is_about_to_be_closed_is_gone():
     with ours, theirs:
         connection = Connection(ours, "me", "me")
         connection.answer(lambda: None)
-        assert connection.hears
+        assert connection.can_reply
         assert connection.reply(b"1") == "sent"
         connection.close()
-        assert not connection.hears
+        assert not connection.can_reply
         assert connection.reply(b"2") == "gone"
         assert theirs.recv(9) == b"1"
 

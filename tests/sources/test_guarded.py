@@ -188,7 +188,7 @@ async def test_a_peer_that_does_not_read_is_not_waited_for(tls, authority):
         while len(data) < sent * len(PACKET):
             data += await stream.receive_some(65536)
         assert data == sent * PACKET
-        await until(lambda: source.hears(1))
+        await until(lambda: source.can_reply(1))
 
 
 async def test_what_was_sent_before_a_stop_is_taken_in(tls, authority):

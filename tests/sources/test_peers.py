@@ -7,7 +7,7 @@ def add(peers, *names):
     """Peers with the port as their session; the sessions of those that are pushed out."""
     out = []
     for port in names:
-        if peers.hear(("h", port), port) is None:
+        if peers.refresh(("h", port), port) is None:
             out += peers.make_room()
             peers.add(("h", port), port, port)
     return out
@@ -23,7 +23,7 @@ def test_a_flood_of_addresses_pushes_out_none_that_was_heard_twice():
     peers = Peers(5)
     add(peers, 1, 2, 3, 1, 2, 3)
     assert add(peers, *range(100, 1000)) == list(range(100, 998))
-    assert [peers.hear(("h", port), 0).number for port in (1, 2, 3)] == [1, 2, 3]
+    assert [peers.refresh(("h", port), 0).number for port in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_when_all_were_heard_twice_the_one_silent_longest_goes():
@@ -35,7 +35,7 @@ def test_when_all_were_heard_twice_the_one_silent_longest_goes():
 def test_the_silent_are_forgotten():
     peers = Peers(9)
     add(peers, 1, 2, 3, 1)
-    assert peers.hear(("h", 2), 10).number == 2
+    assert peers.refresh(("h", 2), 10).number == 2
     assert sorted(peers.forget_silent(5)) == [1, 3]
     assert len(peers) == 1
 

@@ -107,18 +107,18 @@ def test_whatever_is_sent_and_answered_the_sum_holds(steps):
 async def test_after_one_that_was_too_large_it_hears_when_there_is_room_for_it():
     async with running() as (source, intake):
         with client(source) as sock:
-            assert not source.hears(1)
+            assert not source.can_reply(1)
             sock.send(EVENT)
             await until(lambda: intake.received() == EVENT)
-            assert source.hears(1)
+            assert source.can_reply(1)
             assert not source.reply(1, b"x" * 2 * len(EVENT))
-            assert not source.hears(1)
+            assert not source.can_reply(1)
             sock.send(EVENT)
-            await until(lambda: source.hears(1))
+            await until(lambda: source.can_reply(1))
             assert source.reply(1, b"x" * (2 * len(EVENT) - 1))
-            assert source.hears(1)
+            assert source.can_reply(1)
             assert source.reply(1, b"x")
-            assert not source.hears(1)
+            assert not source.can_reply(1)
 
 
 async def test_strangers_and_those_forgotten_are_sent_nothing():

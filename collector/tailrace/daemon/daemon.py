@@ -78,12 +78,12 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
         signal.signal(signal.SIGALRM, before)
 
 
-def telling(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     """Return the work of a task such that `failed` takes its failure before other tasks are waited for.
 
     To be cancelled is no failure."""
 
-    async def telling_work(*arguments: P.args, **more: P.kwargs) -> T:
+    async def reporting_work(*arguments: P.args, **more: P.kwargs) -> T:
         try:
             return await work(*arguments, **more)
         except BaseException as error:
@@ -91,7 +91,7 @@ def telling(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awai
                 failed(error)
             raise
 
-    return telling_work
+    return reporting_work
 
 
 class DaemonProgress(NamedTuple):
@@ -162,7 +162,7 @@ class Daemon:
         )  # fmt: skip
         self._configured = configured
         self._mode = mode
-        self._tell_replayed = replayed
+        self._at_replayed = replayed
 
     @property
     def config(self) -> Config:
@@ -181,7 +181,7 @@ class Daemon:
         Raise SyncError, LostError or FencedError when going on would break a promise."""
         loops = self.loops
         ahead = await drive(loops.begin())
-        watched = partial(telling, failed)
+        watched = partial(reporting, failed)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watched(drive), loops.syncing.run())
             nursery.start_soon(watched(self._decode))
@@ -208,7 +208,7 @@ class Daemon:
                 receiving.start_soon(self._end_with_names, stop)
                 await stop.wait()
                 self.health.stopping()
-                await drive(loops.say_last())
+                await drive(loops.answer_last())
                 receiving.cancel_scope.cancel()
             await watched(self._finish)()
             nursery.cancel_scope.cancel()
@@ -296,7 +296,7 @@ class Daemon:
         }
 
     def _at_table(self) -> None:
-        self._tell_replayed(self)
+        self._at_replayed(self)
         self.replayed.set()
         self.answering.set()
 
@@ -343,12 +343,12 @@ def collecting(
     refuse_foreign(config)
     threads.require()
     starts = Starts(Path(spool_path(config)), memory, clock) if memory else None
-    with _panics_told(), opened(config, clock, context.health, starts, working) as disk:
+    with _panics_logged(), opened(config, clock, context.health, starts, working) as disk:
         yield Daemon(disk, configured, context, mode=mode, starts=starts, replayed=replayed)
 
 
 @contextmanager
-def _panics_told() -> Iterator[None]:
+def _panics_logged() -> Iterator[None]:
     """Raise StoreError in place of a panic of the library that writes the table. It panics if it cannot start a
     thread."""
     try:

@@ -184,13 +184,13 @@ def opened(
         if starts:
             starts.begin(checkpoints)
         table = _open_table(config, clock, spool, checkpoints, entrance)
-        _tell_recovery(table, health)
+        _report_recovery(table, health)
         marks = stack.enter_context(closing(RunningMarks(directory)))
         marks.begin()
         committed = table.position() or 0
         checkpoint = checkpoints.newest(committed)
         if starts:
-            _tell_too_large(spool, checkpoints, checkpoint, starts)
+            _report_too_large(spool, checkpoints, checkpoint, starts)
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
@@ -278,14 +278,14 @@ def _make(directory: Path) -> None:
         raise StoreError(f"{directory}: cannot be made: {refusal}; {other}") from error
 
 
-def _tell_recovery(table: Table, health: Health) -> None:
+def _report_recovery(table: Table, health: Health) -> None:
     for reason in table.recovery.reasons:
         logger.warning("%s", reason)
     if table.recovery.aside:
         health.degrade(Condition.DAMAGE, "; ".join(table.recovery.reasons))
 
 
-def _tell_too_large(
+def _report_too_large(
     spool: Spool, checkpoints: Checkpoints, checkpoint: Checkpoint | None, starts: Starts
 ) -> None:
     """Log that a checkpoint does not fit into memory. Raise MemoryLimitError if no start is possible without it."""

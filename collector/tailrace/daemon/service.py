@@ -67,8 +67,8 @@ class Supervision:
         self._clock = clock
         self._extended = float("-inf")
         self._seen: DaemonProgress | None = None
-        self._told = ""
-        self._told_at = float("-inf")
+        self._sent = ""
+        self._sent_at = float("-inf")
         self._rows = 0
 
     def working(self) -> None:
@@ -93,12 +93,12 @@ class Supervision:
                 self.working()
         elif before and progress.lives_on(before):
             self._notifier.alive()
-        if (now := self._clock.monotonic()) - self._told_at >= STATUS_SECONDS:
-            line = self._line(daemon, now - self._told_at)
-            self._told_at, self._rows = now, daemon.figures.rows_committed
-            if line != self._told:
+        if (now := self._clock.monotonic()) - self._sent_at >= STATUS_SECONDS:
+            line = self._line(daemon, now - self._sent_at)
+            self._sent_at, self._rows = now, daemon.figures.rows_committed
+            if line != self._sent:
                 self._notifier.status(line)
-                self._told = line
+                self._sent = line
 
     def _line(self, daemon: Daemon, seconds: float) -> str:
         health = daemon.health

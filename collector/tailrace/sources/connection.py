@@ -186,7 +186,7 @@ class Connection:
         self.whose = whose
         self.number: int | None = None
         """The number of its session; None before its first byte."""
-        self.heard = 0.0
+        self.active_at = 0.0
         """When something came last (seconds of trio's clock)."""
         self.reason = "stop"
         """Why the connection ended."""
@@ -247,7 +247,7 @@ class Connection:
         self._later = later
 
     @property
-    def hears(self) -> bool:
+    def can_reply(self) -> bool:
         """Return whether replies are sent, and the kernel has taken all of them."""
         return self._later is not None and not self._unsent
 

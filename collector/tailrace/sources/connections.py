@@ -155,9 +155,9 @@ class ConnectionSource:
             self._figures.refuse(reason)
             self._end(connection, reason, self._intake)
 
-    def hears(self, number: int) -> bool:
+    def can_reply(self, number: int) -> bool:
         connection = self._with_session.get(number)
-        return connection is not None and connection.hears
+        return connection is not None and connection.can_reply
 
     def reply(self, number: int, data: bytes) -> bool:
         connection = self._with_session.get(number)
@@ -245,7 +245,7 @@ class ConnectionSource:
     def _serve(self, connection: Connection, nursery: trio.Nursery) -> None:
         """Hand a connection to the task that receives."""
         connection.answer(partial(nursery.start_soon, self._send_rest, connection))
-        connection.heard = trio.current_time()
+        connection.active_at = trio.current_time()
         self._served[connection] = None
         if self._readiness is not None:
             self._readiness.add(connection.sock, connection)
@@ -287,7 +287,7 @@ class ConnectionSource:
     async def _wait(self, readiness: Readiness[Connection]) -> None:
         """Return once a connection can be read, or has been silent too long."""
         longest = next(iter(self._served), None)
-        begun = trio.current_time() if longest is None else longest.heard
+        begun = trio.current_time() if longest is None else longest.active_at
         with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
             await readiness.wait()
         self._waiting = None
@@ -295,7 +295,7 @@ class ConnectionSource:
     def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
         """End the connections that have been silent too long: all but those `found` to have something now."""
         since = trio.current_time() - self._config.idle_timeout
-        for connection in list(takewhile(lambda each: each.heard <= since, self._served)):
+        for connection in list(takewhile(lambda each: each.active_at <= since, self._served)):
             if connection not in found:
                 self._figures.refuse(Refusal.IDLE)
                 self._end(connection, Refusal.IDLE, intake)
@@ -307,7 +307,7 @@ class ConnectionSource:
         if ended is not None:
             self._end(connection, ended, intake)
         else:
-            connection.heard = trio.current_time()
+            connection.active_at = trio.current_time()
             self._served.move_to_end(connection)
         return self._figures.bytes - before
 

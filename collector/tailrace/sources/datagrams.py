@@ -33,14 +33,14 @@ Address = tuple[str, int]
 class Peer:
     """One datagram peer."""
 
-    __slots__ = ("address", "allowance", "heard", "needed", "number")
+    __slots__ = ("active_at", "address", "allowance", "needed", "number")
 
     def __init__(self, address: Address, number: int, now: float) -> None:
         self.address = address
         self.number = number
         """The number of its session."""
-        self.heard = now
-        """When it was last heard of."""
+        self.active_at = now
+        """When its last datagram came."""
         self.allowance = 0
         """Bytes received from it, less the bytes sent to it. Its address may be forged: the owner of
         the address gets no more from us than was sent to us in its name."""
@@ -48,25 +48,25 @@ class Peer:
         """The allowance needed before the next try, because a packet was too large."""
 
 
-_Heard = OrderedDict[Address, Peer]
+_ByActivity = OrderedDict[Address, Peer]
 """Peers, longest silent first."""
 
 
 class Peers:
     def __init__(self, most: int) -> None:
         self._most = most
-        self._once: _Heard = OrderedDict()
-        self._again: _Heard = OrderedDict()
+        self._once: _ByActivity = OrderedDict()
+        self._again: _ByActivity = OrderedDict()
         self._of_session: dict[int, Peer] = {}
 
     def __len__(self) -> int:
         return len(self._of_session)
 
-    def hear(self, address: Address, now: float) -> Peer | None:
+    def refresh(self, address: Address, now: float) -> Peer | None:
         """Note that a peer sends; return it, None if it is not known."""
         peer = self._again.pop(address, None) or self._once.pop(address, None)
         if peer is not None:
-            peer.heard = now
+            peer.active_at = now
             self._again[address] = peer
         return peer
 
@@ -84,13 +84,13 @@ class Peers:
             yield self._forget(self._once or self._again)
 
     def forget_silent(self, horizon: float) -> Iterator[int]:
-        """Forget the peers that were last heard of at `horizon` or before; yield their sessions."""
-        for heard in (self._once, self._again):
-            while heard and next(iter(heard.values())).heard <= horizon:
-                yield self._forget(heard)
+        """Forget the peers that have sent nothing since `horizon`; yield their sessions."""
+        for peers in (self._once, self._again):
+            while peers and next(iter(peers.values())).active_at <= horizon:
+                yield self._forget(peers)
 
-    def _forget(self, heard: _Heard) -> int:
-        _, peer = heard.popitem(last=False)
+    def _forget(self, peers: _ByActivity) -> int:
+        _, peer = peers.popitem(last=False)
         del self._of_session[peer.number]
         return peer.number
 

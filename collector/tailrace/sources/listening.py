@@ -188,7 +188,7 @@ class Listening:
         """Whether an earlier process had the socket."""
         self.held_since: int | None = None
         """When the address became ours, if that was before its first reader came (Unix ns)."""
-        self.drops_told = 0
+        self.drops_reported = 0
         """The datagrams ever dropped here, as counted when a reader last reported them."""
         self._make = make
         self._slot = slot

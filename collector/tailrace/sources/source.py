@@ -244,7 +244,7 @@ class Source(Protocol):
         """Disconnect a session's peer, if the source can."""
         ...
 
-    def hears(self, number: int) -> bool:
+    def can_reply(self, number: int) -> bool:
         """Return whether a session has a peer that might take a packet now."""
         ...
 

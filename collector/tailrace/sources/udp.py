@@ -142,7 +142,7 @@ class UdpSource:
         """Do nothing: a datagram peer cannot be disconnected, and its garbage costs only its own
         rows."""
 
-    def hears(self, number: int) -> bool:
+    def can_reply(self, number: int) -> bool:
         peer = self._peers.of_session(number)
         return peer is not None and peer.allowance >= peer.needed
 
@@ -194,7 +194,7 @@ class UdpSource:
             host, _, port = info.peer.rpartition(":")
             address = (host.strip("[]"), int(port))
             self._peers.add(address, number, now)
-            self._peers.hear(address, now)
+            self._peers.refresh(address, now)
 
     def drain(self, intake: Intake) -> bool:
         """Take in what waits, or a part of it; return whether that was all."""
@@ -227,7 +227,7 @@ class UdpSource:
         elif not any(size for _, size in measures):
             self._figures.empty += count
         else:
-            known = self._peers.hear(address, now)
+            known = self._peers.refresh(address, now)
             return known or self._newcomer(address, payloads, now, intake)
         return None
 
@@ -235,7 +235,7 @@ class UdpSource:
         """Return the reason to refuse datagrams from an address, because they may be another user's, or None. A known peer that has
         closed its socket is not refused."""
         user = owner(socket.SOCK_DGRAM, address, self._ours)
-        if is_trusted(user) or (user is None and self._peers.hear(address, now)):
+        if is_trusted(user) or (user is None and self._peers.refresh(address, now)):
             return None
         return Refusal.USER_UNKNOWN if user is None else Refusal.USER
 
@@ -244,18 +244,18 @@ class UdpSource:
         held = self._listening.held_since
         self._counted = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
-        if self._listening.inherited and not self._listening.drops_told:
-            self._listening.drops_told, self._counted = intake.drops_before(sock.cookie())
+        if self._listening.inherited and not self._listening.drops_reported:
+            self._listening.drops_reported, self._counted = intake.drops_before(sock.cookie())
 
     def _count_drops(self, dropped: int, intake: Intake) -> None:
         """Report what the kernel had dropped when a datagram was queued, before it is handed on.
 
         Datagrams that were queued before the kernel was asked to count carry 0."""
-        now, more = intake.now(), (dropped - self._listening.drops_told) % 2**32
+        now, more = intake.now(), (dropped - self._listening.drops_reported) % 2**32
         if 0 < more < 2**31:
             assert self._sock is not None  # noqa: S101 - it was just read
             intake.drops(more, min(self._counted, now), self._sock.cookie(), dropped)
-            self._listening.drops_told = dropped
+            self._listening.drops_reported = dropped
         self._counted = now + 1
 
     def _count_last_drops(self, intake: Intake) -> None:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tailrace.daemon.context import Context
-from tailrace.daemon.loops.names import LOOK_SECONDS, HeldNames
+from tailrace.daemon.loops.acknowledge import LOOK_SECONDS, HeldNames
 from tailrace.daemon.loops.steps import Between, Flag, Steps, Wait, Work
 from tailrace.errors import DescriptorsError, FullError, LostError, StoreError
 from tailrace.figures import Condition
@@ -263,7 +263,7 @@ class Opened(NamedTuple):
     checkpoints: Checkpoints
     committed: int
     check_store: Callable[[], None] = lambda: None
-    """Raises LostError if a name of the store no longer leads to it (see `names`)."""
+    """Raises LostError if a name of the store no longer leads to it (see `HeldNames`)."""
 
 
 class TakenBatch(NamedTuple):

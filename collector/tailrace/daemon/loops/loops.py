@@ -24,10 +24,9 @@ from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.daemon.context import Context, Health
 from tailrace.daemon.intake import draw
-from tailrace.daemon.loops.acknowledge import Acknowledging, Voice
+from tailrace.daemon.loops.acknowledge import Acknowledging, HeldNames, Replier
 from tailrace.daemon.loops.commit import Committing, Opened, Saving
 from tailrace.daemon.loops.decode import Decoding, look_ahead
-from tailrace.daemon.loops.names import HeldNames
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work, within
 from tailrace.daemon.loops.sync import Gate, Syncing
 from tailrace.errors import FullError, LostError
@@ -118,7 +117,7 @@ class Heartbeats:
 LARGE_NS = 60 * 10**9
 """A clock step of this size becomes a condition."""
 
-TOLD_SECONDS = 3600.0
+CONDITION_SECONDS = 3600.0
 """Seconds for which the condition lasts."""
 
 logger = logging.getLogger(__name__)
@@ -135,7 +134,7 @@ class Timekeeping:
         self._clock = clock
         self._health = health
         self._figures = figures
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
         """Go on where the end of the log is, and say how far the wall clock is ahead, if the log says
@@ -144,26 +143,26 @@ class Timekeeping:
         timeline.go_on(ahead.clock)
         now = timeline.ahead
         if now != ahead.clock:
-            self._say(now)
+            self._append_offset(now)
         if now - ahead.clock <= -LARGE_NS:
             later = (ahead.clock - now) / 1e9
-            self._tell(f"the log's last entry is {later:,.0f} s later than the clock")
+            self._report(f"the log's last entry is {later:,.0f} s later than the clock")
 
     def look(self) -> None:
         """Append an entry if the clock was set, and report a large step."""
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1
-            self._say(self._spool.timeline.ahead)
+            self._append_offset(self._spool.timeline.ahead)
         if abs(step) >= LARGE_NS:
-            self._tell(f"the clock was set by {step / 1e9:+,.0f} s, or the machine slept")
-        elif self._clock.monotonic() - self._told_at >= TOLD_SECONDS:
+            self._report(f"the clock was set by {step / 1e9:+,.0f} s, or the machine slept")
+        elif self._clock.monotonic() - self._reported_at >= CONDITION_SECONDS:
             self._health.clear(Condition.CLOCK)
 
-    def _say(self, ahead: int) -> None:
+    def _append_offset(self, ahead: int) -> None:
         self._gate.append(EntryKind.CLOCK, 0, encode(ahead))
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         message = (
             f"{what}: rows have the new time and day, waiting times count on as before;"
             " check the clock and what sets it"
@@ -171,7 +170,7 @@ class Timekeeping:
         if Condition.CLOCK in self._health.conditions:
             logger.warning(message, extra={"condition": Condition.CLOCK})
         self._health.degrade(Condition.CLOCK, message)
-        self._told_at = self._clock.monotonic()
+        self._reported_at = self._clock.monotonic()
 
 
 TICK_SECONDS = 0.5
@@ -187,7 +186,7 @@ STOP_SECONDS = 60.0
 class Loops:
     """The loops of one life of a collector. To be driven beside each other, after `begin`: `syncing.run`,
     `decoding.run`, `commit`, `committing.land`, `tick` and `names.watch`; and, while sources receive, `answer` and, if there are `heartbeats`,
-    their `run`. At the end `say_last`, and once the sources have ended, `finish`.
+    their `run`. At the end `answer_last`, and once the sources have ended, `finish`.
 
     `at_table` is called when the ingest is where the table stood, `cut` to be rid of a session's peer. With `beats`,
     there are heartbeats, which say what `describe` returns."""
@@ -195,7 +194,7 @@ class Loops:
     def __init__(
         self,
         opened: Opened,
-        voices: Mapping[str, Voice],
+        sources: Mapping[str, Replier],
         context: Context,
         *,
         cut: Callable[[Rejected], None],
@@ -221,7 +220,7 @@ class Loops:
             opened, context, self.committing, decodable,
             replayed=self._replayed, reject=cut, turned=self.gate.decoded,
         )  # fmt: skip
-        self.acknowledging = Acknowledging(self.spool, self.ingest, voices, names, self.gate.dirty)
+        self.acknowledging = Acknowledging(self.spool, self.ingest, sources, names, self.gate.dirty)
         self.timekeeping = Timekeeping(self.spool, self.gate, clock, health, context.figures)
         self.heartbeats: Heartbeats | None = None
         interval, watchdog_seconds = context.config.heartbeat.interval, context.watchdog_seconds
@@ -266,7 +265,7 @@ class Loops:
                 self.committing.relieve()
             self.gate.opened.pulse()
 
-    def say_last(self) -> Steps[None]:
+    def answer_last(self) -> Steps[None]:
         """Acknowledge what came in until now, while connections are still open.
 
         Later bytes are taken in and not acknowledged: the client sends them again, and their numbers are known then."""

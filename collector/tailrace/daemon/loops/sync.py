@@ -18,7 +18,7 @@ from collections.abc import Callable
 import trio
 
 from tailrace.daemon.context import Context
-from tailrace.daemon.loops.names import HeldNames
+from tailrace.daemon.loops.acknowledge import HeldNames
 from tailrace.daemon.loops.steps import Flag, Steps, Wait, Work
 from tailrace.errors import FullError, LostError
 from tailrace.figures import Condition

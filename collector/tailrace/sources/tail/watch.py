@@ -495,7 +495,7 @@ class TailSource:
         if self.watch is not None:
             self.watch.cut(number, reason)
 
-    def hears(self, number: int) -> bool:  # noqa: ARG002 - nobody is at the other end of a file
+    def can_reply(self, number: int) -> bool:  # noqa: ARG002 - nobody is at the other end of a file
         return False
 
     def reply(self, number: int, data: bytes) -> bool:  # noqa: ARG002 - nor here
