@@ -143,9 +143,9 @@ class Voice:
         self._find = find
         self._watch = watch
 
-    def hears(self, number: int) -> bool:
+    def can_reply(self, number: int) -> bool:
         source = self._find()
-        return source is not None and source.hears(number)
+        return source is not None and source.can_reply(number)
 
     def reply(self, number: int, data: bytes) -> bool:
         self._watch(data)
@@ -543,7 +543,7 @@ class Life:
     def _stop(self) -> Steps[None]:
         self._ends = True
         self.health.stopping()
-        yield from self.loops.say_last()
+        yield from self.loops.answer_last()
         self._stopping = True
         if self.tail is not None:
             self.tail.end()
