@@ -44,13 +44,13 @@ class Intake:
 
     def __init__(self):
         self.log = SlowLog()
-        self.now, self.moment, self.datagrams = self.log.now_, self.log.moment, self._datagrams
+        self.now, self.moment = self.log.now_, self.log.moment
 
     def open(self, transport, peer, *, record_max, garbage_max=0):
         return self.log.open(transport=transport, peer=peer, record_max=record_max)
 
-    def _datagrams(self, number, packed):
-        self.log.datagrams(number, list(packed))
+    def append(self, kind, number, payload):
+        self.log.add(kind, number, payload)
 
     def drops(self, count, since, socket, total):
         self.log.now_()
