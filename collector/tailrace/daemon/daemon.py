@@ -1,13 +1,14 @@
 """The composition root: puts disk, sources and loops together, starts them, and ends them in order.
 
-Start: the sources receive while what the log holds is decoded from the newest checkpoint on.
-Stop: clients are told once more what is durable, sources drain and close, the spool is synced,
-everything is decoded and committed, the state is saved. The order guarantees that nothing is decoded
-before it is durable, and nothing is released before it is committed.
+Start: the sources receive while what the log holds is decoded from the newest checkpoint on. Stop: clients get a last
+acknowledgement of what is durable, sources drain and close, the spool is synced, everything is decoded and
+committed, the state is saved. The order guarantees that nothing is decoded before it is durable, and nothing
+is released before it is committed.
 
-`bounded` limits the time that a daemon takes to end after a failure. A task waits for its thread even when the task is cancelled. A thread that was refused memory as it handed over
-its answer never gives the answer; nor does a thread that waits for a disk (1 of 100 starts under
-`ulimit -v` stood still, 2026-11-23). Where no service manager watches, nobody would end such a process.
+`bounded` limits the time that a daemon takes to end after a failure. A task waits for its thread even when the task is
+cancelled. A thread that was refused memory as it handed over its answer never gives the answer; nor does a thread that
+waits for a disk (1 of 100 starts under `ulimit -v` stood still, 2026-11-23). Where no service manager watches, nobody
+would end such a process.
 """
 
 from __future__ import annotations

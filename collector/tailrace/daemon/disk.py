@@ -1,11 +1,15 @@
-"""Opens all that a collector has on disk: locks, recovers the spool, checks the table, restores the ingest.
+"""Open all that a collector has on disk: locks, spool, table, and the ingest's state.
 
-A repair may take out versions that hold rows of other collectors, if these rows come again from their spools (see
-`store.recovery`). None of these collectors runs meanwhile (`store.presence`), so their spools may be opened here.
+Constraints:
 
-Files of another version of Tailrace are upgraded here before any source takes in, or refused. Nothing is changed before all of it is known to be readable, so that a refusal leaves the other version
-its work. Then the table goes first and the decoder state second; whoever is interrupted between any
-two steps, or within one, starts again and finds either what was or what is to be.
+- Nothing is changed before all of it is known to be readable: a refused start leaves another version of
+  Tailrace its work.
+- A start may be interrupted between any two steps, or within one. The next start finds what was, or what is to be.
+- A repair may take out versions that hold rows of other collectors, if these rows come again from their spools
+  (`store.recovery`). None of these collectors runs meanwhile (`store.presence`), so their spools may be opened.
+
+Operation: take the locks, recover the spool, check and repair the table, restore the ingest. Files of another version
+are upgraded before any source takes in, or refused: the table first, the decoder state second.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""The sessions of the sources, as entries of the spool: `SourceIntake` begins and ends those of one source.
+"""The sessions of the sources, as entries of the spool.
 
-`FileSessions` has the open sessions of files, whichever source follows them. How far a file was read belongs to the store, and outlives the source. A session stays open while its file is there,
-even when its source is removed or its patterns lead elsewhere. The log then says that no source follows the file, and
-the source of the same format that finds the file, or a copy of it, goes on with the session. Where several sources
-lead to one file, one follows it and the others wait.
+`SourceIntake` begins and ends the sessions of one source, and appends all that happens to them. Their bytes go
+straight to the gate (`loops/sync`).
+
+`FileSessions` has the open sessions of files, whichever source follows them. How far a file was read belongs to the
+store, and outlives the source. A session stays open while its file is there, even when its source is removed or
+its patterns lead elsewhere. The log then says that no source follows the file, and the source of the same format that
+finds the file, or a copy of it, goes on with the session. Where several sources lead to one file, one follows it and
+the others wait.
 """
 
 from __future__ import annotations

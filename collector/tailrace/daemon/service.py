@@ -1,16 +1,18 @@
-"""The daemon as a process: signals, the admin endpoint, and what it says at the end.
+"""The daemon as a process: signals, the admin endpoint, the service manager, and the last status at the end.
 
-The first SIGTERM or SIGINT ends it in order; a second one ends it at once, which loses nothing
-that was acknowledged. SIGHUP asks for a reload, before everything listens as well; while it ends, for
-nothing. After a failure it answers /healthz with the reason for `LINGER_SECONDS`,
-so that whoever watches it can learn more than that it is gone, and exits with 1.
+The first SIGTERM or SIGINT ends it in order. A second one ends it at once, which loses nothing that was acknowledged.
+SIGHUP asks for a reload, before everything listens as well; while the daemon ends, it has no effect. After a failure
+the daemon answers /healthz with the reason for `LINGER_SECONDS`, so that whoever watches it can learn the cause, and
+exits with 1.
 
-`Supervision` gives the service manager watchdog signals, requests for more time, and a status line. The daemon signals for work done, not for being alive: for each commit (heartbeats cause commits while
-nothing else comes), and for each refusal of a disk or store, since a restart would not help then. A hanging
-loop, a disk that does not answer and decoding that stands still give no signal, so the manager restarts the daemon.
+`Supervision` gives the service manager watchdog signals, requests for more time, and a status line. The daemon signals
+for work done, not for being alive: for each commit (heartbeats cause commits while nothing else comes), and for each
+refusal of a disk or store, since a restart would not help then. A hanging loop, a disk that does not answer and
+decoding that stands still give no signal, so the manager restarts the daemon.
 
-`Reloading` goes from a signal to another configuration: all of it, or nothing. The file and the environment are read anew and checked as at the start. Whatever is wrong, the
-configuration before goes on, and the daemon is degraded until the next reload that is good.
+`Reloading` goes from a signal to another configuration: all of it, or nothing. File and environment are read anew
+and checked as at the start. If anything is wrong, the configuration before goes on, and the daemon is degraded until a
+reload succeeds.
 """
 
 from __future__ import annotations

@@ -1,15 +1,19 @@
 """One connection: its bytes, its replies, and how it is ended from outside.
 
-Nobody waits for a peer that does not read. A connection keeps up to `UNSENT_MAX` bytes for which the
-kernel has no room, and drops further packets, each as a whole. A peer that never reads thus costs
-these bytes and the kernel's small buffer.
+Constraint: nobody waits for a peer that does not read. A connection keeps up to `UNSENT_MAX` bytes for which the
+kernel has no room, and drops further packets, each as a whole. A peer that never reads thus costs these bytes and the
+kernel's small buffer.
 
-Bytes cross a connection plain or through TLS (`Channel`); no call waits. Before a connection has a session, `greet` performs
-the TLS handshake and checks the token. `Readiness` waits for many sockets in one task. A task for each socket would cost some 45 µs for each receipt: it asks the kernel anew, is woken, and takes its turn.
-Here the kernel is asked once for each socket, and tells of all that have something at once (docs/decisions/speed.md, D142).
+Bytes cross a connection plain or through TLS (`Channel`); no call waits. Before a connection has a session, `greet`
+performs the TLS handshake and checks the token.
 
-`AdaptiveRest` decides how long a source rests between two looks at its sockets, so that one look finds many small writes.
-Each look costs the event loop, the spool and the decoder some 0.1 ms, however little it finds (docs/decisions/speed.md, D101).
+`Readiness` waits for many sockets in one task. A task for each socket would cost some 45 µs for each receipt: it asks
+the kernel anew, is woken, and takes its turn. Here the kernel is asked once for each socket, and returns all that are
+readable at once (docs/decisions/speed.md, D142).
+
+`AdaptiveRest` decides how long a source rests between two looks at its sockets, so that one look finds many small
+writes. Each look costs the event loop, the spool and the decoder some 0.1 ms, however little it finds
+(docs/decisions/speed.md, D101).
 """
 
 from __future__ import annotations

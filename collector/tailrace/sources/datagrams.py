@@ -1,10 +1,10 @@
 """Datagram sockets, with the kernel's figures of them, and the peers that send to them.
 
-`SystemSocket` is the kernel's, and `PumpedSocket` the same with a thread that reads it; the simulator has one of
-its own.
+`SystemSocket` is the kernel's, and `PumpedSocket` the same with a thread that reads it; the simulator has one of its
+own.
 
-`Peers` has the sessions of a bounded number of peers. Peers that sent only one datagram are evicted first. Somebody who sends from many forged addresses evicts
-these, and not the peers that have proved to be there.
+`Peers` has the sessions of a bounded number of peers. Peers that sent only one datagram are evicted first: a sender with
+many forged addresses evicts these, and not the peers that have proved to be there.
 """
 
 from __future__ import annotations

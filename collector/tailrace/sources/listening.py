@@ -1,17 +1,19 @@
 """Sockets of sources: where they listen, how they are bound, how they are kept, and who is at the other end.
 
-Sockets may outlive the source that reads them, and the process (`Listening`). The next reader continues with what is queued at the socket, and no peer finds the address closed
-meanwhile.
+Sockets may outlive the source that reads them, and the process (`Listening`). The next reader continues with what is
+queued at the socket, and no peer finds the address closed meanwhile.
 
-Addresses have the form `host:port` or `[v6]:port`. `localhost` is 127.0.0.1 and ::1, and programs differ in which they try, or try first. So a socket at
-`localhost` is one of both families, bound to the loopback device: only this host reaches it.
+Addresses have the form `host:port` or `[v6]:port`. `localhost` is 127.0.0.1 and ::1, and programs differ in which they
+try, or try first. So a socket at `localhost` is one of both families, bound to the loopback device: only this host
+reaches it.
 
-`hold` binds sockets before the rest starts, from the configuration alone. Loading all modules of the daemon takes 0.4 s of CPU, and a start does more. Meanwhile the kernel
-keeps what peers send if there is a socket, and refuses it if there is none. Call `hold` first,
-therefore; this module imports nothing that takes long.
+`hold` binds sockets before the rest starts, from the configuration alone. To load all modules of the daemon takes 0.4 s
+of CPU, and a start does more. The kernel keeps what peers send meanwhile if there is a socket, and refuses it if
+there is none. So `hold` comes first, and this module imports nothing that takes long.
 
-`owner` asks the kernel which user has the socket at the other end, if that end is on this host. The kernel names the user of a unix socket's peer directly. For TCP and UDP, sock_diag finds the user of a socket by both
-its addresses. It finds none once the user has closed the socket, and on a host without sock_diag.
+`owner` asks the kernel which user has the socket at the other end, if that end is on this host. The kernel names the
+user of a unix socket's peer directly. For TCP and UDP, sock_diag finds the user of a socket by both its addresses. It
+finds none once the user has closed the socket, and on a host without sock_diag.
 """
 
 from __future__ import annotations

@@ -5,8 +5,12 @@ checkpoints, `N.checkpoint*.parquet`, each the sum of versions 0 to N. The libra
 still writing `NAME#1`. We read only what durability needs: which files a version adds and removes.
 Source: Delta transaction log protocol, "Delta Log Entries" and "Actions".
 
-The journal has a copy of each log entry and a checksum of each file. `_journal`, in the table's directory, is text. A line is the CRC-32 of its rest (8 hexadecimal digits), a
-space, and a JSON object with these members:
+The journal has a copy of each log entry and a checksum of each file. A writer adds a line after a version is synced
+and before anything of it is acknowledged. Parquet's page checksums would be the standard place, but the library
+writes none, and a Delta log entry is written before its files can be read back.
+
+The journal is the text file `_journal` in the table's directory. A line is the CRC-32 of its rest (8 hexadecimal
+digits), a space, and a JSON object with these members:
 
 - `version`, and `entry`, the text of that version's log file, or null;
 - `files`, which maps a path below the table's directory to the file's CRC-32 and size;
@@ -14,10 +18,6 @@ space, and a JSON object with these members:
 
 If two lines are about the same thing, the later one holds. A damaged line is passed over, so damage to the
 journal costs no more than the content of that line.
-
-A writer adds a line after a version is synced and before anything of it is acknowledged. Parquet's page
-checksums would be the standard place, but the library writes none, and a Delta log entry is written
-before its files can be read back.
 """
 
 from __future__ import annotations

@@ -1,26 +1,29 @@
 """The collectors on a store: the locks that they hold, who is alone, which run, and who each of them is.
 
-`DirectoryLock` lets one process at a time into a directory. It is a kernel lock (flock) on a file in the directory, so it ends with its process, however that
-ends. The file stays. If somebody removes it, the holder notices (`DirectoryLock.check`) and makes it again; meanwhile
-a lock on a whole directory, where there is one that has no other use, keeps other processes out.
+Constraint: a repair takes versions out of the table's log and puts others back, so nobody may write meanwhile. Each
+lock ends with its process, however that ends.
 
-`Entrance` tells whether a collector is alone in a local store and may repair its table. A repair takes versions out of the log and puts others back, so nobody may write meanwhile. Two kernel locks
-in the store's directory see to that, and end with their process, however it ends:
+`DirectoryLock` lets one process at a time into a directory. It is a kernel lock (flock) on a file in the directory. The
+file stays. If somebody removes it, the holder notices (`DirectoryLock.check`) and makes it again; meanwhile a
+lock on a whole directory, where there is one that has no other use, keeps other processes out.
+
+`Entrance` finds out whether a collector is alone in a local store and may repair its table, by two kernel locks in the
+store's directory:
 
 - `writers.lock` is held by every collector from its start to its end, shared with the others. A start that
   gets it alone knows that no collector writes. The directory itself is locked in the same way, so that this holds
   after somebody has removed the file.
-- `start.lock` is held by one start at a time, until its table is whole. So whoever finds others in the
+- `start.lock` is held by one start at a time, until its table is whole. So a start that finds others in the
   store knows that one of them began alone, and repaired what it found.
 
-A start that is not alone repairs nothing, and need not: a killed process leaves a table whole. A power cut does
-not, but it ends all collectors, and the first of the next ones is alone. Damage by the disk is left to upkeep,
-which sets files aside beside collectors that write.
+A start that is not alone repairs nothing, and need not: a killed process leaves a table whole. A power cut does not,
+but it ends all collectors, and the first of the next ones is alone. Damage by the disk is left to upkeep, which
+sets files aside beside collectors that write.
 
 `RunningMarks` show processes on this host which collectors run on a store, and whether the others finished.
 
-By an `Introduction` a collector's directory says which spool it has. The table knows collectors by the identities of their spools. A start that repairs the table must find the spool
-that has another collector's rows (see `recovery`).
+By an `Introduction` a collector's directory says which spool it has. The table knows collectors by the identities of
+their spools. A start that repairs the table must find the spool that has another collector's rows (see `recovery`).
 """
 
 from __future__ import annotations

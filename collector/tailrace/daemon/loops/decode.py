@@ -1,12 +1,13 @@
 """The loop that decodes: it takes synced entries of the spool through the ingest, one at a time.
 
-The loop shares the event loop with the receivers. It lets other tasks run after a few short entries, after a long one of
-at most `CHUNK_MAX` bytes (see there how long that takes), and after `TURN_SECONDS`, also within an entry. It pauses while
-a full batch waits for its commit; the spool absorbs new bytes meanwhile.
+Constraint: the loop shares the event loop with the receivers. It lets other tasks run after a few short entries, after a
+long one of at most `CHUNK_MAX` bytes (see there how long that takes), and after `TURN_SECONDS`, also within an entry.
+It pauses while a full batch waits for its commit; the spool absorbs new bytes meanwhile.
 
-A start brings the ingest to where an earlier life of the daemon ended (`restored`, `replay`). The ingest goes on from a checkpoint. Entries from there up to the last commit are decoded once more for
-the ingest's state alone, since their rows are in the table. The sources need not wait for that: what
-they must know of the log's end, `look_ahead` finds without decoding.
+A start brings the ingest to where an earlier life of the daemon ended (`restored`, `replay`). The ingest goes on from a
+checkpoint. Entries from there up to the last commit are decoded once more for the ingest's state alone, since their
+rows are in the table. The sources need not wait for that: `look_ahead` finds what they must know of the log's end
+without decoding.
 """
 
 from __future__ import annotations

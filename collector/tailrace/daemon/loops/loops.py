@@ -1,13 +1,15 @@
 """The loops between sources and table, and the order in which they begin and end.
 
-The order guarantees that nothing is decoded before it is durable, and nothing is released before it is
-committed. Nothing here waits by itself (see `steps`): the daemon drives the loops with trio, the simulator
-drives the same loops in virtual time.
+The order guarantees that nothing is decoded before it is durable, and nothing is released before it is committed.
+Nothing here waits by itself (see `steps`): the daemon drives the loops with trio, the simulator drives the same loops
+in virtual time.
 
-`Timekeeping` follows the wall clock, while the log's time goes on steadily: an entry of the log says when the clock was set.
+`Timekeeping` follows the wall clock, while the log's time goes on steadily: an entry of the log says when the clock was
+set.
 
-Once an interval an event of our own goes through spool, sync, ingest and commit into the table (`Heartbeats`). A stall anywhere on this way is therefore visible while nobody sends: in the age of the newest heartbeat in
-the table, and to the service manager's watchdog, which commits feed.
+`Heartbeats` send an event of our own through spool, sync, ingest and commit into the table, once an interval. A stall
+anywhere on this way is therefore visible while nobody sends: in the age of the newest heartbeat in the table, and to
+the service manager's watchdog, which commits feed.
 """
 
 from __future__ import annotations

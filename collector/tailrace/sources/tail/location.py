@@ -1,11 +1,12 @@
 """Files on disk: which of them may be read, where each is, and which are open.
 
-Files may be read within the roots of the configured patterns, wherever links lead (`Roots`). Somebody who may write below a root could replace a file or a directory by a link at any moment. So
-the kernel is asked what it has reached, and only that is judged and opened. Nothing outside a root is
-ever opened, and neither a pipe nor a device.
+Constraint: files may be read within the roots of the configured patterns, wherever links lead (`Roots`). Somebody who
+may write below a root could replace a file or a directory by a link at any moment. So the kernel is asked what it has
+reached, and only that is judged and opened. Nothing outside a root is ever opened, and neither a pipe nor a device.
 
 A `Location` is the path, inode and descriptor of one file. The files that grew last are open (`TailDescriptors`); the
-others are opened again when they grow. `System` has the calls to the operating system, so that a simulation can answer instead.
+others are opened again when they grow. `System` has the calls to the operating system, so that a simulation can
+answer instead.
 """
 
 from __future__ import annotations

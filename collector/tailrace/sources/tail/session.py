@@ -1,12 +1,13 @@
 """The session of one file, from its opening to its close: content, documents, rest.
 
-`Handoff` hands on all of the file. `DocumentWatch` reads the documents beside the streams once when they change, however
-many streams share them. `Resting` decides whether the file rests: its writer is gone, or nothing was written for long.
+`Handoff` hands on all of the file. `DocumentWatch` reads the documents beside the streams once when they change,
+however many streams share them. `Resting` decides whether the file rests: its writer is gone, or nothing was
+written for long.
 
-`Writers` know whether the process that writes a file still runs, as far as this host can tell. A file's path may name its writer by host and PID. A PID alone proves little: the system reuses PIDs,
-and the PID may be of another host or of another PID namespace. A process therefore counts as the
-writer only once it was seen to be the writer. From then on its start time identifies it, too. Only a
-process that was seen can be said to have ended.
+`Writers` know whether the process that writes a file still runs, as far as this host can find out. A file's path may
+name its writer by host and PID. A PID alone proves little: the system reuses PIDs, and the PID may be of another host
+or of another PID namespace. A process therefore counts as the writer only once it was seen to be the writer. From
+then on its start time identifies it, too. Only a process that was seen can be said to have ended.
 
 A process is seen to be the writer when it has the file open. Another user's descriptors cannot be
 read. A process of another user must have this host in the file's path, own the file, be older than
