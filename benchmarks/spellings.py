@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 
 Spell = Callable[[list[str]], bytes]
@@ -57,6 +58,9 @@ COMMAS: dict[str, Spell] = {
     "commas behind": _each("{},".format),
 }
 
+_KEY = re.compile(r'(?<=[{,])"([A-Za-z])(?=\w*":)')
+_INTEGERS = re.compile(r'"(id|pid|tid|ts|dur|ph|clk|record_id|parent_id)":(-?[0-9]+)\b')
+_ZERO = re.compile(r'(?<=":)0(?=[,}])')
 _TEXT = re.compile(r'"(?:name|description)":"(?=[^"\\])')
 _LETTER = re.compile(r'("name":")([A-Za-z0-9])')
 _NUMBERS = re.compile(r'"(id|pid|tid|ts|dur)":(-?[0-9]+)')
@@ -89,8 +93,30 @@ def _merged(lines: list[str]) -> bytes:
 
 
 _unicode = _substituted(_LETTER, lambda found: f"{found[1]}\\u{ord(found[2]):04x}")
+
+
+def _small(spell: Callable[[str], str]) -> Callable[[re.Match[str]], str]:
+    """Spell integers up to 2^53, which JavaScript keeps exactly."""
+    return lambda found: (
+        f'"{found[1]}":{spell(found[2]) if abs(int(found[2])) <= 2**53 else found[2]}'
+    )
+
+
+def _told(line: str, arguments: str) -> str:
+    """Return an event with more arguments; metadata has its own."""
+    return line if '"ph":4' in line else line.replace('"args":{', f'"args":{{{arguments}', 1)
+
+
+NUMBERS: dict[str, Spell] = {
+    "letters of keys as \\u": _substituted(_KEY, lambda found: f'"\\u{ord(found[1]):04x}'),
+    "floats for integers": _substituted(_INTEGERS, _small("{}.0".format)),
+    "exponents": _substituted(_INTEGERS, _small(lambda text: f"{Decimal(text).normalize():E}")),
+    "negative zeros": _substituted(_ZERO, "-0"),
+    "deep members": _inserted("{", f'"deep":{"[" * 40}{"]" * 40},'),
+}
 OF_FORMAT: dict[str, dict[str, Spell]] = {
     "dftracer": COMMAS
+    | NUMBERS
     | {
         "escapes in names": _substituted(_TEXT, lambda found: found[0] + _ESCAPED),
         "letters as \\u": _unicode,
@@ -100,15 +126,31 @@ OF_FORMAT: dict[str, dict[str, Spell]] = {
         "unknown members in each tenth line": _some(_inserted("{", '"more":{"x":[1,true]},')),
         "nested arguments": _inserted('"args":{', '"a":{"b":[1,{"c":null}]},"d":true,'),
         "numbers in quotes": _substituted(_NUMBERS, r'"\1":"\2"'),
+        "numbers in quotes, names and hashes": _each(
+            lambda line: _told(_NUMBERS.sub(r'"\1":"\2"', line), '"fname":"/a","hostname":"n1",')
+        ),
+        "no category": _substituted(re.compile(r'"cat":"[A-Z]\w*",'), ""),
+        "types in quotes": _substituted(re.compile(r'"type":([0-9]+)'), r'"type":"\1"'),
+        "hashes as \\u": _substituted(
+            re.compile(r'(hash":")(\w)'), lambda found: f"{found[1]}\\u{ord(found[2]):04x}"
+        ),
+        "a file without a hash": _each(lambda line: _told(line, '"fhash":null,')),
         "two processes in turn": _merged,
     },
-    "jets": {
+    "jets": NUMBERS
+    | {
         "escapes in names and descriptions": _substituted(_TEXT, lambda found: found[0] + _ESCAPED),
         "letters as \\u": _unicode,
         "escapes in data": _inserted('"data":{', f'"said":"{_ESCAPED}",'),
         "escapes in each tenth line": _some(_substituted(_TEXT, lambda found: found[0] + _ESCAPED)),
         "unknown members": _inserted("{", '"host":"n1","more":{"x":[1,true]},'),
         "ids in quotes": _substituted(_IDS, r'"\1":"\2"'),
+        "ids of 64 bits": _substituted(
+            _IDS, lambda found: f'"{found[1]}":{int(found[2]) | 1 << 63}'
+        ),
+        "types as \\u": _substituted(
+            re.compile(r'"type":"(\w)'), lambda found: f'"type":"\\u{ord(found[1]):04x}'
+        ),
     },
 }
 """The spellings that only some formats have."""

@@ -50,6 +50,11 @@ USUAL = [
     b'{"type":"record","clk":1,"id":"a","parent_id":"b","record_type":"T","data":1,"name":"n","x":2,"description":"d"}\n',
     b'{"type":"record_end","clk":1000,"id":"a"}\n',
     b'{"type":"annotation","name":"n","record_id":"a","data":1}\n',
+    event(clk=1.0, record_id=1e3), event(record_id=-0.0), EVENT.replace(b":1,", b":15E-1,").replace(b"15E-1", b"150E-1"),
+    event(record_id="r" * 128), event(record_id="r" * 129), event(record_id="r" * 1000), EVENT.replace(b":1,", rb':"\u0061\/b",'),
+    EVENT.replace(b"event", b"\\u0065vent"), EVENT[:-2] + b',"\\u0078":1}\n', EVENT.replace(b"name", b"n\\u0061me"),
+    event(**{f"k{i}": 1 for i in range(40)}), EVENT[:-2] + b',"x":' + b"[" * 126 + b"]" * 126 + b"}\n",
+    b'{"type":"record","clk":1,"id":"a","record_type":"T"}\n', b'{"type":"event","clk":1,"record_id":"a"}\n',
     EVENT.replace(b'"e"', rb'"\/\u001F"').replace(b'"d"', rb'"\/\u000a\u0022\u005c\u007f\b"'),
 ]  # fmt: skip
 
@@ -62,12 +67,12 @@ def test_what_is_usual_takes_the_kernel(one):
 @pytest.mark.parametrize(
     "unusual",
     [
-        b'{"clk":-9223372036854775808,"type":"record_end","record_id":1}\n', event(record_id="r" * 129), event(record_id='r"'), event(clk=2**63),
-        event(clk=1.0), event(record_id=2**64), event(record_id=-1), EVENT.replace(b"event", b"\\u0065vent"), event(name="\ud83d"),
-        event(description=None), event(**{"$x": 1}), event(type="note"), event(**{f"k{i}": 1 for i in range(40)}),
+        b'{"clk":-9223372036854775808,"type":"record_end","record_id":1}\n', event(record_id='r"'), event(clk=2**63),
+        event(clk=1.5), event(clk=1e16), event(record_id=2**64), event(record_id=-1), event(record_id=-1.0), event(name="\ud83d"),
+        event(description=None), event(**{"$x": 1}), event(type="note"), event(**{f"k{i}": 1 for i in range(61)}),
         event(x=float("nan")), EVENT[:-2] + b',"clk":5}\n', EVENT[:-2] + b',"x":1,"x":2}\n', EVENT[:-2] + b',"x":1,}\n',
-        EVENT[:-2] + b',"\\u0078":1}\n', EVENT[:-2] + b',"x":"\\ud800"}\n', EVENT[:-2] + b',"x":"\xff"}\n',
-        EVENT[:-2] + b',"x":' + b"[" * 65 + b"]" * 65 + b"}\n", b'{"type":"annotation","name":"n","record_id":1}\n',
+        EVENT[:-2] + b',"\\u0078":1,"x":2}\n', EVENT[:-2] + b',"\\u0024x":1}\n', EVENT[:-2] + b',"x":"\\ud800"}\n', EVENT[:-2] + b',"x":"\xff"}\n',
+        EVENT[:-2] + b',"x":' + b"[" * 127 + b"]" * 127 + b"}\n", b'{"type":"annotation","name":"n","record_id":1}\n',
         b'{"clk":1,"type":"record_end","record_id":1,"id":1}\n', b"{}\n", b"\0" + EVENT, HEADER,
         b'{"clk":1,"type":"record","record_type":"T","id":1}\n',
     ],

@@ -19,7 +19,13 @@ BEYOND = 1 << 70
 """Stands for any integer of more than 20 characters: no range of interest contains it, and converting
 it would take time that grows with the square of its length."""
 
+INTEGRAL_MAX = 1 << 53
+"""The largest integer that a number with a fraction or an exponent may spell: programs that spell integers so keep no
+larger ones exactly."""
+
 WHITE = " \t\r\n"
+_NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
+_SPELLED_MAX = 64
 _BRACKET_OR_STRING = re.compile(r'[\[{]|([\]}])|"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _STRING_OR_HEX = re.compile(
     rb'"(?:[^"\\]++|\\.)*+"?|([:\[,][ \t]*[-+]?0[xX][0-9a-fA-F]++)[ \t]*[,}\]]', re.DOTALL
@@ -33,6 +39,29 @@ class Field(NamedTuple):
     key: str
     value: Any
     text: str
+
+
+def integer(field: Field) -> int | None:
+    """Return the integer that a field has, None for any other value. `1.0` and `1e3` are integers, as JavaScript and jq have it."""
+    if type(field.value) is float:
+        return integral(field.text)
+    return int(field.value) if type(field.value) is int else None
+
+
+def integral(text: str) -> int | None:
+    """Return the integer that a number of JSON spells with a fraction or an exponent, None if it is not integral, beyond
+    `INTEGRAL_MAX`, or longer than `_SPELLED_MAX` characters."""
+    found = _NUMBER.fullmatch(text) if len(text) <= _SPELLED_MAX else None
+    if found is None:
+        return None
+    sign, whole, fraction, exponent = found.groups(default="")
+    digits = (whole + fraction).rstrip("0")
+    if not digits:
+        return 0
+    zeros = len(whole) - len(digits) + int(exponent or 0)
+    if not 0 <= zeros <= 16 or (value := int(digits) * 10**zeros) > INTEGRAL_MAX:
+        return None
+    return int(-value if sign else value)
 
 
 class _RefusedError(ValueError):

@@ -5,7 +5,7 @@ function returns where the text ends, or NULL for what is not JSON, and for what
 lone surrogates, and nesting deeper than `NESTING_MAX`.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, sequence, write_escape
@@ -22,7 +22,8 @@ cdef extern from *:
     int trailing_zeros "__builtin_ctzll" (uint64_t word) noexcept nogil
 
 cdef enum:
-    NESTING_MAX = 64
+    NESTING_MAX = 126  # within an object and its arguments, `DEPTH_MAX` in all
+    SPELLED_MAX = 64  # bytes of an integer with a fraction or an exponent
     # How a string is spelled
     AS_IT_IS = 0  # its text is its value
     ESCAPED = 1  # with escapes that every writer spells alike
@@ -197,6 +198,53 @@ cdef inline const uint8_t *number_end(const uint8_t *at, bint *whole) noexcept n
     return at
 
 
+cdef inline bint read_integral(const uint8_t *at, const uint8_t *stop, int64_t *value) noexcept nogil:
+    """Read a valid number; return whether `json_object.integral` takes it for an integer."""
+    cdef bint negative = at[0] == c'-', lowers, fraction = False
+    cdef uint64_t number = 0
+    cdef int zeros = 0, exponent = 0, places = 0, i
+    if stop - at > SPELLED_MAX:
+        return False
+    at += negative
+    while at < stop and at[0] | 0x20 != c'e':
+        if at[0] == c'.':
+            fraction = True
+        else:
+            places += fraction
+            zeros += 1  # behind the last digit that is none
+            if at[0] != c'0':
+                for i in range(zeros if number else 1):
+                    number *= 10
+                    if number > 1ULL << 53:
+                        return False
+                number += at[0] - c'0'
+                zeros = 0
+        at += 1
+    if at < stop:
+        lowers = at[1] == c'-'
+        at += 1 + (lowers or at[1] == c'+')
+        while at < stop:
+            if exponent < 1000:
+                exponent = 10 * exponent + (at[0] - c'0')
+            at += 1
+        if lowers:
+            exponent = -exponent
+    value[0] = 0
+    if not number:
+        return True
+    zeros += exponent - places
+    if not 0 <= zeros <= 16:
+        return False
+    for i in range(zeros):
+        number *= 10
+        if number > 1ULL << 53:
+            return False
+    if number > 1ULL << 53:
+        return False
+    value[0] = -<int64_t>number if negative else <int64_t>number
+    return True
+
+
 cdef inline const uint8_t *word_end(const uint8_t *at) noexcept nogil:
     """Return where true, false or null ends."""
     # Compared one by one: the buffer may end behind the newline.
@@ -234,17 +282,17 @@ cdef inline const uint8_t *_key_end(const uint8_t *at, const uint8_t *end) noexc
 
 cdef inline const uint8_t *value_end(const uint8_t *at, const uint8_t *end) noexcept nogil:
     """Return where any value ends."""
-    cdef uint64_t objects = 0  # a bit for each level, the innermost lowest: whether it is an object
+    cdef uint8_t[NESTING_MAX] closing  # the bracket that ends each level
     cdef int depth = 0
     while True:
         if at[0] == c'{' or at[0] == c'[':
             if depth == NESTING_MAX:
                 return NULL
+            closing[depth] = at[0] + 2
             depth += 1
-            objects = objects << 1 | (at[0] == c'{')
             at = behind_white(at + 1)
-            if at[0] != (c'}' if objects & 1 else c']'):
-                if objects & 1:
+            if at[0] != closing[depth - 1]:
+                if closing[depth - 1] == c'}':
                     at = _key_end(at, end)
                     if not at:
                         return NULL
@@ -258,15 +306,14 @@ cdef inline const uint8_t *value_end(const uint8_t *at, const uint8_t *end) noex
             at = behind_white(at)
             if at[0] == c',':
                 break
-            if at[0] != (c'}' if objects & 1 else c']'):
+            if at[0] != closing[depth - 1]:
                 return NULL
             at += 1
             depth -= 1
-            objects >>= 1
         if not depth:
             return at
         at = behind_white(at + 1)
-        if objects & 1:
+        if closing[depth - 1] == c'}':
             at = _key_end(at, end)
             if not at:
                 return NULL

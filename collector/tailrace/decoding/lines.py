@@ -267,21 +267,23 @@ def only_white(data: bytes, again: bytes) -> bool:
 
 def same_value(data: bytes, again: bytes) -> bool:
     """Return the same where the writer may also spell characters otherwise."""
-    return only_white(data, again) or (
-        b"\\" in data and only_white(_respelled(data), _respelled(again))
-    )
+    if only_white(data, again):
+        return True
+    spared = len(data) - len(again) - _white(data) + _white(again)
+    return b"\\" in data and spared == _spare(data) - _spare(again)
 
 
-def _respelled(data: bytes) -> bytes:
-    """Return valid JSON with the escapes that the writer may spell otherwise as it does, and no other backslash
-    that escapes one."""
-    data = data.replace(rb"\\", b"--").replace(rb"\/", b"/")
-    return _UNICODE.sub(lambda found: _character(found[0]), data) if rb"\u" in data else data
+def _spare(data: bytes) -> int:
+    """Return how many bytes a writer spares that spells the characters of valid JSON with the fewest, but counts spaces as none."""
+    data = data.replace(rb"\\", b"--")
+    spare = data.count(rb"\/")
+    return spare + sum(map(_spare_of, _UNICODE.findall(data))) if rb"\u" in data else spare
 
 
 @lru_cache(4096)
-def _character(escape: bytes) -> bytes:
-    return msgspec.json.encode(msgspec.json.decode(b'"' + escape + b'"'))[1:-1]
+def _spare_of(escape: bytes) -> int:
+    character = msgspec.json.encode(msgspec.json.decode(b'"' + escape + b'"'))[1:-1]
+    return len(escape) - len(character) + character.count(b" ")
 
 
 def _white(data: bytes) -> int:

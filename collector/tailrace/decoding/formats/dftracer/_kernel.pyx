@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The kernel of DFTracer: packs complete events, counters and names of hashes of the usual shape into blocks.
 
-A record is usual if it has the tracer's fields and at most eight others, each once, in any order, with keys and hashes
-that are spelled without an escape; its strings are UTF-8. White space may stand wherever JSON allows it, blank lines before
+A record is usual if it has the tracer's fields and at most `OTHERS_MAX` others, each once, in any order and any legal spelling;
+its strings are UTF-8. White space may stand wherever JSON allows it, blank lines before
 the record, and commas around it. The kernel stops before any other line, and before a line whose newline has not
 come; `decoder` reads what stands there.
 """
@@ -16,7 +16,7 @@ from libc.stdlib cimport free
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from tailrace.decoding.formats.dftracer.usual_line cimport (
-    ARGS, HASH_MAX, ID, TYPE, Line, Text, read_integer, read_line,
+    ARGS, CATEGORY, HASH_MAX, ID, TYPE, Line, Text, read_integer, read_line,
 )
 from tailrace.decoding.json_scan cimport behind_blank_lines, write_respelled
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE, write_plain
@@ -36,7 +36,7 @@ cdef extern from *:
 
 cdef enum:
     ROWS_MAX = 8192
-    LINE_MAX = 16384
+    LINE_MAX = 1 << 17
     WORDS_MAX = 4096
     WORDS_BYTES = 1 << 20
     CATEGORIES_MAX = 1024
@@ -74,6 +74,7 @@ cdef struct Columns:
     int32_t *name
     int32_t *category
     int32_t *ends  # of attributes; one more than rows
+    uint8_t *valid_category
     uint8_t *valid_start
     uint8_t *valid_end
     uint8_t *valid_text
@@ -82,6 +83,10 @@ cdef struct Columns:
     int rows
     int numbers
     int names
+
+
+cdef struct Named:
+    Text file, host, late  # members of the attributes, each behind a comma
 
 
 cdef struct Process:
@@ -138,7 +143,7 @@ cdef class Scanner:
     cdef Known words, categories, streams
     cdef WordTable hashes
     cdef list member_texts
-    cdef Text members[MEMBERS_MAX]  # in `member_texts`
+    cdef Named members[MEMBERS_MAX]  # in `member_texts`
     cdef object version  # of the names that `members` come from
     cdef Columns columns
     cdef Process process[PROCESSES_MAX]  # whose records are packed
@@ -163,6 +168,7 @@ cdef class Scanner:
             ints[i][0] = <int32_t *>allocated((ROWS_MAX + 1) * sizeof(int32_t))
         into.numbers_of = <uint8_t *>allocated(ROWS_MAX)
         into.process = <uint8_t *>allocated(ROWS_MAX)
+        into.valid_category = <uint8_t *>allocated(ROWS_MAX // 8)
         into.valid_start = <uint8_t *>allocated(ROWS_MAX // 8)
         into.valid_end = <uint8_t *>allocated(ROWS_MAX // 8)
         into.valid_text = <uint8_t *>allocated(ROWS_MAX // 8)
@@ -175,7 +181,7 @@ cdef class Scanner:
         for pointer in (
             <size_t>of.offset, <size_t>of.size, <size_t>of.start, <size_t>of.end, <size_t>of.number,
             <size_t>of.numbers_of, <size_t>of.process, <size_t>of.kind, <size_t>of.stream, <size_t>of.name, <size_t>of.category, <size_t>of.ends,
-            <size_t>of.valid_start, <size_t>of.valid_end, <size_t>of.valid_text,
+            <size_t>of.valid_category, <size_t>of.valid_start, <size_t>of.valid_end, <size_t>of.valid_text,
             <size_t>of.flawed, <size_t>of.text,
         ):
             free(<void *><size_t>pointer)
@@ -193,7 +199,7 @@ cdef class Scanner:
         release that counts events by ids: a name without an id, or an event with a number as `ph`.
         Return no block if all had less than `rows_min` rows together and none of them a name, since
         `names`, those behind hashes, know a name as soon as it is packed. No line of a block is longer than
-        `size_max`. Where ids are believed, a record that stands for several calls, or whose id stands in quotes, is not usual. Nor is one
+        `size_max`. Where ids are believed, a record that stands for several calls, or without an id, or whose id stands in quotes, is not usual. Nor is one
         of another process, or one that states another host. While a thread is in here, others get no block."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
@@ -203,6 +209,7 @@ cdef class Scanner:
         self.busy = True
         try:
             to.rows = to.numbers = to.names = to.ends[0] = 0
+            memset(to.valid_category, 0, ROWS_MAX // 8)
             memset(to.valid_start, 0, ROWS_MAX // 8)
             memset(to.valid_end, 0, ROWS_MAX // 8)
             memset(to.valid_text, 0, ROWS_MAX // 8)
@@ -268,9 +275,9 @@ cdef class Scanner:
             size = stop + 1 - data - at[0]
             if TEXT_MAX - to.ends[row] < 2 * size + NAMED_MAX + TEXT_MORE:
                 break
-            kind = A_NAME if line.names else A_SPAN if line.fields & ID else A_COUNTER
+            kind = A_NAME if line.names else A_SPAN if line.phase == c'1' or line.phase == c'X' else A_COUNTER
             aggregate = kind == A_COUNTER and (line.phase == c'3' or line.counts_calls)
-            if process.numbered and (aggregate or line.quoted_id):
+            if process.numbered and (aggregate or kind == A_SPAN and (line.quoted_id or not line.fields & ID)):
                 break
             if kind == A_SPAN and add_overflows(line.start, line.duration, &to.end[row]):
                 break
@@ -280,9 +287,12 @@ cdef class Scanner:
             name = self._word(self.words, line.given if kind == A_NAME else line.name, locked)
             if name < 0:
                 return name
-            category = self._word(self.categories, line.category, locked)
-            if category < 0:
-                return category
+            category = 0
+            if line.fields & CATEGORY:
+                category = self._word(self.categories, line.category, locked)
+                if category < 0:
+                    return category
+                to.valid_category[row >> 3] |= 1 << (row & 7)
             text = to.text + to.ends[row]
             if kind == A_NAME:
                 if not locked:
@@ -295,7 +305,7 @@ cdef class Scanner:
                     member = self._members(&line, names, locked)
                     if member < 0:
                         return member
-                text = self._write_attributes(&line, aggregate, member, text)
+                text = self._write_attributes(&line, aggregate, kind == A_SPAN and line.quoted_pid, &self.members[member], text)
             if line.spelling:
                 to.flawed[row >> 3] |= 1 << (row & 7)
             if text > to.text + to.ends[row]:
@@ -343,7 +353,7 @@ cdef class Scanner:
         to.kind[row] = kind
         to.start[row] = line.start
         if kind == A_SPAN:
-            if not line.quoted_id:
+            if line.fields & ID and not line.quoted_id:
                 to.number[to.numbers], to.numbers_of[to.numbers] = line.number, self.current
                 to.numbers += 1
             self.process[self.current].counts |= line.phase == c'1'
@@ -357,7 +367,7 @@ cdef class Scanner:
             to.valid_start[row >> 3] |= bit
 
     cdef inline uint8_t *_write_attributes(
-        self, const Line *line, bint aggregate, int member, uint8_t *out
+        self, const Line *line, bint aggregate, bint told, const Named *named, uint8_t *out
     ) noexcept nogil:
         """Write the attributes of an event; return where they end, which is `out` if it has none."""
         cdef uint8_t *begin = out
@@ -369,10 +379,14 @@ cdef class Scanner:
             out = _copy(line.type, write_plain(b',"type":', out))
         if aggregate:
             out = write_plain(b',"aggregate":true', out)
-        elif line.quoted_pid and line.fields & ID:
-            out = _write_told(line, out)
+        elif told:
+            out = _write_told(line, named, out)
         if line.host.at or line.file.at:
-            out = _copy(self.members[member], out)
+            if not (told and line.told_file.at):
+                out = _copy(named.file, out)
+            if not (told and line.told_host.at):
+                out = _copy(named.host, out)
+            out = _copy(named.late, out)
         out = _write_others(line, out)
         if line.fields & ARGS:
             out = _copy(line.args, write_plain(b',"args":', out))
@@ -423,15 +437,18 @@ cdef class Scanner:
     ) except -1 with gil:
         """The same for hashes that are not known. (A function with objects of its own takes the interpreter's lock each
         time, so the one that is called for each line has none.)"""
-        found = names.members(_unquoted(line.file), _unquoted(line.host))
-        if PyBytes_GET_SIZE(found) > NAMED_MAX:
+        file, host, late = names.members(_unquoted(line.file), _unquoted(line.host))
+        cdef bytes found = file + host + late
+        if len(found) > NAMED_MAX:
             return HERE
         if not has_room(&self.hashes, size):
             self._forget_members()
         self.member_texts.append(found)
         cdef int code = add_word(&self.hashes, word, size, hash)
-        self.members[code].at = <const uint8_t *>PyBytes_AS_STRING(found)
-        self.members[code].size = PyBytes_GET_SIZE(found)
+        cdef Named *to = &self.members[code]
+        to.file.at, to.file.size = <const uint8_t *>PyBytes_AS_STRING(found), len(file)
+        to.host.at, to.host.size = to.file.at + to.file.size, len(host)
+        to.late.at, to.late.size = to.host.at + to.host.size, len(late)
         return code
 
     cdef int _define(self, const Line *line, object names) except -1 nogil:
@@ -463,10 +480,14 @@ cdef class Scanner:
         flawed = self._bits(of.flawed, rows)
         if flawed is None or any(flawed):
             flaws = Words(bytes(rows * sizeof(int32_t)), _FLAWS, 1, flawed)
+        categories = None
+        categorized = self._bits(of.valid_category, rows)
+        if categorized is None or any(categorized):
+            categories = Words(self._taken(of.category, rows, sizeof(int32_t)), self.categories.texts, len(self.categories.texts), categorized)
         return Block(
             rows, length, self._longs(of.offset, rows), self._longs(of.size, rows),
             self._words(of.kind, rows, _KINDS), self._words(of.stream, rows, self.streams.texts), None, None,
-            self._words(of.name, rows, self.words.texts), self._words(of.category, rows, self.categories.texts), None, None,
+            self._words(of.name, rows, self.words.texts), categories, None, None,
             start, end, self._texts(rows), flaws,
         )
 
@@ -598,13 +619,19 @@ cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogi
     return out + 1
 
 
-cdef inline uint8_t *_write_told(const Line *line, uint8_t *out) noexcept nogil:
-    """Write the names of file and host that releases before 1.0 have among the arguments."""
-    if line.told_file.at:
+cdef inline uint8_t *_write_told(const Line *line, const Named *named, uint8_t *out) noexcept nogil:
+    """Write the names of file and host that releases before 1.0 have among the arguments, unless a hash is known to stand for
+    another one."""
+    cdef bint hashed = line.host.at or line.file.at
+    if line.told_file.at and hashed and named.file.size:
+        out = _copy(named.file, out)
+    elif line.told_file.at:
         out = write_plain(b',"fname":"', out)
         out = write_respelled(line.told_file.at, line.told_file.at + line.told_file.size, out)
         out = write_plain(b'"', out)
-    if line.told_host.at:
+    if line.told_host.at and hashed and named.host.size:
+        out = _copy(named.host, out)
+    elif line.told_host.at:
         out = write_plain(b',"hostname":"', out)
         out = write_respelled(line.told_host.at, line.told_host.at + line.told_host.size, out)
         out = write_plain(b'"', out)

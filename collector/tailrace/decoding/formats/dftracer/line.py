@@ -7,7 +7,7 @@ The `ph` alone says what a record is, so each record is read by the shape of its
     3, "C" with dft_cnt aggregate: a counter of calls that were not written one by one
     4, "M", "H"         metadata: HH, FH, SH are names for hashes, all else is about the process
 
-Numbers may be quoted (before 1.0). A record that is JSON and cannot be used is refused with a reason:
+Numbers may be quoted (before 1.0), and integers spelled with a fraction or an exponent. A record that is JSON and cannot be used is refused with a reason:
 
     missing_key   name, ph, pid, tid, or the ts or dur that its phase requires, is not there
     bad_field     name or cat is not a string, or args not an object
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from typing import Any, Literal, NamedTuple
 
-from tailrace.decoding.json_object import Field, read_object
+from tailrace.decoding.json_object import BEYOND, Field, integer, read_object
 from tailrace.model.record import Kind, as_int64
 
 HASHES = {"HH", "FH", "SH"}
@@ -43,7 +43,7 @@ OF_START = {
 }
 """For each member of the attributes: the argument that holds the hash of its text, and the hash's kind."""
 
-_QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
+QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 Fields = dict[str, Field]
 Texts = dict[str, str]
@@ -104,7 +104,7 @@ class _Line(NamedTuple):
 def read_fields(found: list[Field]) -> RecordReading:
     """Read a record's fields. Raise RefusedError if they are not a record's."""
     fields = {field.key: field for field in found}
-    name, ph = _text(_field(fields, "name")), _field(fields, "ph").value
+    name, ph = _text(_field(fields, "name")), _field(fields, "ph")
     category = _text(fields["cat"]) if "cat" in fields else None
     stream = f"{_digits(fields, 'pid')}/{_digits(fields, 'tid')}"
     args = fields["args"].value if "args" in fields else {}
@@ -114,7 +114,7 @@ def read_fields(found: list[Field]) -> RecordReading:
     used = {"id", "type", "name", "cat", "pid", "tid", "ph", "args"}
     after = {field.key: field.text for field in found if field.key not in used}
     line = _Line(fields, name, category, stream, args, before, after)
-    read = _READERS.get(ph, _read_other) if type(ph) in {int, str} else _read_other
+    read = _READERS.get(ph.value if isinstance(ph.value, str) else integer(ph), _read_other)
     host = args.get("hhash")
     reading = read(line)._replace(host=str(host) if hash_key("HH", host) else "")
     for key in ("name", "cat"):
@@ -145,12 +145,12 @@ def _read_complete(line: _Line) -> RecordReading:
         flaw = "negative_duration"
     else:
         del line.after["dur"]
-    number = line.fields["id"].value if "id" in line.fields else None
+    number = integer(line.fields["id"]) if "id" in line.fields else None
     reading = RecordReading(
         Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
         start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
-        id=number if type(number) is int and -(2**63) <= number < 2**63 else None,
-        counts=True if type(line.fields["ph"].value) is int else None,
+        id=number if number is not None and -(2**63) <= number < 2**63 else None,
+        counts=None if isinstance(line.fields["ph"].value, str) else True,
     )  # fmt: skip
     if line.category == "dftracer" and line.name in {"start", "end"}:
         return _about_the_run(line, reading)
@@ -285,19 +285,19 @@ def _readable(value: object) -> str | None:
 
 
 def _digits(fields: Fields, key: str) -> str:
-    """Return the text of an integer, without quotes."""
-    _number(fields, key)
-    field = fields[key]
-    return field.value if isinstance(field.value, str) else field.text
+    """Return the digits of an integer, however it is spelled."""
+    number = _number(fields, key)
+    return fields[key].text if number == BEYOND else str(number)
 
 
 def _number(fields: Fields, key: str) -> int:
     value = _field(fields, key).value
-    if isinstance(value, str) and _QUOTED_NUMBER.fullmatch(value):
+    if isinstance(value, str) and QUOTED_NUMBER.fullmatch(value):
         return int(value)
-    if type(value) is not int:
+    number = integer(fields[key])
+    if number is None:
         raise RefusedError("bad_number")
-    return value
+    return number
 
 
 def _int64(fields: Fields, key: str) -> int:

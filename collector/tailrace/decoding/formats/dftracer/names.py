@@ -13,6 +13,8 @@ NAMES_MAX = 4096
 NAME_BYTES = 448
 """The size of a short name with a short key."""
 
+LATE = "$late"
+"""The member that has the keys of unknown names."""
 
 _versions = count()
 
@@ -60,12 +62,16 @@ class HashNames:
         text = self.known[key] = quote(name)
         self._texts += _texts((key, text))
 
-    def members(self, file: str | None, host: str | None) -> bytes:
-        """Return the members for an event's hashes, each behind a comma (see `resolve`)."""
+    def members(self, file: str | None, host: str | None) -> list[bytes]:
+        """Return the members for an event's hashes, each behind a comma: those of file and host, and what is late (see `resolve`)."""
         keys = (("fname", "FH:", file), ("hostname", "HH:", host))
         wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
         self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())
-        return joined(self.resolve(wanted)).encode()
+        found = self.resolve(wanted)
+        return [
+            joined({member: found[member]} if member in found else {}).encode()
+            for member in ("fname", "hostname", LATE)
+        ]
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
         """Return the JSON texts of the wanted members, given their keys: known names, and under `$late` the keys of
@@ -78,7 +84,7 @@ class HashNames:
         for key in unknown.values():
             self.asked.ask(key)
         late = [f"{quote(member)}:{quote(key)}" for member, key in unknown.items()]
-        return known | {"$late": "{" + ",".join(late) + "}"}
+        return known | {LATE: "{" + ",".join(late) + "}"}
 
     def _evict(self) -> None:
         oldest = next(iter(self.known))

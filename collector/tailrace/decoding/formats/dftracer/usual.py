@@ -1,25 +1,29 @@
 """Read the usual records of DFTracer, many at a time: the same result as `line`, only faster.
 
-A record is usual if it is a complete event or a counter whose fields each come once, in any order and any legal spelling,
-and whose arguments have hashes at most once. Fields that the tracer does not have may be there. White space may stand
-wherever JSON allows it, blank lines before a record, commas around it.
+A record is usual if it is a complete event or a counter whose fields each come once, in any order and any legal spelling.
+Fields that the tracer does not have may be there. White space may stand wherever JSON allows it, blank lines before a
+record, commas around it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
 from json.encoder import encode_basestring as quote
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
+from tailrace.decoding.formats.dftracer.line import QUOTED_NUMBER
 from tailrace.decoding.formats.dftracer.names import HashNames, joined
 from tailrace.decoding.formats.dftracer.processes import Processes
 from tailrace.decoding.formats.dftracer.record import OURS, about_session
 from tailrace.decoding.formats.dftracer.run import TracedRun
-from tailrace.decoding.json_object import DEPTH_MAX
+from tailrace.decoding.json_object import DEPTH_MAX, integral
 from tailrace.decoding.lines import WHITE, only_white, same_value, split_lines
 from tailrace.model.record import Kind, Record, SessionFacts
 
@@ -30,27 +34,49 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 _found = cast(Callable[["type[_Found]", tuple[object, ...]], "_Found"], tuple.__new__)
 _Int = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
 
-_Digits = Annotated[str, Meta(pattern=r"^(?:0|-?[1-9][0-9]{0,17})\Z")]
-
 
 class _UsualLine(Struct, gc=False):
     name: str
-    cat: str
-    pid: _Int | _Digits
-    tid: _Int | _Digits
+    pid: _Int
+    tid: _Int
     ph: _Int | str
-    id: _Int | _Digits | UnsetType = UNSET
+    cat: str | UnsetType = UNSET
+    id: _Int | UnsetType = UNSET
     type: _Int | UnsetType = UNSET
-    ts: _Int | _Digits | UnsetType = UNSET
-    dur: _Int | _Digits | UnsetType = UNSET
+    ts: _Int | UnsetType = UNSET
+    dur: _Int | UnsetType = UNSET
     args: Raw | UnsetType = UNSET
+
+
+class _SpelledLine(Struct, gc=False):
+    """The same fields with the texts of their numbers, which may be quoted, or have fractions or exponents."""
+
+    name: str
+    pid: Raw
+    tid: Raw
+    ph: Raw
+    cat: str | UnsetType = UNSET
+    id: Raw | UnsetType = UNSET
+    type: Raw | UnsetType = UNSET
+    ts: Raw | UnsetType = UNSET
+    dur: Raw | UnsetType = UNSET
+    args: Raw | UnsetType = UNSET
+
+
+class _Spelling(NamedTuple):
+    """The spelling of a line's numbers: the texts of two of them, and whether the first and the PID are in quotes."""
+
+    id: str
+    type: str
+    quoted_id: bool
+    quoted_pid: bool
 
 
 class _Hashes(Struct, gc=False):
     """The hashes among the arguments, and the number of calls that an aggregate stands for."""
 
-    fhash: str | _Int | UnsetType = UNSET
-    hhash: str | _Int | UnsetType = UNSET
+    fhash: Any = UNSET
+    hhash: Any = UNSET
     dft_cnt: Raw | UnsetType = UNSET
 
 
@@ -64,22 +90,27 @@ class _ClearNames(Struct, gc=False):
 class _Found(NamedTuple):
     """A line with the white space around its record, the record, and its fields if it is usual.
 
-    `more` are the fields that the tracer does not have, as members of the attributes."""
+    `more` are the fields that the tracer does not have, as members of the attributes. No `spelling`: all numbers are
+    integers without quotes."""
 
     whole: bytes
     record: bytes
     line: _UsualLine | None
     more: str = ""
+    spelling: _Spelling | None = None
 
 
 _decode_hashes = msgspec.json.Decoder(_Hashes).decode
 _decode_told = msgspec.json.Decoder(_ClearNames).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_line = msgspec.json.Decoder(_UsualLine).decode
+_decode_spelled = msgspec.json.Decoder(_SpelledLine).decode
 _decode_lines = msgspec.json.Decoder(_UsualLine).decode_lines
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
+_NOTHING: dict[str, str] = {}
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
 _KNOWN = frozenset(_UsualLine.__struct_fields__)
 _SEPARATORS = WHITE + b","
 
@@ -96,9 +127,10 @@ def read_usual(
     """Read whole lines from `offset` on into `records`. Pass the lines that are no events, or unusual ones, to `other`,
     which returns whether a record waits for further lines, and those that follow while one `waits`."""
     reading = _UsualReading(names, processes, records)
-    for whole, line, one, more in _find(data):
+    for found in _find(data):
+        whole = found.whole
         size = len(whole)
-        if waits or one is None or not reading.takes(offset, size, line, one, more):
+        if waits or found.line is None or not reading.takes(offset, size, found, found.line):
             reading.stop()
             waits = other(offset, whole)
             reading = _UsualReading(names, processes, records)
@@ -119,29 +151,26 @@ class _UsualReading:
         self._shows = False
         """Whether a record has a number as `ph`, as only releases that count events by ids write it."""
 
-    def takes(self, offset: int, size: int, text: bytes, line: _UsualLine, more: str) -> bool:
+    def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
         """Add the record of a line; return False if it is unusual."""
-        name, category, pid, tid, ph, number, type_, start, duration, raw = astuple(line)
+        _, text, _, more, spelling = found
+        name, pid, tid, ph, category, number, type_, start, duration, raw = astuple(line)
         kind, stop, aggregate = SPAN, None, False
-        told = ""
-        quoted = str in (type(pid), type(tid), type(number), type(start), type(duration))
-        if quoted:
-            told = _told(raw) if type(pid) is str else ""
-            pid, tid, start, duration = map(_number, (pid, tid, start, duration))
+        told, shown = _NOTHING, number
+        if spelling:
+            shown, type_ = spelling.id, spelling.type or UNSET
+        typed = "" if type_ is UNSET else f',"type":{type_}'
         if (
             (ph == 1 or ph == "X")  # noqa: PLR1714 - twice as fast
             and category != "dftracer"
-            and number is not UNSET
             and start is not UNSET
             and duration is not UNSET
             and duration >= 0
             and (stop := start + duration) <= INT64_MAX
         ):
-            if type(number) is str and b"\\u00" in text:
-                return False  # the attribute keeps the spelling
-            shown = f'"{number}"' if type(number) is str else number
-            about = f'"id":{shown}' if type_ is UNSET else f'"id":{shown},"type":{type_}'
-            about += told
+            about = typed if number is UNSET else f',"id":{shown}{typed}'
+            if spelling and spelling.quoted_pid:
+                told = _told(raw)
         elif (
             (ph == 2 or ph == 3 or ph == "C")  # noqa: PLR1714
             and number is UNSET
@@ -150,25 +179,20 @@ class _UsualReading:
             and (counts := _counts_calls(text, raw)) is not None
         ):
             kind, aggregate = COUNTER, ph == 3 or counts
-            about = "" if type_ is UNSET else f'"type":{type_}'
-            if aggregate:
-                about += ',"aggregate":true' if about else '"aggregate":true'
+            about = f'{typed},"aggregate":true' if aggregate else typed
         else:
             return False
         texts = self._texts
-        attributes = texts.attributes(about, raw, more)
-        if (
-            attributes is None
-            or (told and texts.hashed)
-            or (
-                (pid != self._own or texts.host not in ("", self._host))
-                and not self._turns(offset, pid, texts.host)
-            )
+        attributes = texts.attributes(about, raw, more, told)
+        if attributes is None or (
+            (pid != self._own or texts.host not in ("", self._host))
+            and not self._turns(offset, pid, texts.host)
         ):
             return False
+        unnumbered = kind is SPAN and (number is UNSET or (spelling and spelling.quoted_id))
         if kind is SPAN:
             self._shows = self._shows or ph == 1
-        if aggregate or type(number) is str:
+        if aggregate or unnumbered:
             self.stop()
             self._run.ids.doubt()
         elif kind is SPAN:
@@ -177,7 +201,7 @@ class _UsualReading:
             _record(
                 Record,
                 (
-                    offset, size, kind, f"{pid}/{tid}", None, None, name, category, None,
+                    offset, size, kind, f"{pid}/{tid}", None, None, name, None if category is UNSET else category, None,
                     None, start, stop, attributes, "backslash" if b"\\" in text else None, None,
                 ),
             )
@@ -210,14 +234,19 @@ def _find(data: bytes) -> list[_Found]:
     usual = _decode(data, lines)
     if usual is not None:
         return [
-            _found(_Found, (line + b"\n", line, one, ""))
+            _found(_Found, (line + b"\n", line, one, "", None))
             for line, one in zip(lines, usual, strict=True)
         ]
     whole = split_lines(data)
     bare = [line.strip(_SEPARATORS) for line in whole]
     if bare != lines and (usual := _decode(b"\n".join(bare) + b"\n", bare)) is not None:
-        return [_found(_Found, (*each, "")) for each in zip(whole, bare, usual, strict=True)]
-    return list(map(_find_one, whole, bare))
+        return [_found(_Found, (*each, "", None)) for each in zip(whole, bare, usual, strict=True)]
+    found: list[_Found] = []
+    for line, record in zip(whole, bare, strict=True):
+        # A line is mostly spelled as the one before; each way would read both.
+        spelled = bool(found) and found[-1].spelling is not None
+        found.append(_find_one(line, record, spelled=spelled))
+    return found
 
 
 def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
@@ -246,18 +275,28 @@ def _decode(data: bytes, lines: list[bytes]) -> list[_UsualLine] | None:
     return usual
 
 
-def _find_one(whole: bytes, record: bytes) -> _Found:
-    """Return one line, with the fields that the tracer does not have."""
+def _find_one(whole: bytes, record: bytes, *, spelled: bool) -> _Found:
+    """Return one line, with the fields that the tracer does not have. `spelled`: expect numbers in another spelling."""
     unusual = _Found(whole, record, None)
     try:
         if not record.isascii():
             record.decode()
-        line = _decode_line(record)
+        line: _UsualLine | None = None
+        spelling, again = None, b""
+        if not spelled:
+            with suppress(msgspec.ValidationError):
+                line = _decode_line(record)
+                again = _encode(line)
+        if line is None:
+            as_spelled = _decode_spelled(record)
+            again = _encode(as_spelled)
+            if (read := _read_spelled(as_spelled)) is None:
+                return unusual
+            line, spelling = read
         if _may_be_deep(record):
             return unusual
-        again = _encode(line)
         if only_white(record, again):
-            return _Found(whole, record, line)
+            return _Found(whole, record, line, "", spelling)
         more = ""
         for key, raw in _decode_fields(record).items():
             if key not in _KNOWN:
@@ -267,7 +306,42 @@ def _find_one(whole: bytes, record: bytes) -> _Found:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return unusual
     same = same_value(record, again + more.encode())
-    return _Found(whole, record, line, more) if same else unusual
+    return _Found(whole, record, line, more, spelling) if same else unusual
+
+
+def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
+    """Return the fields of a line and the spelling of its numbers, None if one is no integer of 64 bits."""
+    texts = [
+        "" if raw is UNSET else str(raw, "utf-8")
+        for raw in (line.pid, line.tid, line.id, line.ts, line.dur, line.type)
+    ]
+    numbers = [UNSET if not text else _integer(text) for text in texts[:-1]]
+    ph = _phase(str(line.ph, "utf-8"))
+    if ph is None or None in numbers:
+        return None
+    pid, tid, id_, start, duration = cast("list[Any]", numbers)
+    usual = _UsualLine(line.name, pid, tid, ph, line.cat, id_, UNSET, start, duration, line.args)
+    return usual, _Spelling(texts[2], texts[-1], texts[2][:1] == '"', texts[0][:1] == '"')
+
+
+def _integer(text: str) -> int | None:
+    """Return the integer of 64 bits that a number spells, which may be in quotes; None for any other value."""
+    return _short_integer(text) if len(text) <= 24 else integral(text)
+
+
+@lru_cache(4096)
+def _short_integer(text: str) -> int | None:
+    if text[0] != '"':
+        number = int(text) if _WHOLE.fullmatch(text) else integral(text)
+    else:
+        number = int(text[1:-1]) if QUOTED_NUMBER.fullmatch(text[1:-1]) else None
+    return number if number is not None and -INT64_MAX <= number <= INT64_MAX else None
+
+
+@lru_cache(64)
+def _phase(text: str) -> int | str | None:
+    """Return a phase, None if it is neither an integer nor a string."""
+    return _decode_text(text) if text[0] == '"' else _integer(text)
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str]:
@@ -282,22 +356,18 @@ def _may_be_deep(line: bytes) -> bool:
     return line.count(b"[") + line.count(b"{") > DEPTH_MAX
 
 
-def _number(value: int | str | UnsetType) -> int | UnsetType:
-    return int(value) if type(value) is str else cast("int | UnsetType", value)
-
-
-def _told(raw: Raw | UnsetType) -> str:
-    """Return members for the names of file and host among the arguments, each behind a comma."""
+def _told(raw: Raw | UnsetType) -> dict[str, str]:
+    """Return members for the names of file and host among the arguments, with their JSON texts."""
     try:
         told = _ClearNames() if raw is UNSET else _decode_told(raw)
     except msgspec.ValidationError:
-        return ""
+        return _NOTHING
     texts = {key: getattr(told, key) for key in _ClearNames.__struct_fields__}
-    return "".join(
-        f',"{key}":{quote(_decode_text(text))}'
+    return {
+        key: quote(_decode_text(text))
         for key, text in texts.items()
         if text is not UNSET and bytes(text).startswith(b'"')
-    )
+    }
 
 
 def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
@@ -313,48 +383,53 @@ def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
 class _Texts:
     """The attributes of records with usual args. While the names do not change, it remembers the names behind hashes."""
 
-    __slots__ = ("_members", "_names", "hashed", "host")
+    __slots__ = ("_members", "_names", "host")
 
     def __init__(self, names: HashNames) -> None:
         self._names = names
-        self._members: dict[tuple[object, object], str] = {}
-        self.hashed = False
-        """Whether the last record has a hash among its arguments."""
+        self._members: dict[tuple[object, ...], str] = {}
         self.host = ""
         """The hash of the host that the last record states, "" if it states none."""
 
-    def attributes(self, about: str, raw: Raw | UnsetType, more: str) -> str | None:
-        """Return the attributes of a record that says `about` and has these args and the members `more`.
+    def attributes(
+        self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
+    ) -> str | None:
+        """Return the attributes of a record with these members, its args, and the names that it is told.
 
-        Return None if `line` must read them: a hash stands elsewhere or twice."""
-        self.host, self.hashed = "", False
-        if raw is UNSET:
-            return f"{{{about}{more}}}" if about else f"{{{more[1:]}}}" if more else None
-        args = str(raw, "utf-8")
-        hashes = args.count('hash"')
-        members = ""
-        if hashes or "\\u" in args:
+        Return None if `line` must read them."""
+        self.host = ""
+        args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)
+        if raw is not UNSET and ('hash"' in args or "\\u" in args):
             try:
                 found = _decode_hashes(raw)
-            except msgspec.ValidationError:
+            except msgspec.MsgspecError:
                 return None
-            file, host = found.fhash, found.hhash
-            if (file is not UNSET) + (host is not UNSET) != hashes:
+            file, host = _hash(found.fhash), _hash(found.hhash)
+            if file is None or host is None:
                 return None
-            self.host = "" if host is UNSET else str(host)
-            self.hashed = hashes > 0
-            if hashes:
-                members = self._members.get((file, host)) or self._members_of(file, host)
-        elif args[0] != "{":
+            self.host = host
+            if file or host or told:
+                key = (file, host, *told.items())
+                members = self._members.get(key) or self._members_of(key, file, host, told)
+        elif args[:1] not in {"", "{"}:
             return None
-        members += more
-        if about:
-            return f'{{{about}{members},"args":{args}}}'
-        return f'{{{members[1:]},"args":{args}}}' if members else f'{{"args":{args}}}'
+        text = f'{about}{members}{more},"args":{args}' if args else f"{about}{members}{more}"
+        return f"{{{text[1:]}}}" if text else None
 
-    def _members_of(self, file: object, host: object) -> str:
+    def _members_of(
+        self, key: tuple[object, ...], file: str, host: str, told: dict[str, str]
+    ) -> str:
         """Return the names of the file and the host, or the keys of the unknown ones, each after a comma."""
         hashes = (("fname", "FH", file), ("hostname", "HH", host))
-        wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_ is not UNSET}
-        members = self._members[file, host] = joined(self._names.resolve(wanted))
+        wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_}
+        members = self._members[key] = joined(told | self._names.resolve(wanted))
         return members
+
+
+def _hash(value: object) -> str | None:
+    """Return the text of a hash, "" of a value that can be none, None if `line` must read it."""
+    if type(value) is str:
+        return value or None
+    if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
+        return str(value)
+    return None if type(value) in {int, float} else ""

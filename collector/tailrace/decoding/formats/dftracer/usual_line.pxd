@@ -7,12 +7,16 @@ read at once, the line's end is checked first.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
 
-from tailrace.decoding.json_scan cimport behind_white, number_end, string_end, value_end, write_respelled
+from tailrace.decoding.json_scan cimport (
+    behind_white, number_end, read_integral, string_end, value_end, write_respelled,
+)
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE
 
 cdef enum:
     HASH_MAX = 64  # bytes of a hash
-    OTHERS_MAX = 8
+    OTHERS_MAX = 32
+    QUOTED_MAX = 20  # digits of a number in quotes
+    RESPELLED_MAX = 1024  # bytes of keys and hashes that are spelled with escapes
     # The fields of a record
     ID = 1
     NAME = 2
@@ -24,9 +28,10 @@ cdef enum:
     DUR = 128
     PH = 256
     ARGS = 512
-    EVENT_FIELDS = 503  # all but `type` and `args`, which may lack
-    COUNTER_FIELDS = 374  # the same without `id` and `dur`
-    NAMING_FIELDS = 822  # of metadata, with the arguments
+    OPTIONAL = 525  # `id`, `cat`, `type` and `args`
+    EVENT_FIELDS = 498
+    COUNTER_FIELDS = 370  # the same without `dur`; no `id` either
+    NAMING_FIELDS = 818  # of metadata, with the arguments
     NAMING_ARGUMENTS = 3
 
 
@@ -40,7 +45,7 @@ cdef struct Member:
 
 
 cdef struct Line:
-    int fields, arguments
+    int fields, arguments, respelled
     int spelling  # of the strings, as in `json_scan`
     Text id, name, category, type, args
     Text host, file, value  # among the arguments: hashes, and what a name is for; a string's with its first quote
@@ -53,23 +58,33 @@ cdef struct Line:
     bint quoted_id, quoted_pid
     int others
     Member other[OTHERS_MAX]  # fields that the tracer does not have
+    uint8_t text[RESPELLED_MAX]  # the first `respelled` bytes are keys and hashes, each with a quote behind it
 
 
-cdef inline const uint8_t *read_integer(const uint8_t *at, int64_t *value) noexcept nogil:
-    """Read an integer of 64 bits as JSON spells it; return where it ends, NULL for anything else."""
-    cdef bint negative = at[0] == c'-'
-    cdef const uint8_t *begin
+cdef inline const uint8_t *_read_digits(const uint8_t *at, int64_t *value) noexcept nogil:
+    """Read up to 19 digits; return where they end, NULL if there are none, or more, or their number has over 63 bits."""
+    cdef const uint8_t *begin = at
     cdef uint64_t number = 0
-    at += negative
-    begin = at
     while c'0' <= at[0] <= c'9':
         number = number * 10 + (at[0] - c'0')
         at += 1
         if at - begin > 19:
             return NULL
-    if at == begin or number >> 63 or (begin[0] == c'0' and (negative or at - begin > 1)):
+    if at == begin or number >> 63:
         return NULL
-    value[0] = -<int64_t>number if negative else <int64_t>number
+    value[0] = <int64_t>number
+    return at
+
+
+cdef inline const uint8_t *read_integer(const uint8_t *at, int64_t *value) noexcept nogil:
+    """Read an integer of 64 bits as JSON spells it; return where it ends, NULL for anything else."""
+    cdef bint negative = at[0] == c'-'
+    cdef const uint8_t *begin = at + negative
+    at = _read_digits(begin, value)
+    if not at or (begin[0] == c'0' and (negative or at - begin > 1)):
+        return NULL
+    if negative:
+        value[0] = -value[0]
     return at
 
 
@@ -101,48 +116,78 @@ cdef inline const uint8_t *_any_end(const uint8_t *at, const uint8_t *stop, Line
     return at
 
 
+cdef inline const uint8_t *_read_text(const uint8_t *at, const uint8_t *stop, Line *line, Text *text) noexcept nogil:
+    """Read a string from its quote on, respelled without escapes where that is possible; a quote follows the text. Return where
+    the string ends, NULL if it is not usual."""
+    cdef int spelling = 0
+    cdef const uint8_t *end = string_end(at + 1, stop, &spelling)
+    cdef uint8_t *to
+    if not end:
+        return NULL
+    text.at, text.size = at + 1, end - at - 1
+    if spelling:
+        line.spelling |= spelling
+        if text.size > RESPELLED_MAX - 8 - line.respelled:
+            return NULL
+        to = line.text + line.respelled
+        to[0] = QUOTE
+        text.at = to + 1
+        text.size = write_respelled(at + 1, end, to + 1) - (to + 1)
+        to[1 + text.size] = QUOTE
+        line.respelled += 2 + <int>text.size
+    return end + 1
+
+
+cdef inline const uint8_t *_read_hash(const uint8_t *at, const uint8_t *stop, Line *line, Text *hash) noexcept nogil:
+    """Read an argument that may be a hash: a string, with its first quote, an integer, or a value that is none."""
+    cdef int64_t number
+    cdef const uint8_t *end
+    hash.at = NULL
+    hash.size = 0
+    if at[0] == QUOTE:
+        end = _read_text(at, stop, line, hash)
+        if not end or hash.size >= HASH_MAX or memchr(hash.at, BACKSLASH, hash.size):
+            return NULL
+        hash.at -= 1
+        hash.size += 1
+        return end
+    if at[0] == c'-' or c'0' <= at[0] <= c'9':
+        end = read_integer(at, &number)
+        if not end or end[0] == c'.' or end[0] | 0x20 == c'e':
+            return NULL
+        hash.at, hash.size = at, end - at
+        return end
+    return _any_end(at, stop, line)
+
+
 cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the object of the arguments from `at` on; return where it ends, NULL if it is not usual."""
     cdef Text key
-    cdef Text *hash
     cdef Text *told
     cdef const uint8_t *value
-    cdef int64_t number
-    cdef int spelling
+    cdef int kept
     at = behind_mark(at, c'{')
     if not at:
         return NULL
     if at[0] == c'}':
         return at + 1
     while at and at[0] == QUOTE:
-        key.at = at + 1
-        spelling = 0
-        at = string_end(key.at, stop, &spelling)
-        if not at or spelling:
+        kept = line.respelled
+        at = _read_text(at, stop, line, &key)
+        if not at:
             return NULL
-        key.size = at - key.at
-        value = behind_mark(at + 1, c':')
+        value = behind_mark(at, c':')
         if not value:
             return NULL
         line.arguments += 1
-        hash = NULL
-        if key.size == 5 and not memcmp(key.at + 1, "hash", 4):
-            hash = &line.host if key.at[0] == c'h' else &line.file if key.at[0] == c'f' else NULL
-        elif is_word(key, b"dft_cnt", 7):
-            line.counts_calls = True
-        if hash:
-            if value[0] == QUOTE:
-                at = string_end(value + 1, stop, &spelling)
-                if not at or spelling or hash.at or at - value > HASH_MAX:
-                    return NULL
-                hash.at, hash.size = value, at - value
-                at += 1
-            else:
-                at = read_integer(value, &number)
-                if not at or hash.at or at - value > 18:
-                    return NULL
-                hash.at, hash.size = value, at - value
+        if is_word(key, b"hhash", 5) or is_word(key, b"fhash", 5):
+            at = _read_hash(value, stop, line, &line.host if key.at[0] == c'h' else &line.file)
+            if not at:
+                return NULL
         else:
+            line.respelled = kept
+            if is_word(key, b"dft_cnt", 7):
+                line.counts_calls = True
             at = _any_end(value, stop, line)
             if not at:
                 return NULL
@@ -156,7 +201,7 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
                 if value[0] == QUOTE:
                     told.at, told.size = value + 1, at - value - 2
             elif is_word(key, b"value", 5):
-                line.value.at, line.value.size = value, at - value - (value[0] == QUOTE)
+                line.value.at, line.value.size = value, at - value
         at = behind_white(at)
         if at[0] == c'}':
             return at + 1
@@ -197,26 +242,16 @@ cdef inline bint _is_ours(Text key) noexcept nogil:
     )
 
 
-cdef inline const uint8_t *_read_other(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read a field that the tracer does not have; return where it ends, NULL if it is not usual."""
+cdef inline const uint8_t *_read_other(Text key, const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
+    """Read a field that the tracer does not have from its value on; return where it ends, NULL if it is not usual."""
     cdef Member *other = &line.other[line.others]
-    cdef int spelling = 0, i
-    if line.others == OTHERS_MAX:
-        return NULL
-    other.key.at = at + 1
-    at = string_end(at + 1, stop, &spelling)
-    if not at or spelling or other.key.at[0] == c'$':
-        return NULL
-    other.key.size = at - other.key.at
-    if _is_ours(other.key):
+    cdef int i
+    if line.others == OTHERS_MAX or key.at[0] == c'$' or _is_ours(key):
         return NULL
     for i in range(line.others):
-        if is_word(other.key, <const char *>line.other[i].key.at, line.other[i].key.size):
+        if is_word(key, <const char *>line.other[i].key.at, line.other[i].key.size):
             return NULL
-    at = behind_mark(at + 1, c':')
-    if not at:
-        return NULL
-    other.value.at = at
+    other.key, other.value.at = key, at
     at = _any_end(at, stop, line)
     if at:
         other.value.size = at - other.value.at
@@ -225,29 +260,68 @@ cdef inline const uint8_t *_read_other(const uint8_t *at, const uint8_t *stop, L
 
 
 cdef inline const uint8_t *_read_number(const uint8_t *at, int64_t *value) noexcept nogil:
-    """Read an integer, which may stand in quotes; return where it ends, NULL for anything else."""
-    if at[0] != QUOTE:
-        return read_integer(at, value)
-    at = read_integer(at + 1, value)
-    return at + 1 if at and at[0] == QUOTE else NULL
+    """Read an integer, which may stand in quotes, or have a fraction or an exponent; return where it ends, NULL for anything
+    else."""
+    cdef const uint8_t *begin
+    cdef const uint8_t *end
+    cdef bint whole
+    if at[0] == QUOTE:
+        begin = end = at + 1 + (at[1] == c'-')
+        while end[0] == c'0' and c'0' <= end[1] <= c'9':
+            end += 1
+        end = _read_digits(end, value)
+        if not end or end[0] != QUOTE or end - begin > QUOTED_MAX:
+            return NULL
+        if at[1] == c'-':
+            value[0] = -value[0]
+        return end + 1
+    end = read_integer(at, value)
+    if end and end[0] != c'.' and end[0] | 0x20 != c'e':
+        return end
+    if at[0] != c'-' and not c'0' <= at[0] <= c'9':
+        return NULL
+    end = number_end(at, &whole)
+    return end if end and read_integral(at, end, value) else NULL
+
+
+cdef inline const uint8_t *_read_phase(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
+    """Read a phase; return where it ends, NULL if it is not usual."""
+    cdef Text text
+    cdef int64_t number = 0
+    if at[0] == QUOTE:
+        at = _read_text(at, stop, line, &text)
+        if not at or text.size != 1 or text.at[0] not in b"XCMH":
+            return NULL
+        line.phase = text.at[0]
+        return at
+    at = _read_number(at, &number)
+    line.phase = <uint8_t>(c'0' + number)
+    return at if 1 <= number <= 4 else NULL
 
 
 cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read a field of the record from its key on; return where it ends, NULL if it is not usual."""
     cdef const uint8_t *value
-    cdef int64_t ignored
+    cdef Text key
     cdef int field
     if stop - at < 6 or at[0] != QUOTE:
         return NULL
     field = _field_of(at + 1)
+    if field:
+        at += 4 if field & (ID | TS | PH) else 5 if field & (PID | TID | DUR | CATEGORY) else 6
+    else:
+        at = _read_text(at, stop, line, &key)
+        if not at:
+            return NULL
+        field = _field_of(key.at)
+    value = behind_mark(at, c':')
+    if not value:
+        return NULL
     if not field:
-        return _read_other(at, stop, line)
+        return _read_other(key, value, stop, line)
     if line.fields & field:
         return NULL
     line.fields |= field
-    value = behind_mark(at + (4 if field & (ID | TS | PH) else 5 if field & (PID | TID | DUR | CATEGORY) else 6), c':')
-    if not value:
-        return NULL
     if field == TS:
         return _read_number(value, &line.start)
     if field == PID:
@@ -260,24 +334,17 @@ cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Li
     if field == ID:
         line.quoted_id = value[0] == QUOTE
         at = _read_number(value, &line.number)
-        if at:
-            line.id.at, line.id.size = value, at - value
+        line.id.at, line.id.size = value, at - value
         return at
     if field == PH:
-        if value[0] == QUOTE and value[1] in b"XCMH" and value[2] == QUOTE:
-            line.phase = value[1]
-            return value + 3
-        line.phase = value[0]
-        return value + 1 if c'1' <= value[0] <= c'4' else NULL
+        return _read_phase(value, stop, line)
     if field == TYPE:
-        at = read_integer(value, &ignored)
-        if at:
-            line.type.at, line.type.size = value, at - value
+        at = _any_end(value, stop, line)
+        line.type.at, line.type.size = value, at - value
         return at
     if field == ARGS:
         at = read_arguments(value, stop, line)
-        if at:
-            line.args.at, line.args.size = value, at - value
+        line.args.at, line.args.size = value, at - value
         return at
     if value[0] != QUOTE:
         return NULL
@@ -305,14 +372,16 @@ cdef inline bint is_key(Text hash) noexcept nogil:
     return True
 
 
-cdef inline bint is_naming(const Line *line) noexcept nogil:
+cdef inline bint is_naming(Line *line, const uint8_t *stop) noexcept nogil:
     """Return whether the metadata gives a name to a hash, and has only the arguments for that, each once."""
-    if line.fields & ~TYPE != NAMING_FIELDS or line.arguments != NAMING_ARGUMENTS:
+    if line.fields & ~(CATEGORY | TYPE) != NAMING_FIELDS or line.arguments != NAMING_ARGUMENTS:
         return False
     if line.name.size != 2 or line.name.at[0] not in b"HFS" or line.name.at[1] != c'H':
         return False
     # All three came, so none came twice.
-    return line.host.at and line.given.at and line.value.at and is_key(line.value)
+    if not (line.host.at and line.given.at and line.value.at and _read_hash(line.value.at, stop, line, &line.value)):
+        return False
+    return line.value.at and is_key(line.value)
 
 
 cdef inline const uint8_t *behind_separators(const uint8_t *at) noexcept nogil:
@@ -333,7 +402,7 @@ cdef inline bint _is_tracers(Text category) noexcept nogil:
 cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
     """Read the record of a line that ends before the newline `stop`; return whether it is usual."""
     cdef int needed
-    memset(line, 0, sizeof(Line) - sizeof(line.other))
+    memset(line, 0, sizeof(Line) - sizeof(line.other) - sizeof(line.text))
     at = behind_mark(behind_separators(at), c'{')
     while at:
         at = read_field(at, stop, line)
@@ -346,11 +415,9 @@ cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) n
     if not at or behind_separators(at + 1) != stop:
         return False
     if line.phase == c'4' or line.phase == c'M' or line.phase == c'H':
-        line.names = is_naming(line)
+        line.names = is_naming(line, stop)
         return line.names
-    if line.quoted_pid and (line.told_host.at or line.told_file.at) and (line.host.at or line.file.at):
-        return False
-    needed = line.fields & ~(TYPE | ARGS)
+    needed = line.fields & ~OPTIONAL
     if line.phase == c'1' or line.phase == c'X':
         return needed == EVENT_FIELDS and line.duration >= 0 and not _is_tracers(line.category)
-    return needed == COUNTER_FIELDS
+    return needed == COUNTER_FIELDS and not line.fields & ID

@@ -2,8 +2,8 @@
 """The kernel of JETS: packs lines of the usual shape into blocks.
 
 A line is usual if `line` reads it as a record, record_end, event or annotation without a flaw, it has at most
-`MEMBERS_MAX` fields, each key comes once and is spelled without an escape, as is the type, no key begins with "$",
-ids are numbers or short strings without an escape, and values nest no deeper than `json_scan` reads them.
+`MEMBERS_MAX` fields, each key comes once, no key begins with "$", ids that are strings have neither quotes, backslashes nor
+control characters, and values nest no deeper than `json_scan` reads them.
 
 White space may stand wherever JSON allows it, blank lines before the line.
 
@@ -28,9 +28,9 @@ cdef extern from *:
     """
     void *memrchr(const void *data, int byte, size_t size) nogil
 
-from tailrace.decoding.formats.jets.checksum cimport CHECKED_MAX, checksum
+from tailrace.decoding.formats.jets.checksum cimport checksum
 from tailrace.decoding.json_scan cimport (
-    RESPELLED, behind_blank_lines, behind_white, number_end, read_unsigned, string_end, value_end, word_end,
+    RESPELLED, behind_blank_lines, behind_white, number_end, read_integral, read_unsigned, string_end, value_end, word_end,
     write_respelled,
 )
 from tailrace.decoding.json_text cimport BACKSLASH, QUOTE
@@ -44,7 +44,8 @@ from tailrace.model.record import Kind
 
 cdef enum:
     ROWS_MAX = 8192
-    MEMBERS_MAX = 32
+    MEMBERS_MAX = 64
+    RESPELLED_MAX = 2048  # bytes of keys, types and ids of a line that are spelled with escapes
     NAMES_MAX = 8192
     CATEGORIES_MAX = 1024
     WORDS_BYTES = 1 << 20
@@ -56,7 +57,7 @@ cdef enum:  # keys
     OTHER = KEYS
 
 cdef enum:  # what values are
-    STRING, INTEGER, NULL_, ANY
+    STRING, INTEGER, REAL, NULL_, ANY
 
 cdef enum:  # kinds of rows
     BEGIN, END, INSTANT, ANNOTATION
@@ -79,6 +80,8 @@ cdef struct Line:
     Member members[MEMBERS_MAX]
     int count
     int at[KEYS]  # where in `members` the field with a key is, or -1
+    int respelled
+    uint8_t text[RESPELLED_MAX]  # the first `respelled` bytes are spelled anew
 
 
 cdef struct Long:
@@ -100,8 +103,21 @@ cdef struct Columns:
     uint8_t *attributes_valid
     uint8_t *text
     int rows
+    int named  # rows with names
     int kinds[ROW_KINDS]
     int attributed  # rows with attributes
+
+
+cdef inline const uint8_t *_respelled(
+    Line *line, const uint8_t *at, const uint8_t *end, const uint8_t **stop
+) noexcept nogil:
+    """Return a string without the escapes that it needs not have, and where it ends; NULL if there is no room."""
+    cdef uint8_t *to = line.text + line.respelled
+    if end - at > RESPELLED_MAX - line.respelled:
+        return NULL
+    stop[0] = write_respelled(at, end, to)
+    line.respelled += <int>(stop[0] - to)
+    return to
 
 
 cdef inline int _key(const uint8_t *key, Py_ssize_t size) noexcept nogil:
@@ -148,10 +164,16 @@ cdef inline const uint8_t *_read_member(
     if line.count == MEMBERS_MAX or at[0] != QUOTE:
         return NULL
     member.key = at + 1
-    stop = string_end(at + 1, end, &spelling)
-    if not stop or spelling or at[1] == c'$':
+    at = stop = string_end(at + 1, end, &spelling)
+    if not stop:
         return NULL
+    if spelling:
+        member.key = _respelled(line, member.key, stop, &stop)
+        if not member.key:
+            return NULL
     member.key_size = <int>(stop - member.key)
+    if member.key_size and member.key[0] == c'$':
+        return NULL
     member.what = _key(member.key, member.key_size)
     if member.what == OTHER:
         if _is_repeated(line, member):
@@ -160,7 +182,7 @@ cdef inline const uint8_t *_read_member(
         return NULL
     else:
         line.at[member.what] = line.count
-    at = behind_white(stop + 1)
+    at = behind_white(at + 1)
     if at[0] != c':':
         return NULL
     at = behind_white(at + 1)
@@ -172,8 +194,7 @@ cdef inline const uint8_t *_read_member(
         at = stop + 1 if stop else NULL
     elif at[0] == c'-' or c'0' <= at[0] <= c'9':
         at = stop = number_end(at, &whole)
-        if whole:
-            member.value = INTEGER
+        member.value = INTEGER if whole else REAL
     elif at[0] == c'n':
         at = stop = word_end(at)
         member.value = NULL_
@@ -187,7 +208,7 @@ cdef inline const uint8_t *_read_member(
 cdef inline const uint8_t *_read_line(Line *line, const uint8_t *at, const uint8_t *end) noexcept nogil:
     """Read the fields of the line at `at`. Return its newline, or NULL if it is not usual."""
     cdef int i
-    line.count = 0
+    line.count = line.respelled = 0
     for i in range(KEYS):
         line.at[i] = -1
     if at[0] != c'{':
@@ -216,9 +237,13 @@ cdef inline bint _is(const Member *member, const char *text, int size) noexcept 
 
 cdef inline int _kind(Line *line) noexcept nogil:
     """Return a line's kind, or -1 if it is not usual."""
-    cdef const Member *type_ = _member(line, TYPE, STRING)
+    cdef Member *type_ = <Member *>_member(line, TYPE, STRING)
     if not type_:
         return -1
+    if type_.spelling:
+        type_.begin = _respelled(line, type_.begin, type_.end, &type_.end)
+        if not type_.begin:
+            return -1
     if _is(type_, "event", 5):
         return INSTANT
     if _is(type_, "record", 6):
@@ -233,7 +258,8 @@ cdef inline bint _read_clk(Line *line, int64_t *clk) noexcept nogil:
     cdef uint64_t number
     cdef bint negative
     if not member:
-        return False
+        member = _member(line, CLK, REAL)
+        return member and read_integral(member.begin, member.end, clk)
     negative = member.begin[0] == c'-'
     if not read_unsigned(member.begin + negative, member.end, &number):
         return False
@@ -246,13 +272,23 @@ cdef inline bint _read_clk(Line *line, int64_t *clk) noexcept nogil:
 cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept nogil:
     """Read an id for its column; add its key to `used` if the column says everything: not if the id is a string."""
     cdef const Member *member = _member(line, key, STRING)
+    cdef const uint8_t *begin
+    cdef const uint8_t *end
     if not member:
-        member = _member(line, key, INTEGER)
         used[0] |= 1 << key
-        return member and read_unsigned(member.begin, member.end, <uint64_t *>id)
-    if member.spelling or member.end - member.begin > CHECKED_MAX:
-        return False
-    id[0] = <int64_t>(checksum(member.begin, member.end - member.begin) >> 1)
+        member = _member(line, key, INTEGER)
+        if member and member.begin[0] != c'-':
+            return read_unsigned(member.begin, member.end, <uint64_t *>id)
+        # The integer may still be a negative zero.
+        if not member:
+            member = _member(line, key, REAL)
+        return member and read_integral(member.begin, member.end, id) and id[0] >= 0
+    begin, end = member.begin, member.end
+    if member.spelling:
+        begin = _respelled(line, begin, end, &end)
+        if not begin or memchr(begin, BACKSLASH, end - begin):
+            return False
+    id[0] = <int64_t>(checksum(begin, end - begin) >> 1)
     return True
 
 
@@ -406,7 +442,7 @@ cdef class Scanner:
 
     cdef void _begin(self) noexcept:
         cdef Columns *of = &self.columns
-        of.rows = of.attributed = 0
+        of.rows = of.attributed = of.named = 0
         of.id.count = of.parent.count = of.start.count = of.end.count = 0
         memset(of.kinds, 0, sizeof(of.kinds))
         of.ends[0] = 0
@@ -447,7 +483,7 @@ cdef class Scanner:
         cdef Columns *to = &self.columns
         cdef int row = to.rows, kind = _kind(line), used, name = 0, category = 0, key
         cdef int64_t clk = 0, id = 0, parent = 0
-        cdef bint has_parent = False
+        cdef bint has_parent = False, named = False
         cdef uint8_t *text = to.text + to.ends[row]
         cdef uint8_t *stop
         if kind < 0:
@@ -467,8 +503,12 @@ cdef class Scanner:
             if line.at[RECORD_ID] >= 0 and line.at[ID] >= 0 or not _read_id(line, key, &id, &used):
                 return False
         else:
-            name = self._code(line, NAME, self.names)
-            if name < 0:
+            named = line.at[NAME] >= 0
+            if named:
+                name = self._code(line, NAME, self.names)
+                if name < 0:
+                    return False
+            elif not _member(line, ID if kind == BEGIN else RECORD_ID, STRING):
                 return False
             used |= 1 << NAME
             if kind == BEGIN:
@@ -499,10 +539,11 @@ cdef class Scanner:
             _put(&to.parent, row, parent)
         if kind == END:
             _put(&to.end, row, clk)
-        else:
+        elif kind != ANNOTATION:
+            _put(&to.start, row, clk)
+        if named:
             to.name_valid[row >> 3] |= 1 << (row & 7)
-            if kind != ANNOTATION:
-                _put(&to.start, row, clk)
+            to.named += 1
         if kind == BEGIN:
             to.category_valid[row >> 3] |= 1 << (row & 7)
         to.kinds[kind] += 1
@@ -519,10 +560,10 @@ cdef class Scanner:
     cdef object _block(self, Py_ssize_t length):
         """Return the rows as a block, whose buffers have no more room than that."""
         cdef Columns *of = &self.columns
-        cdef int rows = of.rows, ends = of.kinds[END], begins = of.kinds[BEGIN]
+        cdef int rows = of.rows, begins = of.kinds[BEGIN]
         names = categories = attributes = None
-        if ends < rows:
-            names = self.names.words(of.name, rows, _bits(of.name_valid, rows, rows - ends))
+        if of.named:
+            names = self.names.words(of.name, rows, _bits(of.name_valid, rows, of.named))
         if begins:
             categories = self.categories.words(of.category, rows, _bits(of.category_valid, rows, begins))
         if of.attributed:

@@ -4,7 +4,7 @@
 record with one of `json_object.read_object`'s reasons or one of these:
 
     missing_key   the type, or a key that its type requires, is not there
-    bad_clk       clk is not an integer of 64 bits
+    bad_clk       clk is not an integer of 64 bits; `12.0` and `1e3` are integers
     bad_id        an id is neither an unsigned integer of 64 bits nor a string; a parent_id only gets a flaw
     bad_field     the type, name, record_type, description or version is not a string, or the
                   metadata not an object
@@ -21,7 +21,7 @@ from json.encoder import encode_basestring as quote
 from math import isclose, isfinite
 from typing import NamedTuple
 
-from tailrace.decoding.json_object import Field, read_object
+from tailrace.decoding.json_object import Field, integer, read_object
 from tailrace.decoding.lines import BYTE_ORDER_MARK
 from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed
 
@@ -115,11 +115,11 @@ def _read_footer(fields: Fields) -> _LineReading:
     totals: dict[str, int] = {}
     flaw = None
     for key in given:
-        value = fields[key].value
-        if type(value) is int and 0 <= value < 2**63:
+        value = integer(fields[key])
+        if value is not None and 0 <= value < 2**63:
             if key in TOTALS:
                 totals[TOTALS[key]] = value
-        elif value is not None:
+        elif fields[key].value is not None:
             flaw = "bad_total"
     ours = {}
     if given or "totals" in fields:  # which is the producer's own, so that the line is kept
@@ -188,8 +188,7 @@ def _read_annotation(fields: Fields) -> _LineReading:
 
 def _read_other(fields: Fields) -> _LineReading:
     used = {"type"}
-    clk = fields.get("clk")
-    start = clk.value if clk and _is_clk(clk.value) else None
+    start = _int64(fields["clk"]) if "clk" in fields else None
     if start is not None:
         used.add("clk")
     return _LineReading(
@@ -237,22 +236,24 @@ def _name(fields: Fields, id_key: str) -> str | None:
 
 
 def _clk(fields: Fields) -> int:
-    value = _field(fields, "clk").value
-    if not _is_clk(value):
+    clk = _int64(_field(fields, "clk"))
+    if clk is None:
         raise _MalformedError("bad_clk")
-    return int(value)
+    return clk
 
 
-def _is_clk(value: object) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
+def _int64(field: Field) -> int | None:
+    value = integer(field)
+    return value if value is not None and -(2**63) <= value < 2**63 else None
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
     """Return an id for its column; add its key to `used` if the column says everything."""
-    value = _field(fields, key).value
-    if isinstance(value, str):
-        return number_of(value)
-    if type(value) is not int or not 0 <= value < 2**64:
+    field = _field(fields, key)
+    if isinstance(field.value, str):
+        return number_of(field.value)
+    value = integer(field)
+    if value is None or not 0 <= value < 2**64:
         raise _MalformedError("bad_id")
     used.add(key)
     return as_int64(value)

@@ -1,12 +1,15 @@
 """Read the usual lines of JETS, many at a time: the same result as `line.read_line`, only faster.
 
-A line is usual if it is a record, record_end, event or annotation whose ids are strings or integers below 2^63.
-A line with ids of integers and with only the fields that the specification names takes least.
+A line is usual if it is a record, record_end, event or annotation, in any legal spelling.
+A line with ids below 2^63 that are spelled as integers and with only the fields that the specification names takes least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Annotated, NamedTuple, cast, get_args
 
@@ -14,10 +17,10 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tailrace.decoding.formats.jets.line import number_of
-from tailrace.decoding.json_object import DEPTH_MAX
+from tailrace.decoding.json_object import DEPTH_MAX, integral
 from tailrace.decoding.lines import WHITE, only_white, same_value, split_lines
 from tailrace.decoding.memo import Memo
-from tailrace.model.record import Kind, Record
+from tailrace.model.record import Kind, Record, as_int64
 
 BEGIN, END, INSTANT, ANNOTATION = Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.ANNOTATION
 
@@ -133,7 +136,89 @@ class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
         return _Columns(ANNOTATION, self.record_id, self.name, parent=self.record_id)
 
 
+class _SpelledBegin(Struct, tag_field="type", tag="record", gc=False):
+    clk: Raw
+    record_type: str
+    id: Raw
+    name: str | UnsetType = UNSET
+    parent_id: Raw | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
+
+    def usual(self) -> _Begin:
+        parent = UNSET if self.parent_id is UNSET else _parent(self.parent_id)
+        return _Begin(
+            _clk(self.clk), self.record_type, _id(self.id), self.name, parent, self.description, self.data
+        )  # fmt: skip
+
+
+class _SpelledEnd(Struct, tag_field="type", tag="record_end", gc=False):
+    clk: Raw
+    record_id: Raw | UnsetType = UNSET
+    id: Raw | UnsetType = UNSET
+
+    def usual(self) -> _End:
+        ids = [UNSET if raw is UNSET else _id(raw) for raw in (self.record_id, self.id)]
+        return _End(_clk(self.clk), *ids)
+
+
+class _SpelledEvent(Struct, tag_field="type", tag="event", gc=False):
+    clk: Raw
+    record_id: Raw
+    name: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
+
+    def usual(self) -> _Event:
+        return _Event(_clk(self.clk), _id(self.record_id), self.name, self.description, self.data)
+
+
+class _SpelledAnnotation(Struct, tag_field="type", tag="annotation", gc=False):
+    record_id: Raw
+    data: Raw
+    name: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+
+    def usual(self) -> _Annotation:
+        return _Annotation(_id(self.record_id), self.data, self.name, self.description)
+
+
+def _clk(raw: Raw) -> int:
+    clk = _integer(str(raw, "utf-8"))
+    if not -(2**63) <= clk < 2**63:
+        raise ValueError(clk)
+    return clk
+
+
+def _id(raw: Raw) -> int | str:
+    text = str(raw, "utf-8")
+    if text[0] == '"':
+        return _decode_text(raw)
+    number = _integer(text)
+    if not 0 <= number < 2**64:
+        raise ValueError(number)
+    return as_int64(number)
+
+
+def _parent(raw: Raw) -> int | str | None:
+    return None if bytes(raw) == b"null" else _id(raw)
+
+
+@lru_cache(4096)
+def _integer(text: str) -> int:
+    """Return the integer that a number spells. Raise ValueError for any other value."""
+    number = int(text) if _WHOLE.fullmatch(text) else integral(text)
+    if number is None:
+        raise ValueError(text)
+    return number
+
+
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_decode_text = msgspec.json.Decoder(str).decode
+
 _Line = _Begin | _End | _Event | _Annotation
+_Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
+"""The same lines with the texts of their numbers and ids, which may have fractions or exponents."""
 _KNOWN = {one: frozenset(one.__struct_fields__) | {"type"} for one in get_args(_Line)}
 _IDS = frozenset({"id", "record_id", "parent_id"})
 _FIRST = frozenset({"description", "data"})
@@ -143,6 +228,7 @@ _FIRST = frozenset({"description", "data"})
 _NOTHING: dict[str, Raw] = {}
 
 _decode = msgspec.json.Decoder(_Line).decode
+_decode_spelled = msgspec.json.Decoder(_Spelled).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().encode_lines
 
@@ -160,11 +246,14 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
     lines.pop()
     sizes = [len(line) + 1 for line in lines]
     usual: list[_Line | None] | None = _decode_all(data, lines)
+    written: Sequence[_Line | _Spelled | None]
     if usual is None:
         whole = split_lines(data)
         lines, sizes = [line.strip(WHITE) for line in whole], list(map(len, whole))
-        usual = list(map(_decode_one, lines))
-    fields = _fields(lines, usual)
+        usual, written = _decode_each(lines)
+    else:
+        written = usual
+    fields = _fields(lines, written)
     found: list[Record | bytes] = []
     begin = offset
     for line, one, size, members in zip(lines, usual, sizes, fields, strict=True):
@@ -186,12 +275,37 @@ def _decode_all(data: bytes, lines: list[bytes]) -> list[_Line | None] | None:
     return None if longest > 2 * DEPTH_MAX and any(map(_may_be_deep, lines)) else usual
 
 
+def _decode_each(
+    lines: list[bytes],
+) -> tuple[list[_Line | None], list[_Line | _Spelled | None]]:
+    """Return each line, None of one that is not usual; and as it was spelled."""
+    usual: list[_Line | None] = []
+    written: list[_Line | _Spelled | None] = []
+    for line in lines:
+        one: _Line | None = None
+        spelled: _Line | _Spelled | None = None
+        # A line is mostly spelled as the one before; each way would read both.
+        if not written or not isinstance(written[-1], _Spelled):
+            one = spelled = _decode_one(line)
+        if one is None:
+            with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                spelled = other = _decode_spelled(line)
+                if not line.isascii():
+                    line.decode()
+                one = None if _may_be_deep(line) else other.usual()
+        usual.append(one)
+        written.append(None if one is None else spelled)
+    return usual, written
+
+
 def _decode_one(line: bytes) -> _Line | None:
     usual = _decode_all(line, [line])
     return usual[0] if usual else None
 
 
-def _fields(lines: list[bytes], usual: list[_Line | None]) -> list[dict[str, Raw] | None]:
+def _fields(
+    lines: list[bytes], usual: Sequence[_Line | _Spelled | None]
+) -> list[dict[str, Raw] | None]:
     """Return the fields of each line, `_NOTHING` where all lines have only those of their types; None of a line that has
     one twice."""
     read = [(line, one) for line, one in zip(lines, usual, strict=True) if one is not None]
