@@ -278,6 +278,9 @@ COPIES = [
     ({"opened": {"rank": 3}}, False),
     ({"closed": "deleted"}, True),
     ({"closed": "end of file"}, False),
+    ({"closed": "truncated"}, False),
+    ({"closed": "rewritten"}, False),
+    ({"closed": "replaced"}, False),
 ]
 
 

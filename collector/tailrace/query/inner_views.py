@@ -391,7 +391,8 @@ followed AS (
   SELECT source, format, root, rank, words ->> '$.file.path' AS path,
     [words ->> '$.file.size', words ->> '$.file.crc', coalesce(words ->> '$.file.documents', '')] AS content
   FROM last
-  WHERE coalesce(words ->> '$.closed', words ->> '$.left', '') <> 'end of file' AND words ->> '$.file.crc' IS NOT NULL
+  WHERE coalesce(words ->> '$.closed', words ->> '$.left', '') NOT IN ('end of file', 'replaced', 'rewritten', 'truncated')
+    AND words ->> '$.file.crc' IS NOT NULL
     AND (try_cast(words ->> '$.file.size' AS BIGINT) >= {HEAD} OR words ->> '$.lacks' = '')
 )
 SELECT source, later.root AS session, later.path, min(first.root) AS original
@@ -401,8 +402,9 @@ GROUP BY ALL
 """  # noqa: S608 - our own words
 """Note which sessions of followed files are copies of which other ones. `within` is a condition on rows.
 
-A file is a copy as long as it rests with the content of another file, if both are of one rank. An import compares its files itself, and
-two runs that wrote one path after the other are two. Many files begin with the same header: a file of fewer than `HEAD` bytes is a copy
+A file is a copy as long as it rests with the content of another file, if both are of one rank. A file that somebody truncated, rewrote or
+replaced rests no more: a later run may write the same bytes elsewhere. An import compares its files itself, and two runs that wrote one
+path after the other are two. Many files begin with the same header: a file of fewer than `HEAD` bytes is a copy
 only if its stream has ended."""
 
 HIDE = f"""
