@@ -73,8 +73,6 @@ def _loss(random: Random, at: int) -> list[facts.Fact]:
     """Return a loss, and what else is wrong at that time."""
     what = random.choice(HARMLESS if random.random() < 0.3 else FATAL)
     how = random.choice(["removed", "renamed", "replaced"])
-    if what == "closed" and how == "replaced":
-        how = "renamed"  # a copy of what nobody writes any more is as good
     undone = how != "removed" and what in FATAL and random.random() < 0.4
     beside = what in HARMLESS and random.random() < 0.7
     made: list[facts.Fact] = [

@@ -65,7 +65,7 @@ class Losses:
             collector.table.lost = True
             collector.machine.table = Table()
             self.moved = self.moved if fact.undone else sent
-        if fact.what == "closed":
+        if fact.what in {"segment", "closed"}:
             looked = max(self._world.age, collector.works_again) + ROUND - 1
             self._world.at(looked, lambda: self._excuse_if_released(path))
         lost = self._under_way

@@ -68,7 +68,7 @@ def test_a_spool_that_is_gone_before_its_checkpoints_are_listed_is_found(monkeyp
 
 def test_a_collector_that_answers_without_its_log_is_found(monkeypatch):
     """The names are not looked at, neither by a sync nor by an answer."""
-    monkeypatch.setattr("tailrace.spool.segment.SegmentWriter.check", lambda _: None)
+    monkeypatch.setattr("tailrace.spool.segment.Segment.check", lambda _: None)
     monkeypatch.setattr("tailrace.spool.spool.Spool.check", lambda _: None)
     assert judge(scenario("segment")).kind == "an answer after a name was lost"
 

@@ -697,6 +697,20 @@ def test_a_spare_that_is_replaced_just_before_its_turn_is_made_again(open_spool)
     assert len(everything(reopened(spool, open_spool, segment_size=2**16))) == 2
 
 
+def test_a_full_segment_that_is_replaced_is_lost(open_spool):
+    """Whoever copied it may not have synced the copy."""
+    spool = open_spool(segment_size=2**16)
+    for _ in range(2):
+        spool.append(DATA, 1, bytes(60_000))
+        spool.sync()
+    full, _ = sorted(spool.directory.glob("[0-9]*.segment"))
+    data = full.read_bytes()
+    full.rename(spool.directory / "aside")  # so that the copy is another inode
+    full.write_bytes(data)
+    with pytest.raises(LostError, match="leads to something else"):
+        spool.check()
+
+
 def test_a_segment_that_is_replaced_just_before_it_is_full_is_lost(open_spool):
     spool = open_spool(segment_size=2**16)
     spool.append(DATA, 1, bytes(60_000))

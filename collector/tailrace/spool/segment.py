@@ -130,6 +130,13 @@ class Segment:
         """The position up to which its entries are on disk."""
         self.size = size
         """Bytes that the file takes on disk."""
+        self.file = disk.files.found(path)
+        """The file that its name has to lead to."""
+
+    def check(self) -> None:
+        """Raise LostError unless the name leads to the segment's file."""
+        if self.file is None or self.disk.files.found(self.path) != self.file:
+            raise owned.lost(self.path)
 
     def offset(self, position: int) -> int:
         """Return the offset of a position in the file."""
@@ -222,7 +229,7 @@ class SegmentWriter:
         self.segment = segment
         self._fd = fd
         self._disk = segment.disk
-        self._identity = self._disk.files.identity(fd)
+        segment.file = self._disk.files.identity(fd)
 
     @classmethod
     def resume(cls, segment: Segment, *, synced: int, end: int, leftovers: bool) -> Self:
@@ -254,11 +261,6 @@ class SegmentWriter:
             self._disk.sync_file(self._fd, self.segment.path)
             self.segment.size = size
 
-    def check(self) -> None:
-        """Raise LostError unless the segment's name leads to the file that is written."""
-        if self._disk.files.found(self.segment.path) != self._identity:
-            raise owned.lost(self.segment.path)
-
     def append(self, entries: list[Entry]) -> None:
         """Return once entries that follow what is on disk are there, too. Raise LostError if no name leads there."""
         segment = self.segment
@@ -266,7 +268,7 @@ class SegmentWriter:
             frames = encode(run, segment.end, segment.header.salt)
             self._disk.write_at(self._fd, frames, segment.offset(run[0].position), segment.path)
         self._disk.sync_data(self._fd, segment.path)
-        self.check()
+        segment.check()
         segment.end = entries[-1].end
         segment.size = max(segment.size, segment.offset(segment.end))
 

@@ -37,7 +37,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
-from tailrace import owned
 from tailrace.clock import Clock, Timeline
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import FullError, LostError, StoreError, SyncError, TailraceError
@@ -362,8 +361,8 @@ class Spool:
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _rotate(self, time_ns: int) -> None:
-        """Begin the next segment. Raise FullError."""
-        self._writer.check()  # nobody looks later whose bytes a closed segment has
+        """Begin the next segment. Raise FullError, or LostError as `check` does."""
+        self._writer.segment.check()
         self._forget_lost_spare()
         self._spare = self._spare or self._next(min(ROOM_MIN, self._segment_size))
         identity = self._segments[0].header.identity
@@ -427,11 +426,12 @@ class Spool:
     def _check_names(self) -> None:
         """Do what `check` does, also after a SyncError."""
         self._locked.check()
-        self._writer.check()
-        for segment in self._segments[:-1]:
-            gone = self._disk.files.found(segment.path) is None
-            if gone and segment in self._segments:  # it was not released meanwhile
-                raise owned.lost(segment.path)
+        for segment in list(self._segments):
+            try:
+                segment.check()
+            except LostError:
+                if segment in self._segments:  # it was not released meanwhile
+                    raise
 
     def _refuse(self) -> None:
         """Raise the error that ended the spool, if one did."""
