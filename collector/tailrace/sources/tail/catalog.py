@@ -6,8 +6,7 @@ may be a copy therefore waits while its original is there, continues the origina
 original is gone, and is compared with what was read of files that ended before.
 
 Editors, download tools, log rotations and people leave copies beside a file, under names made of its name. Such a file
-waits as long as all its content is the original's; if it is shorter, only if it has at least `HEAD` bytes. Either may be compressed. If the copy
-was found and read first, the original continues its session.
+waits as long as all its bytes are the original's; if it is shorter, only if it has at least `HEAD` bytes.
 """
 
 from __future__ import annotations
@@ -18,14 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, count
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tailrace.decoding.contract import originals
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
-
-SETTLED = 5.0
-"""Seconds after which a file that has not changed is no copy that is just being written."""
 
 ENDED_MAX = 8192
 """Names whose ended files are remembered, so that a copy of such a file is not taken for a new one."""
@@ -48,8 +44,6 @@ class Catalog:
         self._by_path: dict[str, Followed] = {}
         self._by_node: dict[tuple[int, int], Followed] = {}
         self._by_key: dict[str, list[Followed]] = {}
-        self._by_original: dict[str, list[Followed]] = {}
-        """Files by the paths of those of which they may be copies by their names."""
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
@@ -115,17 +109,11 @@ class Catalog:
         insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
         self._by_path[file.location.path] = file
         self._by_node[file.location.node] = file
-        for original in self.originals(file):
-            self._by_original.setdefault(original, []).append(file)
 
     def originals(self, file: Followed) -> list[str]:
         """Return the paths of files of which this one may be a copy by its name."""
         found = [] if self._apart else originals(file.location.path)
         return [path for name in found for path in (name, f"{name}.gz")]
-
-    def derived(self, file: Followed) -> list[Followed]:
-        """Return the files that may be copies of this one by their names."""
-        return self._by_original.get(file.location.path, [])
 
     def waiting(self, file: Followed) -> list[Followed]:
         """Return the relatives that may be copies of this file and are not followed."""
@@ -140,10 +128,6 @@ class Catalog:
         self._by_key[key].remove(file)
         if not self._by_key[key]:
             del self._by_key[key]
-        for original in self.originals(file):
-            self._by_original[original].remove(file)
-            if not self._by_original[original]:
-                del self._by_original[original]
         at = file.location
         if self._by_path.get(at.path) is file:
             del self._by_path[at.path]
@@ -188,21 +172,9 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
         if _is_alike(other, head):
             # It may have grown or changed since the last look.
             other.look(now)
-            if (
-                _is_alike(other, head)
-                and other.may_have_copy(file, head)
-                and not _differs(file, other, now)
-            ):
+            if _is_alike(other, head) and other.may_have_copy(file, head):
                 return True
     return False
-
-
-def _differs(file: Followed, other: Followed, now: float) -> bool:
-    """Return whether a file that rests has other content than a followed one that is all read, though both begin alike."""
-    read = other.location.gone is None and not other.behind
-    return (
-        read and now - file.location.changed_at >= SETTLED and file.compare(other).begins is False
-    )
 
 
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
@@ -217,8 +189,7 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
         if other is not file and other.phase != "left":
             with suppress(OSError):  # its own look reports it
                 other.look(now)  # it may have grown, or ended
-            alike = not other.handoff.content.head or _is_alike(other, file.head())
-            if alike and (found := file.compare(other).is_part) is not False:
+            if (found := file.is_part_of(other)) is not False:
                 return found
     for ended in chain.from_iterable(map(catalog.ended_akin, paths)):
         if ended.path in paths and (found := file.was_read_as(ended.content)) is not False:
@@ -268,14 +239,9 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
     ]
 
 
-def begun_copy(
-    catalog: Catalog, file: Followed, now: float
-) -> Followed | Literal["comparing"] | None:
-    """Return the file whose content, as far as it was read, is whole and the beginning of this file: a copy that is being written, or that
-    was found before its original. None if there is none. Raise OSError.
-
-    Contents are compared if the other file is compressed or has a name made of this one's, and otherwise if this file rests: a copy that is
-    being written would be compared again and again."""
+def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
+    """Return the compressed file whose content, as far as it was read, is whole and the beginning of this file: a copy that is
+    being written, and that a look found before its original. None if there is none. Raise OSError."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -283,20 +249,6 @@ def begun_copy(
         short = 0 < known.offset == len(known.head) < len(head)
         if whole and short and other.location.gone is None and _is_alike(other, head):
             return other
-    rests = now - file.location.changed_at >= SETTLED
-    likely = [other for other in catalog.relatives(file) if other.compressed or rests]
-    for other in [*likely, *catalog.derived(file)]:
-        at, handoff = other.location, other.handoff
-        is_read = at.gone is None and at.path != file.location.path and not other.behind
-        if (
-            is_read
-            and other.phase == "follows"
-            and handoff.number is not None
-            and not handoff.lost
-            and relation(handoff.content.head, head) == "same"
-            and (found := other.compare(file).is_part) is not False
-        ):
-            return other if found else "comparing"
     return None
 
 

@@ -13,15 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol
 
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.sources.tail.identity import (
-    VERIFY_BYTES,
-    ContentCheck,
-    Judgement,
-    Trail,
-    differing,
-    follows_on,
-    judge,
-)
+from tailrace.sources.tail.identity import ContentCheck, Judgement, Trail, follows_on, judge
 from tailrace.sources.tail.inflate import (
     DOUBT_MAX,
     INFLATER_BYTES,
@@ -465,84 +457,17 @@ def _cut(line: bytes) -> list[bytes]:
 def _pieces(path: str) -> Iterator[bytes | SparseRange]:
     fd = os.open(path, OPEN)
     try:
-        yield from _content(lambda: fd)
+        view = ContentView(fd, os.fstat(fd).st_size, past_holes=True, final=True)
+        reader: Reader
+        if kind(view.fd, final=True) is Compressed:
+            reader = Compressed(BEGIN, Trail(), certain=True)
+        else:
+            reader = RawBytes(Trail())
+        while (piece := reader.next(view)) is not None and not isinstance(piece, str):
+            if isinstance(piece, bytes | SparseRange):
+                yield piece
     finally:
         os.close(fd)
-
-
-def _content(opened: Callable[[], int]) -> Iterator[bytes | SparseRange]:
-    """Yield the content of a file as it is now. `opened` returns its descriptor, which may change. Raise OSError."""
-    fd = opened()
-    size = os.fstat(fd).st_size
-    reader: Reader
-    if kind(fd, final=True) is Compressed:
-        reader = Compressed(BEGIN, Trail(), certain=True)
-    else:
-        reader = RawBytes(Trail())
-    while True:
-        piece = reader.next(ContentView(opened(), size, past_holes=True, final=True))
-        if piece is None or isinstance(piece, str):
-            return
-        if isinstance(piece, bytes | SparseRange):
-            yield piece
-
-
-def _bytes(opened: Callable[[], int]) -> Iterator[bytes]:
-    """Yield the content of a file as it is now, with holes as zeros. Raise OSError."""
-    for piece in _content(opened):
-        if isinstance(piece, bytes):
-            if piece:
-                yield piece
-            continue
-        for begin in range(0, piece.size, CHUNK_MAX):
-            yield bytes(min(CHUNK_MAX, piece.size - begin))
-
-
-class PartOf(NamedTuple):
-    """Whether another content `begins` with all of a file's, whose `size` is known then; None while they are being compared. `enough`: the
-    file is no shorter than the other one, or has at least `HEAD` bytes, since many begin with the same header."""
-
-    begins: bool | None
-    size: int = 0
-    enough: bool = False
-
-    @property
-    def is_part(self) -> bool | None:
-        return self.begins and self.enough
-
-
-def compare(part: Callable[[], int], whole: Callable[[], int]) -> Iterator[PartOf]:
-    """Compare the contents of two open files as they are now, about `VERIFY_BYTES` at a time. Raise OSError."""
-    others, theirs = _bytes(whole), b""
-    offset = shown = 0
-    for data in _bytes(part):
-        while len(theirs) < len(data) and (more := next(others, b"")):
-            theirs += more
-        if differing(data, theirs[: len(data)], offset):
-            yield PartOf(begins=False)
-            return
-        theirs = theirs[len(data) :]
-        offset += len(data)
-        if offset - shown >= VERIFY_BYTES:
-            shown = offset
-            yield PartOf(begins=None)
-    enough = offset >= HEAD or (offset > 0 and not theirs and not next(others, b""))
-    yield PartOf(begins=True, size=offset, enough=enough)
-
-
-def compare_read(part: Callable[[], int], known: Trail) -> Iterator[PartOf]:
-    """Compare the content of an open file as it is now with all that was read of another one, as `compare` does. Raise OSError."""
-    offset = shown = crc = 0
-    for data in _bytes(part):
-        crc = checksum(crc, data, offset)
-        offset += len(data)
-        if offset > known.offset:
-            break
-        if offset - shown >= VERIFY_BYTES:
-            shown = offset
-            yield PartOf(begins=None)
-    same = (offset, crc) == (known.offset, known.crc)
-    yield PartOf(same, offset, enough=same)
 
 
 def _size(piece: bytes | SparseRange) -> int:

@@ -12,20 +12,13 @@ when a later try may succeed, and neither waits.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal
 
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
-from tailrace.sources.tail.content import (
-    BEGIN,
-    Compressed,
-    ContentView,
-    PartOf,
-    ReadPart,
-    SparseRange,
-)
-from tailrace.sources.tail.identity import Trail, judge
+from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, ReadPart, SparseRange
+from tailrace.sources.tail.identity import ContentCheck, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, Location, Signature, signature
 from tailrace.sources.tail.session import Desk, Handoff, Resting
@@ -39,33 +32,22 @@ Phase = Literal["new", "waits", "follows", "shadow", "left"]
 
 
 class Compared:
-    """How a file compares with what is read of another one into a session. `changed_as` is the signature of this file, and `against` that of
-    the other one, when they were compared."""
+    """How a file compares with another one. `trail` are the equal bytes so far. `part` is what is read of the other file, and
+    `changed_as` the signature of this one when they were compared. `found` is None until all bytes are compared."""
 
     def __init__(
-        self, read: Handoff | Trail, changed_as: Signature | None, against: Signature | None
+        self, part: ReadPart | None, changed_as: Signature | None = None, trail: Trail | None = None
     ) -> None:
-        self.read = read
+        self.part = part
         self.changed_as = changed_as
-        self.against = against
-        self.found = PartOf(begins=None)
-        self.steps: Iterator[PartOf] = iter(())
-
-    def step(self) -> PartOf:
-        """Compare some more; return what is known by then. A file that cannot be read is no part: its own look reports that."""
-        if self.found.begins is None:
-            try:
-                self.found = next(self.steps)
-            except OSError:
-                self.found = PartOf(begins=False)
-        return self.found
+        self.trail = trail or Trail()
+        self.check = ContentCheck(self.trail)
+        self.found: bool | None = None
 
     @property
-    def was_read(self) -> bool:
-        """Return whether all of this file's content was read of the other one, and enough to tell."""
-        size, read = self.found.size, self.read
-        whole = (read if isinstance(read, Trail) else read.content).offset
-        return self.found.is_part is True and (size == whole or HEAD <= size < whole)
+    def taken(self) -> int:
+        """Return how many bytes of the other file were read."""
+        return (self.part or self).trail.offset
 
 
 class Followed:
@@ -287,34 +269,50 @@ class Followed:
     def was_part(self) -> bool:
         """Return whether all bytes of this file, which has not changed since, are among those that were read of another one."""
         return any(
-            each.was_read and each.changed_as == self._signature for each in self._compared.values()
+            each.found and each.changed_as == self._signature and self._suffices(each.taken)
+            for each in self._compared.values()
         )
 
-    def compare(self, other: Followed) -> PartOf:
-        """Compare some more whether another file begins with all the content of this one; return what is known by then."""
-        known = self._compared.get(other)
-        if known is None or known.read is not other.handoff or known.changed_as != self._signature:
-            known = None
-        elif known.against != other._signature and not (
-            known.found.is_part and known.found.size >= HEAD
-        ):
-            known = None  # the other one may have grown
-        if known is None:
-            known = self._compared[other] = Compared(
-                other.handoff, self._signature, other._signature
-            )
-            known.steps = content.compare(self.location.open, other.location.open)
-        return known.step()
+    def _suffices(self, whole: int) -> bool:
+        """Return whether this file is long enough to be part of another one by its name: many begin with the same header."""
+        return self.size == whole or HEAD <= self.size < whole
 
-    def was_read_as(self, read: Trail) -> bool | None:
-        """Return whether this is the content of a file that has ended, None while it is still being compared. Raise OSError."""
-        if read.crc is None or identity.relation(read.head, self.head()) == "other":
+    def is_part_of(self, other: Followed) -> bool | None:
+        """Return whether another file begins with all bytes of this one, None while they are still being compared. Raise
+        OSError for this file."""
+        if not self._suffices(other.size):
             return False
-        known = self._compared.get(read)
+        known = self._compared.get(other)
+        if known is None or known.part is not other._part:
+            known = self._compared[other] = Compared(other._part)
+        trail = known.trail
+        if known.changed_as != self._signature:
+            known.changed_as, known.found = self._signature, None
+            head, last = identity.look(self.location.open(), trail)
+            if self.size < trail.offset or judge(trail, head, last, grown=True).verdict != "same":
+                trail = known.trail = Trail()
+        if known.found is None:
+            size = min(identity.VERIFY_BYTES, self.size - trail.offset)
+            data = os.pread(self.location.open(), size, trail.offset)
+            known.found = False
+            with suppress(OSError):  # the other file's own look reports it
+                theirs = os.pread(other.location.open(), len(data), trail.offset)
+                if not identity.differing(data, theirs, trail.offset):
+                    trail.add(data)
+                    known.found = trail.offset >= self.size or (None if data else False)
+        return known.found
+
+    def was_read_as(self, content: Trail) -> bool | None:
+        """Return whether this is the content of a plain file that has ended, None while it is still being compared. Raise
+        OSError."""
+        if content.offset != self.size or content.crc is None:
+            return False
+        known = self._compared.get(content)
         if known is None or known.changed_as != self._signature:
-            known = self._compared[read] = Compared(read, self._signature, None)
-            known.steps = content.compare_read(self.location.open, read)
-        return known.step().is_part
+            known = self._compared[content] = Compared(None, self._signature, content)
+        if known.found is None:
+            known.found = known.check.step(self.location.open())
+        return known.found
 
     def head(self) -> bytes:
         """Return the first bytes of its content, as far as they were there when it changed last.

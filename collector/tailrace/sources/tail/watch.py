@@ -250,13 +250,13 @@ class Watch:
             self._schedule.put(file, self._clock.monotonic())  # it may be a copy of these
             return
         part = catalog.is_part(self._catalog, file, now)
-        begun = None if part is not False else catalog.begun_copy(self._catalog, file, now)
-        if part is not False or begun == "comparing":
+        if part is not False:
             file.wait_for("original")
-            if not part:
+            if part is None:
                 self._schedule.put(file, self._clock.monotonic())  # more bytes are to be compared
             return
         copies = catalog.yielding(self._catalog, file)
+        begun = catalog.begun_copy(self._catalog, file)
         if begun is not None:
             file.take_over(begun)
             copies.append(begun)
