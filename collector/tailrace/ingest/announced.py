@@ -453,14 +453,14 @@ class Announcements:
         else:
             known.incarnation.finish(why, about or {}, now)
 
-    def tell(self, hears: Callable[[int], bool]) -> Iterator[Announced]:
-        """Yield the sessions that asked for answers, have news, and whose peer hears. Keep the news of
+    def tell(self, can_reply: Callable[[int], bool]) -> Iterator[Announced]:
+        """Yield the sessions that asked for answers, have news, and whose peer an answer can reach. Keep the news of
         sessions that do not hear, or have more than one answer's worth, for the next call."""
         for id_ in sorted(self.news):
             known = self._known.get(id_)
             if known is None or not known.state.acknowledge or known.state.voice is None:
                 self.news.discard(id_)
-            elif hears(known.state.voice):
+            elif can_reply(known.state.voice):
                 self.news.discard(id_)
                 yield known
                 if known.more:

@@ -99,8 +99,8 @@ BEGINS = frozenset({Course.OVER, Course.LATE, Course.RESTART, Course.CLOCKED_RES
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
-    """Return the actions of a statement by standing. One other action is that of all standings but `PASSED`, as nothing
-    depends on the event behind."""
+    """Return the actions of a statement by standing. A single other action is that of `EMPTY`, `DOUBT` and `FITS`: only
+    `INTRODUCTIONS` depend on the event behind, so that the incarnation can be `DENIED` or `OPEN`."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 

@@ -203,14 +203,14 @@ class Ingest:
         """Return whether there may be news for clients. Only entries bring more."""
         return any(each.news for each in self.shared.all_announced.values())
 
-    def acknowledgements(self, hears: Callable[[int], bool]) -> Iterator[ClientAnswer]:
+    def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
         """Yield the news for clients, in answers of at most 1200 bytes.
 
-        `hears` says whether a session's peer might take an answer. News for other peers waits for the
+        `can_reply` returns whether an answer can reach a session's peer. News for other peers waits for the
         next call, and so do answers that were not taken and what is too much for one call. Entries may be
         applied between two answers. The news is no part of the state: after a restart all is news."""
         for announcements in list(self.shared.all_announced.values()):
-            for known in announcements.tell(hears):
+            for known in announcements.tell(can_reply):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
                 if pack and voice is not None:
                     yield from answers(known, voice, pack, self.state.now)

@@ -284,7 +284,7 @@ cdef class Pump:
         drops has grown: for each peer (host and port) its datagrams, in payloads of `chunk` bytes or of one datagram, and
         the counts when the first and the last of the part were queued.
 
-        A payload has the layout of `spool.entry.Datagrams.pack`. Raise OSError if the socket has failed."""
+        A payload has the layout of `spool.entry.pack_datagrams`. Raise OSError if the socket has failed."""
         cdef uint64_t wakes
         cdef Slab *slab
         cdef int error

@@ -356,7 +356,7 @@ class Committing:
                 continue
             rows = yield from self._insist(CommitLoop.PREPARING, partial(self._prepare, taken))
             prepared = PreparedCommit(rows, *taken[2:])
-            del taken  # a batch takes much memory
+            del taken, rows  # a batch takes much memory
             yield Wait(flag=pipeline.free)
             self._prepared.append(prepared)
             del prepared  # and so does a snapshot

@@ -316,7 +316,7 @@ def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
         for raw in (line.pid, line.tid, line.id, line.ts, line.dur, line.type)
     ]
     numbers = [UNSET if not text else _integer(text) for text in texts[:-1]]
-    ph = _phase(str(line.ph, "utf-8"))
+    ph = _phase(str(line.ph, "utf-8")) if len(line.ph) <= 24 else None
     if ph is None or None in numbers:
         return None
     pid, tid, id_, start, duration = cast("list[Any]", numbers)

@@ -373,7 +373,12 @@ cdef inline bint is_key(Text hash) noexcept nogil:
 
 
 cdef inline bint is_naming(Line *line, const uint8_t *stop) noexcept nogil:
-    """Return whether the metadata gives a name to a hash, and has only the arguments for that, each once."""
+    """Return whether the metadata gives a name to a hash, and has only the arguments for that, each once. A further member with
+    the key of an attribute is for Python."""
+    cdef int i
+    for i in range(line.others):
+        if is_word(line.other[i].key, b"hhash", 5):
+            return False
     if line.fields & ~(CATEGORY | TYPE) != NAMING_FIELDS or line.arguments != NAMING_ARGUMENTS:
         return False
     if line.name.size != 2 or line.name.at[0] not in b"HFS" or line.name.at[1] != c'H':
