@@ -178,7 +178,7 @@ class Restartable(Protocol):
         ...
 
 
-Place = TypeVar("Place", bound=Restartable)
+Target = TypeVar("Target", bound=Restartable)
 
 
 class Exported(NamedTuple):
@@ -204,9 +204,9 @@ class Exported(NamedTuple):
 
 
 def export(
-    write: Callable[[Selected, Place, RowCount], Left],
+    write: Callable[[Selected, Target, RowCount], Left],
     select: Callable[[], Selected],
-    output: Place,
+    output: Target,
     progress: RowCount,
 ) -> Exported:
     """Write what `select` takes from the newest snapshot; again if files are deleted meanwhile.

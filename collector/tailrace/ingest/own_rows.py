@@ -23,7 +23,7 @@ from tailrace.spool.payloads import FileLoss
 Emit = Callable[[str, Emitted, int], None]
 """Takes an incarnation's name, rows (see `Batch.extend`) and about how many bytes they are."""
 
-Quarantine = Callable[[str, int, bytes], None]
+KeepPiece = Callable[[str, int, bytes], None]
 """Takes the name of a quarantine file, a position in it and a frame."""
 
 
@@ -32,7 +32,7 @@ class Sink(NamedTuple):
     are taken next."""
 
     emit: Emit
-    quarantine: Quarantine
+    quarantine: KeepPiece
     wall: Callable[[int], int]
     at_last: Callable[[Callable[[], None]], None]
 

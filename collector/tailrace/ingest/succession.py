@@ -50,7 +50,7 @@ class InputBytes(NamedTuple):
 _NO_BYTES = InputBytes(0, b"")
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """The place of a record that was taken alone: its row in one of the parts of a chunk."""
 
     chunk: Chunk
@@ -160,7 +160,7 @@ class Succession:
             if record.kind == Kind.SESSION or (record.kind == Kind.MALFORMED and not pieces):
                 yield
             if record.kind == Kind.SESSION:
-                self._note(record, Place(chunk, at, i), now)
+                self._note(record, RecordPlace(chunk, at, i), now)
             elif record.kind == Kind.MALFORMED:
                 pieces.append(self._placed(record))
                 if behind is None or behind.kind != Kind.MALFORMED:
@@ -279,7 +279,7 @@ class Succession:
                 done += 1
         return done
 
-    def _note(self, record: Record, place: Place, now: int) -> None:
+    def _note(self, record: Record, place: RecordPlace, now: int) -> None:
         """Take the record at a place, which is about the session: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         owner = self._owner(facts, place, now)
@@ -303,7 +303,7 @@ class Succession:
 
     # Epochs, headers, reports and goodbyes
 
-    def _owner(self, facts: SessionFacts, place: Place, now: int) -> Incarnation:
+    def _owner(self, facts: SessionFacts, place: RecordPlace, now: int) -> Incarnation:
         """Return the incarnation of the record at a place, which states facts about the session."""
         generations = self._generations
         if facts.announces:
@@ -322,7 +322,7 @@ class Succession:
             self._ask_statement(facts, now)
         return generations.current
 
-    def _statement(self, facts: SessionFacts, place: Place, now: int) -> SessionStatement:
+    def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
         """Return what facts without an announcement state."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
@@ -343,7 +343,9 @@ class Succession:
             SessionStatement.SAME_EPOCH if current.epoch == epoch else SessionStatement.OTHER_EPOCH
         )
 
-    def _standing(self, statement: SessionStatement, place: Place, *, passed: bool) -> Standing:
+    def _standing(
+        self, statement: SessionStatement, place: RecordPlace, *, passed: bool
+    ) -> Standing:
         """Return how the current incarnation stands to the statement at a place. `passed`: the datagram is of another one."""
         current = self._generations.current
         if passed:
@@ -362,7 +364,7 @@ class Succession:
         return Standing.OPEN if self._unordered and not current.state.id else Standing.FITS
 
     def _carry_out(
-        self, course: Course, statement: SessionStatement, epoch: int, place: Place, now: int
+        self, course: Course, statement: SessionStatement, epoch: int, place: RecordPlace, now: int
     ) -> Incarnation:
         """Begin the incarnation that the statement at a place begins, if it begins one. Return the incarnation that takes the
         statement, whose `epoch` is 0 if it has none."""
@@ -395,7 +397,7 @@ class Succession:
         overtaken = self._state.info.transport == "udp" and current.clock is None
         return overtaken and current.began > now - self._generations.linger
 
-    def _is_late(self, epoch: int, place: Place, now: int) -> bool:
+    def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
         """Return whether an epoch that is not known is of an incarnation that was over before the current
         one began: it is older, and a datagram of that time may come now.
 
@@ -416,7 +418,7 @@ class Succession:
 
     # Announcements
 
-    def _announced(self, announcement: Announcement, place: Place, now: int) -> Incarnation:
+    def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
         """Return the incarnation of the session that the client announces. The connection continues that
         incarnation unless it came before the current one."""
         generations, number = self._generations, self._state.number

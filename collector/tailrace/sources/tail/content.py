@@ -285,7 +285,7 @@ def inflated(fd: int, size: int) -> bytes:
     return content[:size]
 
 
-Origin = Literal["now", "earlier", "copied"]
+ContentOrigin = Literal["now", "earlier", "copied"]
 """Where the part was read: in this life of the daemon; in an earlier life, which may have reported its changes
 already; or in another file, so that this file has yet to show it."""
 
@@ -293,7 +293,7 @@ already; or in another file, so that this file has yet to show it."""
 class ReadPart:
     """The part of one file that was read."""
 
-    def __init__(self, origin: Origin = "now") -> None:
+    def __init__(self, origin: ContentOrigin = "now") -> None:
         self.reader: Reader | None = None
         self.member: Member | None = None
         """The member from which a compressed file is inflated again."""

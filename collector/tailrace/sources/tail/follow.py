@@ -20,7 +20,7 @@ from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import BEGIN, Compressed, ContentView, ReadPart, SparseRange
 from tailrace.sources.tail.identity import ContentCheck, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
-from tailrace.sources.tail.location import AnotherFileError, Location, Signature, signature
+from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
 from tailrace.sources.tail.session import Desk, Handoff, Resting
 from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
@@ -36,7 +36,10 @@ class Compared:
     `changed_as` the signature of this one when they were compared. `found` is None until all bytes are compared."""
 
     def __init__(
-        self, part: ReadPart | None, changed_as: Signature | None = None, trail: Trail | None = None
+        self,
+        part: ReadPart | None,
+        changed_as: FileStamp | None = None,
+        trail: Trail | None = None,
     ) -> None:
         self.part = part
         self.changed_as = changed_as
@@ -75,7 +78,7 @@ class Followed:
         self._system = desk.descriptors.roots.system
         self._part = ReadPart()
         self._head: bytes | None = None
-        self._signature: Signature | None = None
+        self._signature: FileStamp | None = None
         self._confirmed = False
         self._written_at: int | None = None
         """Its time of modification at the last look (Unix ns)."""

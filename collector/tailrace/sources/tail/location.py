@@ -198,11 +198,11 @@ class TailDescriptors:
         return next((owner for owner in self._open if owner not in self._pinned), None)
 
 
-Signature = tuple[int, int, int]
+FileStamp = tuple[int, int, int]
 """Size and times of a file."""
 
 
-def signature(found: os.stat_result) -> Signature:
+def signature(found: os.stat_result) -> FileStamp:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
@@ -233,7 +233,7 @@ class Location:
         self.gone_at = 0.0
         self.changed_at = 0.0
         """When a change of the file was last seen."""
-        self._closed_as: Signature | None = None
+        self._closed_as: FileStamp | None = None
         """Size and times of the file when it was closed because it rested; None while it may be open."""
         self._clock = clock
         self._descriptors = descriptors
@@ -347,7 +347,7 @@ class Location:
     def close(self) -> None:
         self._descriptors.close(self)
 
-    def close_until(self, change: Signature) -> None:
+    def close_until(self, change: FileStamp) -> None:
         """Close the file until its size or times differ from these, so that its file system can be unmounted."""
         self._closed_as = change
         self.close()
