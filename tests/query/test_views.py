@@ -274,6 +274,7 @@ COPIES = [
     ({"file": {"crc": 8}}, False),
     ({"file": {"crc": None}}, False),
     ({"file": {"documents": {"stream.json": 1}}}, False),
+    ({"pending": 3}, False),
     ({"file": {"path": "/a"}}, False),
     ({"opened": {"rank": 3}}, False),
     ({"closed": "deleted"}, True),
@@ -306,6 +307,67 @@ def test_a_copy_that_grows_on_is_a_file_of_its_own(views, name):
     first = "b" if name == "a" else "a"
     shown = {name: None, first: '["/c"]'}
     assert {each["session"]: each["copies"] for each in views.of(rows, copies)} == shown
+
+
+def test_a_second_run_at_the_first_path_is_no_copy(views):
+    """But a second copy of it is named once."""
+    rows = [
+        row
+        for name, path in zip("abcd", ["/p", "/q"] * 2, strict=True)
+        for row in rests(name, path)
+    ]
+    found = views.of(rows, "SELECT session, copies FROM sessions ORDER BY session")
+    assert found == [{"session": "a", "copies": '["/q"]'}, {"session": "c", "copies": None}]
+
+
+@pytest.mark.parametrize(("gone", "shown"), [("", "a"), ("a", "b"), ("b", "a"), ("ab", "ab")])
+def test_a_file_whose_first_days_are_deleted_hides_no_other(views, gone, shown):
+    rows = []
+    for name in "ab":
+        opened, event, rest = rests(name, f"/{name}")
+        rows += [rest] if name in gone else [opened, event, rest]
+    found = views.of(rows, "SELECT session FROM sessions ORDER BY session")
+    assert [each["session"] for each in found] == list(shown)
+
+
+LOST = [
+    {"detail": "bad_member", "size": 5000, "data": bytes(5000)},
+    {"detail": "torn_member", "size": 0},
+    {"detail": "unread", "size": 70},
+    {"detail": "overwritten", "size": 20},
+    {"detail": "hole", "size": 4096},
+]
+
+
+@pytest.mark.parametrize("loss", LOST, ids=lambda loss: loss["detail"])
+@pytest.mark.parametrize("losing", [[0], [1], [0, 1], []])
+@pytest.mark.parametrize("end", ["stop", "deleted"])
+def test_a_file_of_which_bytes_are_lost_neither_hides_another_nor_is_hidden(
+    views, loss, losing, end
+):
+    """Neither size nor checksum has these bytes."""
+    log = Log()
+    files = [log.open_file("heph", path) for path in ("/runs/a", "/copies/a")]
+    for file in files:
+        log.data(file, b"".join(heph_event(1, count) for count in range(9)))
+    for index in losing:
+        log.loss(files[index], **loss)
+    if end == "deleted":
+        for file in files:
+            log.close(file, end)
+    log.stop()
+    rows = [each | {"day": DAY} for each in run(log.entries)[1]]
+    found = views.of(rows, "SELECT sum(events)::INT AS n, list(copies) AS copies FROM sessions")
+    copies = [None, None] if losing else ['["/copies/a"]']
+    assert found == [{"n": 18 if losing else 9, "copies": copies}]
+    gaps = views.of(rows, "SELECT detail FROM gaps")
+    assert [gap["detail"] for gap in gaps].count(loss["detail"]) == len(losing)
+
+
+@pytest.mark.parametrize("name", "ab")
+def test_a_file_whose_record_gave_way_neither_hides_another_nor_is_hidden(views, name):
+    rows = [*rests("a", "/a"), *rests("b", "/b"), session("gave_way", session=name, bytes=9)]
+    assert views.of(rows, "SELECT count(*) AS n FROM spans") == [{"n": 2}]
 
 
 @pytest.mark.parametrize(("lacks", "is_copy"), [("", True), ("no_end", False), (None, False)])

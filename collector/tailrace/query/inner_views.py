@@ -9,7 +9,9 @@ bits, or is no JSON or no number, becomes null.
 
 from __future__ import annotations
 
-from tailrace.spool.payloads import HEAD
+from typing import get_args
+
+from tailrace.spool.payloads import HEAD, LossDetail
 
 PARTS = """
 -- A session and its restarts have one root.
@@ -374,38 +376,48 @@ sessions that may replace others or be copies, sessions that ask for names, and 
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
 
+_LOSSES = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
+
 COPIES = f"""
 CREATE OR REPLACE TABLE part.copies AS
 WITH last AS (
   SELECT source, format, root, coalesce(max(words ->> '$.rank') FILTER (name = 'open'), '') AS rank,
-    arg_max(words, place) FILTER (name = 'rest' OR words ->> '$.file' IS NOT NULL) AS words
+    bool_or(name = 'open') AS opened, arg_max(words, place) FILTER (name = 'rest' OR words ->> '$.file' IS NOT NULL) AS words
   FROM (
     SELECT source, format, part.root(session) AS root, name, part.place("offset", time) AS place,
       CASE WHEN json_valid(attributes) THEN attributes END AS words
     FROM part.kept_few
-    WHERE {{within}} AND kind = 'session' AND name IN ('open', 'rest', 'close', 'leave')
+    WHERE {{within}} AND (
+      kind = 'session' AND name IN ('open', 'rest', 'close', 'leave', 'gave_way')
+      OR kind = 'gap' AND contains(attributes, '"bytes"')
+    )
   )
   GROUP BY source, format, root
+  HAVING NOT bool_or(name = 'gave_way' OR coalesce(words ->> '$.detail' IN ({_LOSSES}), false))
 ),
 followed AS (
-  SELECT source, format, root, rank, words ->> '$.file.path' AS path,
-    [words ->> '$.file.size', words ->> '$.file.crc', coalesce(words ->> '$.file.documents', '')] AS content
+  SELECT source, format, root, rank, opened, words ->> '$.file.path' AS path, [
+    words ->> '$.file.size', words ->> '$.file.crc', coalesce(words ->> '$.file.documents', ''), coalesce(words ->> '$.pending', '')
+  ] AS content
   FROM last
   WHERE coalesce(words ->> '$.closed', words ->> '$.left', '') NOT IN ('end of file', 'replaced', 'rewritten', 'truncated')
     AND words ->> '$.file.crc' IS NOT NULL
     AND (try_cast(words ->> '$.file.size' AS BIGINT) >= {HEAD} OR words ->> '$.lacks' = '')
 )
-SELECT source, later.root AS session, later.path, min(first.root) AS original
-FROM followed AS later JOIN followed AS first USING (source, format, rank, content)
-WHERE later.root > first.root AND later.path <> first.path
-GROUP BY ALL
+SELECT source, root AS session, path, first_value(root) OVER alike AS original
+FROM followed
+WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
+QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
 """Note which sessions of followed files are copies of which other ones. `within` is a condition on rows.
 
 A file is a copy as long as it rests with the content of another file, if both are of one rank. A file that somebody truncated, rewrote or
 replaced rests no more: a later run may write the same bytes elsewhere. An import compares its files itself, and two runs that wrote one
 path after the other are two. Many files begin with the same header: a file of fewer than `HEAD` bytes is a copy
-only if its stream has ended."""
+only if its stream has ended.
+
+Neither the size nor the checksum has bytes that were lost, so a session with such a loss is compared with none. The rows of a session's
+first days may have been deleted; then its row `open` is gone too, and it hides no other."""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS

@@ -271,7 +271,8 @@ SESSIONS = View(
         ViewColumn(
             "copies",
             "VARCHAR",
-            "JSON list: the paths of followed files that rest with the same content; only `stored` has the rows of their sessions",
+            "JSON list: the paths of other followed files that have the same content and rest (are taken to grow no more), as its own"
+            " file does; all views leave out the rows of these files, and the table `stored` has them",
         ),
     ),
     """
@@ -329,7 +330,7 @@ SESSIONS = View(
     LEFT JOIN part.moved_from AS m USING (source, session)
     LEFT JOIN part.damaged_sources AS d USING (source)
     LEFT JOIN (
-      SELECT source, original AS session, to_json(list(path ORDER BY path))::VARCHAR AS copies
+      SELECT source, original AS session, to_json(list(DISTINCT path ORDER BY path))::VARCHAR AS copies
       FROM part.copies GROUP BY ALL
     ) AS k USING (source, session)
     """,
