@@ -1,4 +1,4 @@
-"""Traces of ET3 made from a seed, in either form: most lines usual, some missing, out of place or of odd spelling."""
+"""Traces of ET3 made from a seed, in either form, or one in each: most lines usual, some missing, out of place or of odd spelling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ ODD = (
 
 
 def et3(rng: random.Random) -> bytes:
-    return b"".join(_lines(rng, stated=rng.random() < 0.5))
+    stated = rng.random() < 0.5
+    joined = _lines(rng, stated=not stated) if rng.random() < 0.25 else []
+    return b"".join(_lines(rng, stated=stated) + joined)
 
 
 def _lines(rng: random.Random, *, stated: bool) -> list[bytes]:

@@ -159,6 +159,35 @@ def test_a_dialect_says_the_form_at_once(name: str) -> None:
         assert form(decoder.feed(lines.encode())) == name
 
 
+@pytest.mark.parametrize("first", ["spec_simple", "agent_simple", "agent_threads_reordered"])
+@pytest.mark.parametrize("second", ["spec_simple", "agent_simple", "agent_simple_reordered"])
+@pytest.mark.parametrize("way", ["", "specification", "agent"])
+def test_lines_of_the_other_form_are_no_losses_and_no_threads(
+    first: str, second: str, way: str
+) -> None:
+    """The lines of the second trace that are no deaths, which look the same in both forms."""
+    if (first in STATED) == (second in STATED) or way not in ("", form(decode(vector(first)))):
+        return
+    alone, other = decode(vector(first)), rows(decode(vector(second)))
+    found = decode(vector(first) + vector(second), dialect=way or "auto")
+    refused = [record for record in found if record.flaw == "other_form"]
+    assert {record.kind for record in refused} == {Kind.MALFORMED}
+    assert len(refused) == sum(record.name != "death" for record in other)
+    assert missing(found) == 0
+    assert {record.stream for record in found} == {record.stream for record in alone}
+
+
+def test_a_thread_with_a_small_number_is_a_thread() -> None:
+    lines = f"M 1 0 {MAIN}\nM 2 0 {MAIN}\nM 3 0 7\nM 4 0 9\nW 1 2 8\nE 4 9\nM 5 0 8\nE 5 8\n"
+    assert {record.flaw for record in decode(lines)} == {None}
+
+
+def test_a_clock_that_goes_on_behind_a_far_jump_has_lost_what_it_says() -> None:
+    found = decode("M 1 0 1\nM 2 0 2\nM 3 0 30000000\nM 4 0 30000001\nM 5 0 30000002\n")
+    assert [record.flaw for record in rows(found)] == [None, None, "other_form", None, None]
+    assert missing(found) == 30_000_000 - 3
+
+
 def test_no_more_lines_are_held_back_than_one_may_be_long() -> None:
     decoder = FORMAT.decoder(4096, None)
     fed = said = 0

@@ -89,13 +89,21 @@ def test_a_line_over_the_limit_is_left_to_python():
 
 def test_a_clock_near_the_end_of_its_bits_is_left_to_python():
     assert rows(stated(b"M 1 2 %d\nM 1 2 %d\nW 1 2 %d\n" % (2**63 - 2, 2**63 - 1, 2**63 - 1))) == 0
-    assert rows(stated(b"M 1 2 999999999999999998\nM 1 2 999999999999999999\n" * 2)) == 1
+    last = b"".join(b"M 1 2 %d\n" % time for time in range(10**18 - 3, 10**18))
+    assert rows(stated(last * 2)) == 1
 
 
 def test_a_file_of_et1_is_left_to_python():
     pair = Pair("et3", dialect="agent")
     pair.feed(b"T a 2 3 b\n")
     assert rows(pair.feed(b"M 1 2 3\n" * 20)) == 0
+
+
+def test_a_thread_that_may_be_a_clock_is_left_to_python():
+    large = b"M 1 0 %d\n" % 2**30
+    assert rows(threaded(large + b"E 1 %d\nM 1 0 9\n" % 2**30)) == 2
+    assert rows(threaded(large, b"M 1 0 9\nM 1 0 9\nW 1 2 9\nW 1 2 8\n")) == 3
+    assert rows(threaded(large, b"M 1 0 1\nM 1 0 2\n" + large)) == 1
 
 
 def test_lines_behind_nuls_begin_in_the_middle():

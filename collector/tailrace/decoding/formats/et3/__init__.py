@@ -33,6 +33,7 @@ FORMAT = Format(
             "invalid_utf8",
             "not_a_record",
             "nul_bytes",
+            "other_form",
             "too_long",
             "truncated",
         }

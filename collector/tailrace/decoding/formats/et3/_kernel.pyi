@@ -4,7 +4,15 @@ from tailrace.rows.block import Block
 
 class Scanner:
     def __init__(
-        self, agent: str, *, depth: int, threads: int, trust: int, doubt: int, time: int
+        self,
+        agent: str,
+        *,
+        depth: int,
+        threads: int,
+        trust: int,
+        doubt: int,
+        time: int,
+        clock: int,
     ) -> None: ...
     def scan(
         self,

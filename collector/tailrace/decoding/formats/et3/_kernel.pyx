@@ -4,7 +4,8 @@
 A line is usual if it is a letter of ET3 and its numbers, with single spaces between them and nothing else; no number
 has a sign, a leading zero or more than 18 digits; and it says what the form expects:
 
-- an entry, exit or event has the clock's next or present time (specification), or any thread (agents);
+- an entry, exit or event has the clock's next or present time (specification), or a thread (agents): any, or where some
+  thread has a number that is no likely clock, a known one or another such number;
 - an exit ends the innermost frame of its stack, whose name is known now if it was when the frame began;
 - a death changes nothing but how far ahead deaths are, where that is not yet believed.
 
@@ -111,11 +112,12 @@ cdef struct Clock:  # the form's state
     # The agents' form's
     int64_t lost, ahead, agreeing, agreed_at, disagreements
     bint trusted
+    bint hashed  # some thread has a number that is no likely clock
 
 
 cdef struct Limits:
     int32_t depth, threads
-    int64_t trust, doubt, time
+    int64_t trust, doubt, time, clock
 
 
 cdef struct Columns:
@@ -272,13 +274,13 @@ cdef class Scanner:
     cdef Columns columns
     cdef bint busy
 
-    def __cinit__(self, str agent not None, *, depth, threads, trust, doubt, time):
+    def __cinit__(self, str agent not None, *, depth, threads, trust, doubt, time, clock):
         """Take the name of the agents' form, and the limits of the decoder: frames of a thread, threads, deaths that
-        must agree, disagreements after which no agreement counts, and the latest time."""
+        must agree, disagreements after which no agreement counts, the latest time, and the likely clocks'."""
         cdef uint64_t seed = <uint64_t>hash(b"tailrace") | 1  # differs between processes
         self.agent = agent
         self.limits.depth, self.limits.threads, self.limits.time = depth, threads, time
-        self.limits.trust, self.limits.doubt = trust, doubt
+        self.limits.trust, self.limits.doubt, self.limits.clock = trust, doubt, clock
         cdef Columns *to = &self.columns
         cdef int64_t **longs[6]
         cdef int32_t **ints[4]
@@ -357,10 +359,12 @@ cdef class Scanner:
             return False
         clock.time, clock.number = form.time, form.stacks.number
         clock.agent = form.name == self.agent
-        clock.threads = len(form.stacks.frames)
+        clock.threads, clock.hashed = len(form.stacks.frames), False
         clock.unread = form.unread > 0
         if not clock.agent:
             return form.begun and not clock.unread
+        if form.mixed:
+            return False
         clock.lost, clock.ahead, clock.agreeing = form.lost, form.ahead, form.agreeing
         clock.agreed_at, clock.disagreements, clock.trusted = form.agreed_at, form.disagreements, form.trusted
         return True
@@ -393,6 +397,7 @@ cdef class Scanner:
                 return False
             thread = &self.thread[code]
             thread.known = True
+            self.clock.hashed = self.clock.hashed or (self.clock.agent and int(name) >= self.limits.clock)
             thread.depth = thread.kept = <int32_t>len(frames)
             for method, number, nameless in frames:
                 frame = self.frames_used
@@ -479,12 +484,12 @@ cdef class Scanner:
         cdef int row = to.rows, code, why
         cdef int32_t place
         cdef uint8_t *out
-        why = self._thing(self.methods, c'M', &line.field[METHOD], names, locked, &method)
-        if why:
-            return why
         code = self._stream(&line.field[2], True)
         if code < 0:
             return HERE
+        why = self._thing(self.methods, c'M', &line.field[METHOD], names, locked, &method)
+        if why:
+            return why
         thread = &self.thread[code]
         if thread.depth >= self.limits.depth or (not thread.known and clock.threads >= self.limits.threads):
             return HERE
@@ -498,6 +503,7 @@ cdef class Scanner:
         if not thread.known:
             thread.known = True
             clock.threads += 1
+            clock.hashed = clock.hashed or line.field[2].value >= self.limits.clock
         clock.time += 1
         clock.number += 1
         if thread.top >= 0:
@@ -524,12 +530,12 @@ cdef class Scanner:
         cdef int row = to.rows, code, why
         cdef int32_t place
         cdef uint8_t *out
-        why = self._thing(self.methods, c'M', &line.field[METHOD], names, locked, &method)
-        if why:
-            return why
         code = self._stream(&line.field[line.count - 1], True)
         if code < 0:
             return HERE
+        why = self._thing(self.methods, c'M', &line.field[METHOD], names, locked, &method)
+        if why:
+            return why
         thread = &self.thread[code]
         place = thread.top
         if place < 0:
@@ -562,15 +568,15 @@ cdef class Scanner:
         cdef int row = to.rows, code, why, name
         cdef uint8_t *out
         cdef const Number *field = &line.field[0]
+        code = self._stream(field + line.count - 1, False)
+        if code < 0:
+            return HERE
         if line.letter == c'U':
             why = self._thing(self.fields, c'U', field + 2, names, locked, &thing)
         else:
             why = self._thing(self.classes, c'C', field + (1 if line.letter == c'W' else 2), names, locked, &thing)
         if why:
             return why
-        code = self._stream(field + line.count - 1, False)
-        if code < 0:
-            return HERE
         thread = &self.thread[code]
         if thread.top >= 0:
             to.parent[row] = self.frames[thread.top].number
@@ -650,11 +656,15 @@ cdef class Scanner:
     # Threads
 
     cdef inline int _stream(self, const Number *last, bint ticks) noexcept nogil:
-        """Return the code of a line's stream by its last field; HERE if the clock expects another time, or the block
-        has no room for another stream. `ticks` says whether the line moves the clock on."""
-        if self.clock.agent:
-            return self._code(<const char *>last.at, <uint32_t>last.size)
-        return 0 if last.value == self.clock.time + ticks else HERE
+        """Return the code of a line's stream by its last field; HERE if the clock expects another time, the thread may be
+        a clock, or the block has no room for another stream. `ticks` says whether the line moves the clock on."""
+        cdef int code
+        if not self.clock.agent:
+            return 0 if last.value == self.clock.time + ticks else HERE
+        code = self._code(<const char *>last.at, <uint32_t>last.size)
+        if code >= 0 and self.clock.hashed and last.value < self.limits.clock and not self.thread[code].known:
+            return HERE
+        return code
 
     cdef inline int _code(self, const char *text, uint32_t size) noexcept nogil:
         """Return a thread's code, or HERE if there is no room for another thread."""

@@ -26,6 +26,7 @@ from tailrace import kernels
 from tailrace.decoding.formats.et3.events import ET1, ET3, Events, begun, read_other
 from tailrace.decoding.formats.et3.form import (
     AGENT,
+    CLOCK_LIKELY,
     DOUBT,
     SPECIFICATION,
     TIME_MAX,
@@ -47,8 +48,9 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.et3._kernel import Scanner
 
     _scan = Scanner(
-        AGENT, depth=DEPTH_MAX, threads=THREADS_MAX, trust=TRUST, doubt=DOUBT, time=TIME_MAX
-    ).scan
+        AGENT, depth=DEPTH_MAX, threads=THREADS_MAX, trust=TRUST, doubt=DOUBT, time=TIME_MAX,
+        clock=CLOCK_LIKELY,
+    ).scan  # fmt: skip
     """The scanner remembers nothing that changes a block's records, so all decoders share one, as they share memos."""
 
 _NULS = re.compile(rb"\0*").match

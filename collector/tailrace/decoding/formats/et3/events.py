@@ -38,7 +38,13 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from typing import cast
 
-from tailrace.decoding.formats.et3.form import SPECIFICATION, Form, MissingLines
+from tailrace.decoding.formats.et3.form import (
+    SPECIFICATION,
+    Form,
+    LinePlace,
+    MissingLines,
+    OtherFormError,
+)
 from tailrace.decoding.formats.et3.line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.formats.et3.maps import MapNames
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, OpenFrame
@@ -155,11 +161,15 @@ class Events:
     def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
         """Read any line, with the blank lines before it."""
         line = read_line(data, et1=self.version == ET1)
-        if isinstance(line, str):
-            records.append(malformed(offset, data, line))
+        try:
+            found = line if isinstance(line, str) else self._read(offset, len(data), line)
+        except OtherFormError:
+            found = "other_form"
+        if isinstance(found, str):
+            records.append(malformed(offset, data, found))
             self._form.unreadable()
             return
-        records.append(self._read(offset, len(data), line))
+        records.append(found)
         if self._form.found:
             self._tell(records)
 
@@ -262,29 +272,32 @@ class Events:
     def _allocate(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, bytes_, class_, site, length, last = fields
         elements = f',"length":{length}' if length != "0" else ""
+        place = self._at(last)
         attributes = f'{{{self._classes[class_]},"size":{bytes_},"site_id":{site}{elements}}}'
-        return self._instant(offset, size, "allocation", object_, last, attributes)
+        return self._instant(offset, size, "allocation", object_, place, attributes)
 
     def _allocate_array(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, bytes_, class_, site, length, last = fields
-        class_ = self._classes[class_]
+        place, class_ = self._at(last), self._classes[class_]
         attributes = f'{{{class_},"size":{bytes_},"site_id":{site},"length":{length}}}'
-        return self._instant(offset, size, "array_allocation", object_, last, attributes)
+        return self._instant(offset, size, "array_allocation", object_, place, attributes)
 
     def _update(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, value, field, last = fields
+        place = self._at(last)
         attributes = f'{{{self._fields[field]},"value":{value}}}'
-        return self._instant(offset, size, "update", object_, last, attributes)
+        return self._instant(offset, size, "update", object_, place, attributes)
 
     def _witness(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, class_, last = fields
+        place = self._at(last)
         attributes = f"{{{self._classes[class_]}}}"
-        return self._instant(offset, size, "witness", object_, last, attributes)
+        return self._instant(offset, size, "witness", object_, place, attributes)
 
     def _instant(
-        self, offset: int, size: int, name: str, object_: str, last: str, attributes: str
+        self, offset: int, size: int, name: str, object_: str, place: LinePlace, attributes: str
     ) -> Record:
-        stream, frames, time, flaw = self._at(last)
+        stream, frames, time, flaw = place
         id_ = int(object_)
         return _record(
             Record,

@@ -28,6 +28,12 @@ lines since the last good one do not explain.
 
 The agents' clock is an int of 32 bits. A negative time counts on from 2**31.
 
+**The other form.** Where traces were joined, a line may have the form that its trace does not have. It is unreadable
+(`OtherFormError`): a thread is no clock, and the jump to it would claim millions of lines; a clock is no thread.
+In the specification's form these are lines JUMP_MAX or more ahead, until two entries or exits rise by 1. In the agents'
+form they are lines with numbers below CLOCK_LIKELY that no thread has, from the first two on that rise by 1, or the
+first at 1, if some thread has a larger number. From then on deaths prove nothing, since nobody knows of which form they are.
+
 A line's last field is the logical clock in the specification's form, and the thread in the agents'
 form; otherwise the lines look the same (docs/formats/et3.md).
 """
@@ -50,6 +56,14 @@ FormName = Literal["specification", "agent"]
 CLOCK_LIKELY = 2**24
 """A number below this is likely a clock, any other a thread. Threads are named by identity hashes of 31
 bits, so this is wrong for one in 128. Used only where no two lines could be compared."""
+
+
+JUMP_MAX = 2**20
+"""A clock that jumps so far is likely a thread: no file lacks as many lines in its middle."""
+
+
+class OtherFormError(ValueError):
+    """A line has not the form of its trace."""
 
 
 LinePlace = tuple[str, list[OpenFrame] | None, int, str | None]
@@ -81,11 +95,12 @@ class Form(Protocol):
     def name(self) -> FormName: ...
 
     def tick(self, last: str) -> LinePlace:
-        """Return the place of an entry or exit with this last field."""
+        """Return the place of an entry or exit with this last field. Raise OtherFormError for a line of the other form,
+        each time that it is read."""
         ...
 
     def at(self, last: str) -> LinePlace:
-        """Return the place of any other line except a death."""
+        """Return the place of any other line except a death; raise as `tick` does."""
         ...
 
     def death(self, time: int) -> int:
@@ -163,6 +178,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     unread: unreadable lines since deaths and clock last agreed.
     excused: exits that need no entry, because a line that may be it is counted as missing.
     reason: of missing entries; in a trace that begins in the middle, they came before it.
+    mixed: lines of the other form have come. `clock`: the last number that may have been their clock.
     """
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
@@ -177,22 +193,30 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     excused: int = 0
     reason: Reason = Reason.NETWORK
     found: list[MissingLines | None] = []
+    mixed: bool = False
+    clock: int = 0
 
     @property
     def name(self) -> FormName:
         return AGENT
 
     def tick(self, last: str) -> LinePlace:
-        time = self.time = self.time + 1
         frames = self.stacks.frames.get(last)
-        return last, self.stacks.of(last) if frames is None else frames, time, None
+        if frames is None:
+            self._refuse_clock(int(last), 1)
+            frames = self.stacks.of(last)
+        time = self.time = self.time + 1
+        return last, frames, time, None
 
     def at(self, last: str) -> LinePlace:
-        return last, self.stacks.frames.get(last), self.time, None
+        frames = self.stacks.frames.get(last)
+        if frames is None:
+            self._refuse_clock(int(last), 0)
+        return last, frames, self.time, None
 
     def death(self, time: int) -> int:
-        if time > TIME_MAX:
-            return time  # a damaged number: the clock could not count on from there
+        if self.mixed or time > TIME_MAX:
+            return time  # of another clock, or a damaged number: the clock could not count on from there
         if 0 <= time < self.time:
             self._behind()
         elif self.trusted:
@@ -222,6 +246,18 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
     def expects(self, letter: str, last: str) -> bool:
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
+
+    def _refuse_clock(self, number: int, step: int) -> None:
+        """Raise if a number that is no known thread is a clock, which has gone on by `step` with its line."""
+        if not 0 <= number < CLOCK_LIKELY:
+            return
+        if not any(int(thread) >= CLOCK_LIKELY for thread in self.stacks.frames):
+            return
+        self.mixed = self.mixed or number in (step, self.clock + step)
+        if self.mixed:
+            raise OtherFormError
+        if step:
+            self.clock = number
 
     def _behind(self) -> None:
         """Trust deaths: they were added after the run, and so was a death that was ahead at this place."""
@@ -271,7 +307,10 @@ class ClockHole(msgspec.Struct, array_like=True):
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
-    """The clock stands at `time`. `unread` lines since then could not be read."""
+    """The clock stands at `time`. `unread` lines since then could not be read.
+
+    other: the last field of the last entry or exit that was too far ahead, -1 if only other lines were.
+    """
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0
@@ -279,6 +318,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     unread: int = 0
     holes: list[ClockHole] = []
     found: list[MissingLines | None] = []
+    other: int | None = None
 
     @property
     def name(self) -> FormName:
@@ -294,6 +334,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         time = _unwrapped(time)
         if time <= self.time:
             return self._back(time)
+        if self._is_too_far(time) and time - 1 != self.other:
+            self.other = time
+            raise OtherFormError
         self._ahead(time - 1)
         self.time = time
         return "", self.stacks.of(""), time, None
@@ -304,6 +347,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
             time = _unwrapped(time)
             if time < self.time:
                 return "", None, time, "late"
+            if self._is_too_far(time):
+                self.other = -1 if self.other is None else self.other
+                raise OtherFormError
             self._ahead(time)
         if self.unread:
             self.unread = 0
@@ -312,7 +358,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     def death(self, time: int) -> int:
         """Take a death. All deaths may be written at the end, so one that is behind proves nothing."""
         time = _unwrapped(time)
-        if time > self.time:
+        if time > self.time and self.other is None and not self._is_too_far(time):
             self._ahead(time)
         return time
 
@@ -327,6 +373,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
 
     def expects(self, letter: str, last: str) -> bool:
         return int(last) == self.time + (letter in "MEX")
+
+    def _is_too_far(self, time: int) -> bool:
+        return self.begun and time - self.time >= JUMP_MAX
 
     def _ahead(self, time: int) -> None:
         """Claim the entries and exits up to and including `time`: they happened and were not seen."""
