@@ -13,7 +13,8 @@ two blanks of 1.0 and has no `]`: 1.0 replaces the blanks by "[" when it finishe
 Every release that counts events writes `start` first and `end` last. A file of such a release without a `start` is the
 rest of a longer one: its beginning was joined late, and lacks an unknown number of events. Since threads write out of
 order, a hole behind that beginning may lie before it, too; so only `start` and `end` together make holes certain. A run
-without both is cut off at both ends.
+without both is cut off at both ends. Where ids come twice without a `start`, two runs stand one behind the other, and an `end`
+is only that of one.
 
 A run's metadata comes before its `start`, and so in the session of the run before. Its names hold for
 the whole source; a time_metric is kept for the run that it is about.
@@ -37,12 +38,14 @@ HOLES_MAX = 4096
 
 
 class IdsState(msgspec.Struct):
-    """The number above all that have come, the holes below it, and whether the numbers are `believed`."""
+    """The number above all that have come, the holes below it, and whether the numbers are `believed`. `returned`: they are
+    not, since one came twice or was below 1."""
 
     following: int = 1
     firsts: list[int] = []
     lasts: list[int] = []
     believed: bool = True
+    returned: bool = False
 
 
 class Ids:
@@ -54,13 +57,14 @@ class Ids:
         self._following = state.following
         self._firsts = list(state.firsts)
         self._lasts = list(state.lasts)
-        self.believed = state.believed
+        self.believed, self.returned = state.believed, state.returned
         self.given_up = 0
         """How many holes were forgotten because there were too many."""
 
     @property
     def state(self) -> IdsState:
-        return IdsState(self._following, list(self._firsts), list(self._lasts), self.believed)
+        firsts, lasts = list(self._firsts), list(self._lasts)
+        return IdsState(self._following, firsts, lasts, self.believed, self.returned)
 
     @property
     def holes(self) -> list[tuple[int, int]]:
@@ -139,7 +143,7 @@ class Ids:
         """Fill a hole, or a part of it, with the numbers from `begin` to `end`. Return whether more may be added."""
         i = bisect_right(self._firsts, begin) - 1
         if i < 0 or end > self._lasts[i]:
-            self.believed = False
+            self.believed, self.returned = False, True
             return False
         first, last = self._firsts[i], self._lasts[i]
         parts = [(a, b) for a, b in ((first, begin - 1), (end + 1, last)) if a <= b]
@@ -318,7 +322,13 @@ class TracedRun:
             return []
         self._state.stage = "settled"
         if self._state.headless:
-            return [self._late(offset)] if self._state.counts else []
+            if not self._state.counts:
+                return []
+            # The `end` is that of a run whose ids have begun again. The run before it has none.
+            open_ = (
+                [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.ids.returned else []
+            )
+            return [self._late(offset), *open_]
         if not self._state.counts or not self.ids.believed:
             return []
         ranges = self._state.claimed = self._unexplained()
