@@ -80,10 +80,6 @@ def events(found):
     )
 
 
-def sessions(found):
-    return {row["session"] for row in found}
-
-
 def gaps(found):
     return [row for row in found if row["kind"] == "gap"]
 
@@ -142,41 +138,6 @@ def test_a_byte_order_mark_and_a_ctrl_z_change_nothing(format_):
         found, old = rows(vector, b"\xef\xbb\xbf" + vector.data + b"\x1a\x1a"), whole(vector)
         if (events(found), counted(found)) != (events(old), counted(old)):
             wrong[vector.name] = counted(found), counted(old)
-    assert not wrong
-
-
-def within_record(vector, half):
-    """Return whether the lines end within a record that newlines split, or before the first line."""
-    decoder = vector.format.decoder(vector.limit, None)
-    decoder.feed(half)
-    return not half.strip() or (vector.format.name == "dftracer" and decoder.pending)
-
-
-@pytest.mark.parametrize("format_", sorted(LINES))
-@pytest.mark.parametrize("mark", [b"\x1a", b"\x1a\x1a\r\n", b"\x1a" * 100], ids=len)
-def test_a_ctrl_z_before_a_line_changes_nothing(format_, mark):
-    """As DOS' copy leaves it where it joins two files, and where a file is written on behind it."""
-    wrong = {}
-    for vector in of(format_):
-        lines = lines_of(vector)
-        half = b"".join(lines[: len(lines) // 2])
-        if vector.limit < 2**16 or b"\0" in vector.data or within_record(vector, half):
-            continue
-        found, old = rows(vector, half + mark + vector.data[len(half) :]), whole(vector)
-        if (events(found), counted(found)) != (events(old), counted(old)):
-            wrong[vector.name] = counted(found), counted(old)
-    assert not wrong
-
-
-@pytest.mark.parametrize("format_", sorted(LINES))
-def test_a_ctrl_z_before_the_first_line_begins_no_second_session(format_):
-    wrong = []
-    for vector in of(format_):
-        if vector.data[:1] in {b"", b"\0", b"\xef"} or vector.limit < 2**16:
-            continue
-        found = rows(vector, b"\x1a" + vector.data)
-        if len(sessions(found)) != len(sessions(whole(vector))):
-            wrong.append(vector.name)
     assert not wrong
 
 

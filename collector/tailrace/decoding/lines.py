@@ -9,14 +9,13 @@ lines carry nothing, but every byte belongs to some record. "Blank" is JSON's wh
 CR. A line longer than `limit` is handed out as it comes, in pieces of at most `PIECE` bytes whose
 boundaries count from the beginning of the line.
 
-A *mark* is no part of a line: the byte order mark that Windows' editors put before a text, and the Ctrl-Z that DOS puts behind it. Where
-files were joined, or a file was written on, Ctrl-Zs stand before a line, or alone on one.
+A *mark* is no part of a line: the byte order mark that Windows' editors put before a text, and the Ctrl-Z that DOS puts behind it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -37,9 +36,6 @@ BLANK_MAX = 2**20
 """The most blank bytes that are written again. A larger distance to the next record means that bytes are gone."""
 
 
-_MARKS = re.compile(rb"(?m)^[ \t\r\n]*(\x1a+)((?:[ \t\r]*\n)?)")
-"""Ctrl-Zs at the beginning of a line, and the rest of the line if it is blank."""
-
 _UNICODE = re.compile(rb"\\u(?:[dD][89abAB]..\\u)?....")
 
 
@@ -49,7 +45,7 @@ class Piece(NamedTuple):
     lines: one or more whole lines, each at most `limit` bytes; `split_lines` splits them.
     tail: a line that the end of the input cut off; no newline, and no blank lines before it.
     blank: blank lines that no line follows within `limit` bytes, or at all.
-    mark: the byte order mark at the beginning of the input, or Ctrl-Zs at its end or before a line.
+    mark: the byte order mark at the beginning of the input, or the Ctrl-Zs at its end.
     too_long: a part of a line longer than `limit`.
     """
 
@@ -163,13 +159,11 @@ class Lines:
         # Blank lines are cut off a line that may be torn: the whole line might not have had room for them.
         blank = 0 if self._too_long else data.rfind(b"\n") + 1
         text = data if self._too_long else data.rstrip(CTRL_Z)
-        begun = blank if self._too_long else len(text) - len(text[blank:].lstrip(CTRL_Z))
         kind: Literal["too_long", "blank", "tail"]
         kind = "too_long" if self._too_long else "tail" if text.strip(WHITE) else "blank"
         pieces = [
             Piece("blank", self._offset, data[:blank]),
-            Piece("mark", self._offset + blank, text[blank:begun]),
-            Piece(kind, self._offset + begun, text[begun:]),
+            Piece(kind, self._offset + blank, text[blank:]),
             Piece("mark", self._offset + len(text), data[len(text) :]),
         ]
         self._offset += len(data)
@@ -218,11 +212,7 @@ class Lines:
         window = at + self._limit
         stop = _last_line_end(data, at, min(at + BLOCK, window)) or _last_line_end(data, at, window)
         if stop:
-            lines = data[at:stop]
-            if CTRL_Z in lines:
-                pieces += _without_marks(self._offset + at, lines)
-            else:
-                pieces.append(Piece("lines", self._offset + at, lines))
+            pieces.append(Piece("lines", self._offset + at, data[at:stop]))
             return stop
         if len(data) < window:
             return 0
@@ -253,24 +243,6 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
         return newline + 1
     content = len(data[at:newline].rstrip(WHITE))
     return data.index(b"\n", at + content) + 1 if content else 0
-
-
-def _without_marks(offset: int, data: bytes) -> Iterator[Piece]:
-    """Yield whole lines that begin at `offset`, with the Ctrl-Zs before them cut off."""
-    at = 0
-    for found in _MARKS.finditer(data):
-        begin, end = found.span(1)
-        lines = at + _last_line_end(data[at:begin], 0, begin - at)
-        pieces = (
-            Piece("lines", offset + at, data[at:lines]),
-            Piece("blank", offset + lines, data[lines:begin]),
-            Piece("mark", offset + begin, data[begin:end]),
-            Piece("blank", offset + end, found[2]),
-        )
-        yield from (piece for piece in pieces if piece.data)
-        at = found.end()
-    if at < len(data):
-        yield Piece("lines", offset + at, data[at:])
 
 
 def split_lines(data: bytes) -> list[bytes]:

@@ -54,7 +54,7 @@ from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.decoding.json_object import is_whole
 from tailrace.decoding.lines import BLOCK, WHITE, Lines, LinesState, Piece
 from tailrace.model.gap import Reason
-from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
+from tailrace.model.record import Kind, Record, malformed, missing
 from tailrace.rows.block import ROWS_MIN, Block
 
 if TYPE_CHECKING or kernels.active():
@@ -189,11 +189,7 @@ class JetsDecoder:
         flaw = None
         if record.detail is not None and record.name == "header":
             cut_off = self._cut_off(offset)
-            if self._stage != "start":
-                flaw = "header_not_first"
-            elif offset and isinstance(record.detail, SessionFacts):
-                facts = msgspec.structs.replace(record.detail, starts=False)
-                record = record._replace(detail=facts)
+            flaw = None if self._stage == "start" else "header_not_first"
             self._stage = "open"
         elif self._stage == "start":
             flaw = "no_header"
