@@ -33,7 +33,7 @@ FILES = [
         "session", "shared", "succession",
     )),
     *(f"{_CLIENT}/_{name}.py" for name in (
-        "asking", "contact", "farewell", "forgotten", "lane", "lanes", "link", "losses", "queue", "recorder", "session",
+        "link", "queue", "recorder", "session", "settlement",
     )),
     *(f"collector/tailrace/spool/{name}.py" for name in ("checkpoint", "recovery", "segment", "spool")),
     "collector/tailrace/daemon/loops/decode.py",

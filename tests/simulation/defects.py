@@ -39,12 +39,12 @@ DEFECTS = {
     ),
     "older-answer-takes-back-holes": Defect(
         f"{CLIENT}/_link.py",
-        "        self._asking.answered()\n",
+        "        self._questions.answered()\n",
         "        before = self.__dict__.setdefault('_standing', {})\n"
         "        for stream, below in answer.below.items():\n"
         "            before[stream] = max(below, before.get(stream, 0))\n"
         "        answer = answer._replace(below=dict(before))\n"
-        "        self._asking.answered()\n",
+        "        self._questions.answered()\n",
     ),
     "restart-is-told-by-the-nearest-time": Defect(
         f"{INGEST}/lives.py",

@@ -236,7 +236,9 @@ def expects_signals(process):
     """Whether the interpreter's own handlers are gone. Before that, nobody can help.
 
     An interpreter that starts looks so, too, between two of its steps, in which it waits for nothing: it must still look
-    so after some work, or wait."""
+    so after some work, or wait. A daemon that catches SIGTERM has come further."""
+    if has(masks(process)["SigCgt"], signal.SIGTERM):
+        return True
     if not _has_no_handlers(process):
         return False
     before = _state(process)[1]
