@@ -8,13 +8,12 @@
                 trace.annotation("operands", {"a1": 1, "a2": 2})
                 add.end(1010)
 
-`clk` is the hardware's own clock, in cycles. Records are numbered from 1 in the order they begin.
-The footer, written by `close` at the latest, carries the totals against which a reader counts.
+`clk` is the hardware's own clock, in cycles. Records are numbered from 1 in the order in which they begin. The footer, written
+by `close` at the latest, carries the totals that a reader compares with its own counts.
 
-Over TCP the promises of `_sender` hold: nothing here waits or raises because of the network, and
-lines that do not fit into the buffer are discarded and counted. After a reconnect the sender sends
-the header again, and the trace goes on. The footer has no totals then, since a reader counts the
-lines of one connection. A writer belongs to one thread.
+Over TCP the guarantees of `_sender` apply: the writer never waits or raises because of the network. Lines that do not fit into
+the buffer are discarded and counted. After a reconnect the sender sends the header again, and the trace continues. The footer
+has no totals then, since a reader counts the lines of one connection. Only one thread may use a writer.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from tailrace_client._sender import Sender
 from tailrace_client._transport import Transport, parse
 
 CLOSE_SECONDS = 1.0
-"""How long a writer waits until its lines are sent, unless the program says how long."""
+"""Default time (seconds) for which a writer waits until its lines are sent."""
 
 
 class SenderSink:
-    """The recorder of a JETS writer. Each line is a chunk."""
+    """The recorder of a JETS writer over a socket. Each line is a chunk."""
 
     def __init__(self, transport: Transport, limit: int) -> None:
         self._sender = Sender(transport, room=0, on_fork=self._begin)
@@ -56,7 +55,7 @@ class SenderSink:
         return sum(self.discarded.values())
 
     def begin(self, header: bytes) -> None:
-        """Send the header first on every connection."""
+        """Set the header, which the sender sends first on every connection."""
         self._header.line = header
 
     def put(self, line: bytes) -> None:
@@ -89,7 +88,7 @@ class SenderSink:
         return {}
 
     def unbroken(self) -> bool:
-        """Return whether all lines so far went over one connection, as far as is known."""
+        """Return whether all lines so far were sent over one connection, as far as is known."""
         self._sender.flush(CLOSE_SECONDS)
         return self._sender.connections <= 1
 
@@ -104,7 +103,7 @@ class SenderSink:
 
 
 class _Header:
-    """The dialogue of JETS: only a header. JETS has no sessions, and nobody answers."""
+    """The dialogue of JETS, which consists of a header only. JETS has no sessions and no answers."""
 
     asks = False
     turn = 0
@@ -133,7 +132,7 @@ class _Header:
 
 
 class FileSink:
-    """A binary file of the program's own. A full disk does not disturb the program either."""
+    """A sink that writes to a binary file of the program. A full disk raises no error in the program."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -163,8 +162,9 @@ class FileSink:
 
 
 class Record:
-    """A record that has begun. While it is entered as a context manager, it is the parent of what the
-    writer writes. It ends on leaving, if not earlier, at the latest `clk` that was written."""
+    """A record that has begun. While the record is entered as a context manager, it is the parent of all lines that the
+    writer writes. A record that has not ended before the exit of the context manager ends there, at the latest written
+    `clk`."""
 
     __slots__ = ("_ended", "_writer", "id")
 
@@ -174,7 +174,7 @@ class Record:
         self.id = id_
 
     def end(self, clk: int) -> None:
-        """End the record. A second call does nothing."""
+        """End the record. A second call has no effect."""
         if not self._ended:
             self._ended = True
             self._writer.end(self, clk)
@@ -193,8 +193,8 @@ class Record:
 
 
 class JetsWriter:
-    """Writes one trace to a sink: `tcp://host:port`, `tls://host:port`, `unix:///path`, `file:///path`
-    (emptied first), or a binary file, which it does not close."""
+    """A writer of one trace to a sink: `tcp://host:port`, `tls://host:port`, `unix:///path`, `file:///path` or a binary
+    file. The writer empties the file of a `file:///path` first, and does not close a binary file."""
 
     def __init__(
         self,
@@ -203,8 +203,8 @@ class JetsWriter:
         buffer_bytes: int = BUFFER_BYTES,
         credentials: Credentials | None = None,
     ) -> None:
-        """Raise ValueError for an invalid address. `credentials`, for TCP and TLS, are by default those
-        of the environment."""
+        """Raise ValueError for an invalid address. `credentials` apply to TCP and TLS; the default is the credentials in the
+        environment."""
         self._sink: SenderSink | FileSink
         if isinstance(sink, str):
             if sink.startswith("udp:"):
@@ -223,7 +223,7 @@ class JetsWriter:
         return self._sink.dropped
 
     def header(self, **metadata: object) -> None:
-        """Write the header: `hardware_model`, `clock_frequency_mhz`, … Raise ValueError once the trace
+        """Write the header with fields such as `hardware_model` and `clock_frequency_mhz`. Raise ValueError once the trace
         has begun. A trace that begins without this call has an empty header."""
         if self._begun:
             raise ValueError("the trace has begun: its header is written")
@@ -240,7 +240,7 @@ class JetsWriter:
         parent: Record | None = None,
         **data: object,
     ) -> Record:
-        """Begin a record. Its parent is by default the record entered last."""
+        """Begin a record. The default parent is the record that was entered last."""
         self._records += 1
         parent = parent or self._innermost()
         fields: dict[str, object] = {
@@ -266,8 +266,8 @@ class JetsWriter:
         record: Record | None = None,
         **data: object,
     ) -> None:
-        """Write an event of a record, by default the record entered last. Raise ValueError outside of
-        every record."""
+        """Write an event of a record, by default of the record that was entered last. Raise ValueError outside of every
+        record."""
         fields: dict[str, object] = {
             "clk": self._at(clk),
             "type": "event",
@@ -283,8 +283,8 @@ class JetsWriter:
     def annotation(
         self, name: str, data: object, description: str = "", *, record: Record | None = None
     ) -> None:
-        """Write a fact about a record, by default the record entered last. Raise ValueError outside of
-        every record."""
+        """Write an annotation of a record, by default of the record that was entered last. Raise ValueError outside of every
+        record."""
         fields = {
             "type": "annotation",
             "name": name,
@@ -296,7 +296,7 @@ class JetsWriter:
         self._write(fields)
 
     def footer(self, **summary: object) -> None:
-        """Write the end of the trace, with totals. Nothing may be written after it."""
+        """Write the end of the trace, with totals. Raise ValueError if the trace has a footer already."""
         if self._ended:
             raise ValueError("the trace has ended: its footer is written")
         fields: dict[str, object] = {"type": "footer", "capture_end_clk": self._clk}
@@ -308,12 +308,13 @@ class JetsWriter:
         self._ended = True
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Wait at most `timeout` seconds until the kernel has all lines so far. Return whether it has."""
+        """Wait at most `timeout` seconds until the kernel has accepted all lines. Return whether the kernel has accepted
+        them."""
         return self._sink.flush(timeout)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Write the footer if it is missing, flush and end within about `timeout` seconds. Return
-        whether the kernel has all lines."""
+        """Write the footer if it is missing, flush and close within about `timeout` seconds. Return whether the kernel has
+        accepted all lines."""
         if not self._ended:
             self.footer()
         return self._sink.finish(timeout)
@@ -329,18 +330,18 @@ class JetsWriter:
     ) -> None:
         self.close()
 
-    # Calls of records
+    # Functions that records call
 
     def end(self, record: Record, clk: int) -> None:
-        """Write a record's end. Programs call `Record.end`."""
+        """Write the end of a record. Programs call `Record.end` instead."""
         self._write({"clk": self._at(clk), "type": "record_end", "record_id": record.id})
 
     def enter(self, record: Record) -> None:
-        """Make a record the parent of what is written from now on."""
+        """Make a record the parent of all lines that follow."""
         self._entered.append(record)
 
     def leave(self, record: Record) -> None:
-        """End the record, and take it from the parents that `enter` made."""
+        """End the record, and remove it from the parents that `enter` added."""
         self._entered.remove(record)
         record.end(self._clk)
 
@@ -366,7 +367,7 @@ class JetsWriter:
 
 
 def _line(fields: Mapping[str, object]) -> bytes:
-    """Return one JSON line. Values that JSON cannot hold (NaN, an object, a cycle) become texts."""
+    """Return one JSON line. Values without a JSON form (NaN, an object, a cycle) become strings."""
     try:
         text = json.dumps(fields, separators=(",", ":"), allow_nan=False, default=str)
     except (ValueError, TypeError, RecursionError):
@@ -376,8 +377,7 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 
 def _plain(item: object) -> object:
-    """Return a value that JSON can hold: the item itself, its repr, or for a mapping the same of each
-    of its values."""
+    """Return a value with a JSON form: the item itself or its `repr`. Convert the values of a mapping one by one."""
     if isinstance(item, Mapping):
         return {str(name): _plain(inner) for name, inner in item.items()}
     try:

@@ -1,21 +1,21 @@
-"""Decide what is sent next, and what follows from an answer or from silence. One caller at a time.
+"""Decide which data a client sends next, and process the collector's answers and timeouts. Only one caller at a time may use
+the module.
 
-The client announces its session on each new connection. After a reconnect, chunks wait for the answer. Otherwise, if
-connections kept breaking before an answer, each would carry the same chunks. They wait for at most `ANSWER_SECONDS`,
-and for twice as long after each connection that broke unanswered, since a busy collector answers late. Then the link
-sends what is not durable, then what is new. Datagrams do not wait for the answer: the link sends again what the
-answer does not cover. A window (`Window`) limits the datagrams in flight. If the kernel reports that nobody listens,
-everything but announcements waits.
+The client announces its session on each new connection. After a reconnect, chunks wait for the collector's answer. Without this
+wait, each of several connections that break before an answer would carry the same chunks. The wait takes at most
+`ANSWER_SECONDS`. It doubles after each connection that broke without an answer, since a busy collector answers late. Then the
+link sends the chunks that are not durable, and after them the new chunks. Over UDP, the link does not wait: it sends the events
+again that the answer does not acknowledge. A window (`Window`) limits the datagrams in flight. If the kernel reports that no
+process listens at the address, the link sends only announcements.
 
-A goodbye is unsettled until the collector answers it, as events are. If the connection breaks
-before, the link connects again.
+A goodbye is unsettled until the collector answers it. If the connection breaks before the answer, the link connects again.
 
-If the dialogue `asks`, only an answer makes an event durable, however late the answer comes. If it
-does not ask, an event is delivered once the kernel has it, and nothing is kept.
+If the dialogue `asks`, only an answer makes an event durable, however late the answer arrives. If the dialogue does not ask, an
+event is delivered once the kernel has accepted it, and the queue keeps no copy.
 
-Datagrams overtake one another, so each announces the session until the collector answers. If no answer is asked for,
-the first `ANNOUNCEMENTS` do. Later ones do if their times do not show who sent them: reports, goodbyes, and events
-that are repeated or had to wait.
+Datagrams overtake one another, so each datagram announces the session until the collector answers. If the client asks for no
+answer, the first `ANNOUNCEMENTS` datagrams announce the session. Later datagrams announce the session if their times do not
+identify the sender: reports, goodbyes, and events that are repeated or had to wait.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from tailrace_client._settlement import (
 from tailrace_client._transport import Transport
 
 ANSWER_SECONDS = 1.0
-"""How long a collector may take to answer."""
+"""Time (seconds) that a collector may take to answer."""
 
 _SILENT_SECONDS = 0.5
-"""After so long without an answer that is due, an error is shown to people."""
+"""Time (seconds) without an expected answer after which `last_error` reports the silence."""
 
 _UNANSWERED = (
     "the collector does not answer: check that it runs at this address "
@@ -57,13 +57,13 @@ _NEVER = -1e9
 
 
 class Contact:
-    """When the transport was opened and the peer last answered, and the last error."""
+    """The times at which the transport was opened and the peer last answered, and the last error."""
 
     def __init__(self) -> None:
         self.error: str | None = None
         self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
-        """Since when the collector could have answered, as far as is known."""
+        """The earliest time, as far as is known, at which the collector could have answered."""
 
     @property
     def has_answered(self) -> bool:
@@ -71,25 +71,25 @@ class Contact:
         return self.answered_at >= self.opened_at
 
     def opened(self, now: float) -> None:
-        """Take note that the transport has been opened."""
+        """Record that the transport has been opened."""
         self.opened_at = self.greeted_at = now
 
     def is_established(self, now: float) -> bool:
-        """Return whether the peer has answered, or has kept the connection for long enough to have
-        accepted our first bytes."""
+        """Return whether the connection is established. A connection is established once the peer has answered, or has kept
+        the connection open long enough to have accepted the first bytes."""
         since = max(self.opened_at, self.greeted_at)
         return self.has_answered or now - since > ANSWER_SECONDS
 
     def note(self, error: OSError, question: str = "") -> None:
-        """Take note of an error, and of a `question` that may lead people to its cause."""
+        """Record an error, and a `question` that may help users to find its cause."""
         words = error.strerror or str(error)
         if error.filename is not None:
             words = f"{words}: {error.filename}"
         self.error = f"{words}; {question}" if question else words
 
     def trouble(self, now: float, oldest: float) -> str | None:
-        """Return what is wrong with an open connection whose oldest unsettled event was sent at
-        `oldest`; infinity: none is."""
+        """Return what is wrong with an open connection, or None. `oldest` is the time at which the oldest unsettled event
+        was sent; infinity if no event is unsettled."""
         if now - max(self.opened_at, self.answered_at, oldest) > _SILENT_SECONDS:
             return self.error or _UNANSWERED
         if self.is_established(now):
@@ -98,26 +98,27 @@ class Contact:
 
 
 ANNOUNCEMENTS = 8
-"""Datagrams that announce a session for which no answer is asked."""
+"""Number of datagrams that announce a session without acknowledgements."""
 
 
 class Introductions:
-    """Whether the collector might take the next datagram for one of another program at this address."""
+    """Decides whether the next datagram has to announce the session. Without an announcement, the collector might assign the
+    datagram to another program at the same address."""
 
     def __init__(self, queue: Queue, contact: Contact, *, asks: bool) -> None:
-        """`asks`: whether the collector is asked for answers."""
+        """`asks`: whether the client asks the collector for answers."""
         self._queue, self._contact, self._asks = queue, contact, asks
         self._left = 0
-        """How many more datagrams announce the session if no answer is asked for."""
+        """Number of further datagrams that announce the session if the client asks for no answers."""
         self._delayed = False
-        """Whether datagrams wait that could have been sent earlier."""
+        """Whether datagrams wait in the queue although they could have been sent earlier."""
 
     def begin(self) -> None:
-        """Take note that the collector may not know the session."""
+        """Record that the collector may not have received the session's announcement."""
         self._left = ANNOUNCEMENTS
 
     def is_due(self, *, held: bool) -> bool:
-        """Return whether the next datagram announces the session. `held`: whether chunks have to wait."""
+        """Return whether the next datagram has to announce the session. `held`: whether chunks have to wait."""
         queue = self._queue
         self._delayed = not queue.idle and (self._delayed or held)
         speaks = queue.speaks(only_packets=held)
@@ -126,7 +127,7 @@ class Introductions:
         return speaks or queue.repeats or self._delayed or self._is_new()
 
     def _is_new(self) -> bool:
-        """Return whether the collector may not know the session yet."""
+        """Return whether the collector may not have received the session's announcement yet."""
         if self._asks or self._contact.has_answered:
             return not self._contact.has_answered
         self._left -= 1
@@ -136,25 +137,25 @@ class Introductions:
 ALL = -1
 
 _EAGER_SECONDS = 0.5
-"""How long the link asks at short intervals a collector that has never answered a datagram: after
-connecting, and once more after the first flush began."""
+"""Duration (seconds) for which the link asks at short intervals, if the collector has never answered a datagram. The
+duration begins with the connection, and once more with the first flush."""
 
 _ENDS_PER_PACKET = 32
-"""With the ends of so many streams a packet fits into any datagram, behind an announcement."""
+"""Maximum number of streams in one packet of stream ends. Such a packet and an announcement fit into any datagram."""
 
 _PATIENCE_SECONDS = (ANSWER_SECONDS, 32.0)
-"""For the answer to an announcement on a new connection."""
+"""Minimum and maximum wait (seconds) for the answer to an announcement on a new connection."""
 _RETRY_SECONDS = (0.1, 5.0)
-"""Between attempts to connect: the first pause, which doubles up to the second number."""
+"""Minimum and maximum pause (seconds) between attempts to connect. The pause doubles after each failure."""
 _LISTEN_SECONDS = (0.1, 5.0)
-"""Likewise, between looks for an answer when nothing else is to be done."""
+"""Minimum and maximum pause (seconds) between reads of the socket for answers when the link is idle."""
 _ROOM_SECONDS = 0.5
-"""Between attempts to send when the kernel has no room."""
+"""Pause (seconds) between attempts to send while the kernel's send buffer is full."""
 _STREAM_CALL_BYTES = 2**20
 
 
 class Link:
-    """The way of a recorder's chunks and a session's packets through one transport."""
+    """Sends a recorder's chunks and a session's packets through one transport."""
 
     def __init__(
         self,
@@ -165,16 +166,16 @@ class Link:
         room: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep at most `room` bytes of what was sent. `clock` counts seconds."""
+        """Keep at most `room` bytes of sent chunks. `clock` returns seconds."""
         self.transport = transport
         self.dialogue = dialogue
         self.recorder = recorder
         self.queue = Queue(room, recorder.release, late=int(transport.datagrams))
         self.queue.keep = dialogue.asks
         self.fresh = False
-        """Whether the recorder may hold chunks."""
+        """Whether the recorder may hold chunks that the queue has not taken."""
         self.blocked = False
-        """Whether the kernel had no room. Then only the sender's thread tries again."""
+        """Whether the kernel's send buffer was full. Only the sender's thread sends then."""
         self.connections = 0
         self._now = clock
         self._questions = Questions()
@@ -188,35 +189,35 @@ class Link:
         self._introductions = Introductions(self.queue, self._contact, asks=dialogue.asks)
         self._answers = Answers()
         self._greeted = False
-        """Whether the session was announced on this connection."""
+        """Whether the session was announced on the current connection."""
         self._torn = False
-        """Whether an exception of a signal handler interrupted a send: the connection must break."""
+        """Whether an exception of a signal handler interrupted a send. The link has to close such a connection."""
         self._patience = Backoff(*_PATIENCE_SECONDS)
-        """Until when chunks wait for the answer to the announcement."""
+        """The end of the time for which chunks wait for the answer to the announcement."""
         self._awaiting = False
-        """Whether they wait."""
+        """Whether chunks wait for the answer to the announcement."""
         self._waited = False
         """Whether the program has ever waited for an answer to datagrams."""
         self._nobody = False
-        """Whether the last datagram was refused: everything but announcements waits."""
+        """Whether the last datagram was refused. The link sends only announcements then."""
         self._retry = Backoff(*_RETRY_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
 
-    # Calls of the sender
+    # Functions that the sender calls
 
     @property
     def is_open(self) -> bool:
-        """Whether anything may be sent."""
+        """Whether the link may send data."""
         return self._greeted and self.transport.is_open
 
     def is_due(self) -> bool:
-        """Return whether it is time to open the transport."""
+        """Return whether the link has to open the transport now."""
         wanted = not self.transport.is_open and (self.fresh or self.fate.unsettled)
         return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:
-        """Do all that can be done now. Return the seconds until there is more to do; None if only a
-        new event brings more."""
+        """Do all work that is possible now. Return the seconds until the next work; None if only a new event causes further
+        work."""
         now = self._now()
         if self._torn:
             self._break(now)
@@ -232,13 +233,13 @@ class Link:
         return self._rest(self._now())
 
     def push(self, times: int) -> None:
-        """Send recorded chunks in at most `times` system calls, after one call to listen."""
+        """Send recorded chunks in at most `times` system calls, after one system call that reads answers."""
         if self.is_open and not (self._torn or self.blocked):
             self._hear(1)
             self._push(times)
 
     def gather(self) -> None:
-        """Take the recorded chunks over into the queue."""
+        """Move the recorded chunks into the queue."""
         self.fresh = False
         chunks = self.recorder.take()
         if chunks:
@@ -247,28 +248,29 @@ class Link:
             self.queue.put(chunks)
 
     def hurry(self) -> None:
-        """Connect or ask at once if a pause is all that holds it up."""
+        """End the pause before the next connection attempt and the next question."""
         self._retry.at = 0.0
         self._questions.hurry()
         if not self._waited and self.is_open and self.transport.datagrams:
-            # Questions so far were few, and may be lost.
+            # The link has asked few questions so far, and they may be lost.
             self._waited = True
             self._contact.greeted_at = self._now()
 
     def end(self) -> None:
-        """Say goodbye behind all that is recorded, and again until the collector has answered."""
+        """Send a goodbye after all recorded events, and repeat the goodbye until the collector answers."""
         self.gather()
         self._farewell.want()
 
     def end_unanswered(self) -> None:
-        """Send what can be sent now, and the goodbye that is wanted. There is no time for answers."""
+        """Send all data that the kernel accepts now, and the goodbye if one is wanted. Do not wait for answers."""
         self.attend()
         if self.is_open and not self._farewell.sent:
             self._send_goodbye_early()
 
     def give_up(self, *, delivered: bool) -> int:
-        """Stop recording, and count what was never sent or never answered as discarded. Return how many events another
-        thread had recorded before the end of a link that had delivered all: no goodbye counts them."""
+        """Stop recording, and count the events as discarded that were never sent or never answered. Return the number of
+        events that no goodbye counts. Such events exist only if the link had delivered everything: another thread recorded
+        them before the end."""
         self._contact.error = self.last_error
         self.recorder.close()
         late = 0
@@ -278,14 +280,14 @@ class Link:
             self.gather()
             self._losses.close_unsent()
             self._send_goodbye_early()
-        # The goodbye does not count these as discarded, since they may have arrived.
+        # The goodbye does not count the unanswered events as discarded, since they may have arrived.
         self._losses.close_unanswered()
         self.queue.clear()
         return late
 
     def drop(self) -> int:
-        """Discard the events whose calls were under way when the link was closed. Return how many of them no goodbye
-        counts."""
+        """Discard the events that were being recorded when the link was closed. Return the number of discarded events that
+        no goodbye counts."""
         self.fresh = False
         return self._losses.close_late(self.recorder.take(), self._farewell.numbers)
 
@@ -293,8 +295,7 @@ class Link:
 
     @property
     def last_error(self) -> str | None:
-        """Why the peer could not be reached, was lost, or does not answer; None once it has been
-        there for a while."""
+        """The reason why the peer is unreachable, lost or silent. None once the peer has been connected for a while."""
         if not self.is_open or self._nobody:
             return self._contact.error
         oldest = self.queue.oldest if self.queue.unsettled else inf
@@ -325,7 +326,7 @@ class Link:
             pieces = queue.pieces(room, only_packets=held)
             if not pieces:
                 return
-            # An event that is too long to share a datagram follows its announcement.
+            # An event that is too long to share a datagram is sent after its announcement.
             introduced = not transport.datagrams or queue.announces_alone
             times -= 1
             if not self._send(pieces):
@@ -333,8 +334,8 @@ class Link:
                 return
 
     def _introduce(self, *, held: bool) -> int:
-        """Announce the session in the next datagram if it has to be. Return how many bytes the
-        announcement takes."""
+        """Announce the session in the next datagram if an announcement is due. Return the size (bytes) of the announcement,
+        or 0."""
         if not self._introductions.is_due(held=held):
             return 0
         announcement = self.dialogue.announcement()
@@ -353,8 +354,8 @@ class Link:
         return self._nobody or full
 
     def _send(self, pieces: list[bytes]) -> bool:
-        """Make one system call. Return whether another call may follow."""
-        # An exception of a signal handler leaves this set: nobody knows then what the kernel has.
+        """Make one system call. Return whether a further call may follow."""
+        # An exception of a signal handler leaves this flag set, since it is unknown then how many bytes the kernel accepted.
         self._torn = True
         queue = self.queue
         try:
@@ -383,7 +384,7 @@ class Link:
     # Connecting
 
     def missed(self, error: OSError) -> None:
-        """Take note that the transport could not be opened."""
+        """Record that the transport could not be opened."""
         self._contact.note(error)
         self._retry.grow(self._now())
 
@@ -409,7 +410,7 @@ class Link:
         self._greeted = True
 
     def _break(self, now: float, error: OSError | None = None) -> None:
-        """Close a connection that is of no use any more, and plan the next attempt."""
+        """Close a broken connection, and schedule the next attempt."""
         contact = self._contact
         if error is not None:
             refused = not (contact.is_established(now) or isinstance(error, TakenError))
@@ -419,7 +420,7 @@ class Link:
         self.transport.close()
         self.queue.broken()
         if self.dialogue.answered < 0 and not self.transport.datagrams:
-            # No collector has ever answered, so everything sent may have been thrown away.
+            # No collector has ever answered, so all sent events may be lost.
             self.queue.repeat(before=self.dialogue.turn + 1)
         self._torn = False
         if now - contact.opened_at > _RETRY_SECONDS[1]:
@@ -428,28 +429,29 @@ class Link:
             self._retry.grow(now)
 
     def _find_nobody(self, error: OSError) -> None:
-        """Take note that an earlier datagram was refused: nobody listens, so chunks have to wait."""
+        """Record that an earlier datagram was refused. Chunks have to wait, since no process listens at the address."""
         self._contact.note(error)
         self._introductions.begin()
         now = self._contact.greeted_at = self._now()
         if self.dialogue.answered < 0:
-            # No collector has ever answered, so everything sent may have been thrown away.
+            # No collector has ever answered, so all sent events may be lost.
             self.queue.repeat(before=self.dialogue.turn + 1)
             self._losses.lose_unsettled()
         if not self._nobody:
             self._nobody = True
             self._retry.grow(now)
 
-    # Talking
+    # Announcements, questions and answers
 
     def _speak(self, now: float) -> None:
-        """Announce, ask and report if it is time to."""
+        """Send the announcements and reports that are due."""
         if self.transport.datagrams:
             self._announce(now)
         self._losses.report(now)
 
     def _announce(self, now: float) -> None:
-        """Announce the session again in datagrams, as a question if events are unsettled for too long."""
+        """Announce the session again in datagrams. Make the announcement a question if events have been unsettled for too
+        long."""
         dialogue, queue, contact = self.dialogue, self.queue, self._contact
         if self._nobody:
             asking = not self._retry.left(now)
@@ -469,8 +471,8 @@ class Link:
             self._send_ends()
 
     def _send_ends(self) -> None:
-        """Say with a question how far the streams go of which it is to settle forgotten events, so that
-        the answer names these streams although nothing of them may have arrived."""
+        """Send, with a question, the last number of each stream with forgotten events. The answer then names these streams
+        even if none of their events has arrived."""
         dialogue, queue = self.dialogue, self.queue
         ends = iter(queue.forgotten.ends(dialogue.turn).items())
         while queue.waiting_packets < WAITING_PACKETS_MAX:
@@ -479,7 +481,7 @@ class Link:
             queue.packet(dialogue.reached(some))
 
     def _queue_goodbye(self, now: float) -> bool:
-        """Queue the goodbye if it is time to. Return whether it was."""
+        """Queue the goodbye if it is due. Return whether it was due."""
         place = self.connections, self.queue.put_bytes
         settled = self.fate.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
@@ -488,7 +490,8 @@ class Link:
         return due
 
     def _send_goodbye_early(self) -> None:
-        """Say goodbye in datagrams before all else is settled. If it arrives, the collector knows what is missing."""
+        """Send the goodbye in datagrams before all events are settled. If the goodbye arrives, the collector can determine
+        which events are missing."""
         if self._farewell.wanted and self.transport.datagrams:
             for packet in self._farewell.packets():
                 with suppress(OSError):

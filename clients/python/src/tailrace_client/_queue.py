@@ -1,4 +1,4 @@
-"""The queue to the collector: what is to be sent, and what may have to be sent again. No I/O.
+"""Keep the chunks and packets that a client sends to the collector, until each chunk is durable. The module does no I/O.
 
     recorder ─ put ─► new ─┐
                packets ────┼─► under way ─► sent ─► durable: let go
@@ -6,16 +6,17 @@
                     ▲             └── broken ─┤
                     └────── not durable ──────┘
 
-The queue keeps a chunk that is `sent`, or to be sent `again`, until an answer calls the chunk
-durable. If room runs short, the queue forgets the oldest chunk (`Forgotten`), never a new one. It
-lets go of a chunk once the kernel has it if the chunk has no numbers or nobody answers (`keep`).
+The queue keeps a chunk that is `sent`, or to be sent `again`, until an answer of the collector states that the chunk is
+durable. If the buffer is full, the queue forgets the oldest sent chunk (`Forgotten`), never a new one. The queue releases a
+chunk without sequence numbers as soon as the kernel has the chunk. The queue does so with every chunk if the client asks for no
+answers (`keep`).
 
-A position in the order of recording is a number of bytes: all bytes put before.
+A position is a byte offset in the order of recording: the number of bytes put before.
 
-The events of a forgotten chunk may still have arrived. An answer that calls them durable shows that they have. They are
-lost if an answer shows them in a hole or beyond all that the collector has, and the question (`turn`) was asked after
-they were sent: the client cannot send them again. The collector cannot name a stream of which nothing came, so
-a question states how far the streams go (`ends`).
+The events of a forgotten chunk may still have arrived, but the client cannot send them again. Such an event has arrived if an
+answer states that it is durable. Such an event is lost if the client asked the question (`turn`) after it had sent the event,
+and the answer reports the event in a hole or above the highest number that the collector has. The collector cannot name a
+stream from which it received nothing, so a question states the last number of each stream (`ends`).
 """
 
 from __future__ import annotations
@@ -31,25 +32,27 @@ from tailrace_client._chunk import UNNUMBERED, Chunk, runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
-"""Entries of a stream. Beyond that, an entry is joined with the one before, whatever their turns."""
+"""Maximum number of entries of a stream. Above this number, the next entry is merged into the last one, even if their turns
+differ."""
 
 _RANGES_MAX = 1024
-"""Ranges of a stream into which answers may cut its entries. The rest is joined."""
+"""Maximum number of ranges into which answers may split a stream's entries. The ranges above this number are merged into
+one."""
 
 
 class _Past(NamedTuple):
-    """A range of a stream's events that are kept nowhere."""
+    """A range of a stream's events that the queue no longer keeps."""
 
     begin: int
-    """The position of the first event in the queue (`_queue`)."""
+    """The position (bytes) of the range's first event."""
     turn: int
-    """The turn of the last announcement that may have overtaken the events."""
+    """The turn of the last announcement that may have overtaken the range's events."""
     first: int
     next: int
 
 
 class Forgotten:
-    """By stream, events that may have arrived or not."""
+    """Ranges of forgotten events, which may have arrived or not, by stream."""
 
     def __init__(self) -> None:
         self._pasts: dict[int, list[_Past]] = {}
@@ -59,12 +62,12 @@ class Forgotten:
 
     @property
     def begin(self) -> float:
-        """The position of the first forgotten event; infinity if there is none."""
+        """The position of the first forgotten event; infinity if there is no forgotten event."""
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
-        """Add a chunk that is let go and began at position `begin`. Announcements up to `turn` may have
-        overtaken it; later ones come behind it."""
+        """Add a forgotten chunk that began at position `begin`. Announcements up to `turn` may have overtaken the chunk;
+        later announcements arrive after it."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None
@@ -74,12 +77,12 @@ class Forgotten:
                 pasts.append(_Past(begin, turn, first, next_))
 
     def spans(self, stream: int) -> list[tuple[int, int]]:
-        """Return a stream's forgotten ranges: the first number, and one more than the last."""
+        """Return a stream's forgotten ranges as pairs: the first number, and the last number plus one."""
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """Return the streams of which the answer to a question is to settle something. By stream: the
-        number behind the last such event."""
+        """Return the streams whose forgotten events the answer to question `turn` can settle. The value is the last such
+        event's number plus one."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -87,7 +90,7 @@ class Forgotten:
         }
 
     def all(self) -> list[tuple[int, Range]]:
-        """Return all forgotten ranges, each with its position."""
+        """Return all forgotten ranges, each with the position of its first event."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream, pasts in self._pasts.items()
@@ -95,7 +98,7 @@ class Forgotten:
         ]
 
     def drop(self, streams: Iterable[int]) -> list[tuple[int, Range]]:
-        """Remove some streams' ranges, and return them as `all` does."""
+        """Remove the ranges of the given streams, and return them with their positions."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream in streams
@@ -103,19 +106,19 @@ class Forgotten:
         ]
 
     def clear(self) -> None:
-        """Remove everything, since no answer will come."""
+        """Remove all ranges, since no answer will arrive."""
         self._pasts.clear()
 
     def settle(self, answer: Answer) -> list[tuple[int, Range]]:
-        """Remove what an answer settles. Return the ranges that are lost, each with its position."""
+        """Remove the ranges that an answer settles. Return the lost ranges, each with the position of its first event."""
         lost: list[tuple[int, Range]] = []
         for stream in self._pasts.keys() & answer.below.keys():
             still: list[_Past] = []
             for past in self._pasts.pop(stream):
                 holes, beyond = _missing(past, stream, answer)
                 if past.turn < answer.turn:
-                    # An answer names only so many holes. A hole that it does not name may be the
-                    # reason why the stream's number goes no further.
+                    # An answer contains a limited number of holes. A hole that is not in the answer may be why the stream's
+                    # number is so low.
                     gone, holes = holes + ([] if answer.holes else beyond), []
                     lost += [(past.begin, Range(stream, *span)) for span in gone]
                     beyond = beyond if answer.holes else []
@@ -126,8 +129,8 @@ class Forgotten:
 
 
 def _joined(pasts: list[_Past]) -> list[_Past]:
-    """Return at most `_RANGES_MAX` entries. Events between joined entries have arrived, so no later
-    answer that is true can call them lost."""
+    """Return at most `_RANGES_MAX` entries. The last entries are merged into one. The events between merged entries have
+    arrived, so no later valid answer can report them lost."""
     kept, rest = pasts[: _RANGES_MAX - 1], pasts[_RANGES_MAX - 1 :]
     if len(rest) < 2:
         return pasts
@@ -136,11 +139,11 @@ def _joined(pasts: list[_Past]) -> list[_Past]:
 
 
 _Spans = list[tuple[int, int]]
-"""The first number, and one more than the last."""
+"""Ranges as pairs: the first number, and the last number plus one."""
 
 
 def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
-    """Return the events that are in holes, and those beyond the stream's number."""
+    """Return the events of a range that are in the answer's holes, and those at or above the stream's acknowledged number."""
     below = answer.below[stream]
     at = past.first
     holes: _Spans = []
@@ -154,36 +157,36 @@ def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
 
 
 _PACKET, _FIRST, _LAST = -2, -3, -4
-"""The streams of a session's own packets, which do not count as recorded bytes."""
+"""Stream numbers that mark a session's own packets, which do not count as recorded bytes."""
 
 _OVERHEAD_BYTES = 256
-"""About what it takes to keep a chunk beside its bytes."""
+"""Approximate memory (bytes) that a kept chunk takes in addition to its data."""
 
 _UNREACHABLE_MAX = 64
-"""Ranges at a time. A collector asks again for what it still lacks."""
+"""Maximum number of ranges in one report of unreachable events. The collector asks again for the ranges that it still lacks."""
 
 _SPANS_MAX = 64
-"""Spans of numbers that are remembered of a stream as acknowledged."""
+"""Maximum number of acknowledged spans that the queue remembers for each stream."""
 
 _PIECES_MAX = 512
-"""Buffers in one system call. Linux takes 1024."""
+"""Maximum number of buffers in one system call. Linux accepts up to 1024."""
 
 
 class _Item:
-    """A chunk in the queue, or a packet of the session."""
+    """A chunk or a session packet in the queue."""
 
     __slots__ = ("at", "chunk", "repeated", "since", "turn")
 
     def __init__(self, chunk: Chunk, at: int) -> None:
         self.chunk = chunk
         self.at = at
-        """The position of the chunk's end."""
+        """The position (bytes) of the chunk's end."""
         self.turn = -1
-        """The turn of the last announcement before it was sent; -1: not sent yet."""
+        """The turn of the last announcement before the chunk was sent; -1 if the chunk was never sent."""
         self.since = 0.0
-        """When it was sent last."""
+        """The time at which the chunk was last sent (seconds of the link's clock)."""
         self.repeated = False
-        """Whether it was sent more than once."""
+        """Whether the chunk was sent more than once."""
 
     @property
     def begin(self) -> int:
@@ -199,26 +202,27 @@ class _Item:
 
 
 class Queue:
-    """Takes chunks, and returns pieces for system calls. One caller at a time."""
+    """The send queue of a client. It takes chunks, and returns buffers for system calls. Only one caller at a time may use
+    it."""
 
     def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
-        """Keep at most `room` bytes, and call `release(size)` for chunks that are let go. `late` is
-        how many questions may overtake an event."""
+        """Keep at most `room` bytes, and call `release(size)` for each chunk that the queue drops. `late` is the number of
+        questions that may overtake an event."""
         self.keep = True
-        """Whether a collector is asked what is durable."""
+        """Whether the client asks the collector which events are durable."""
         self.put_bytes = 0
-        """Bytes ever put."""
+        """Total number of recorded bytes put into the queue."""
         self.kept_bytes = 0
-        """Bytes that are sent or to be sent again, and not durable, with the overhead of keeping."""
+        """Number of bytes of sent chunks that are not durable yet, including `_OVERHEAD_BYTES` for each chunk."""
         self.in_flight_bytes = 0
-        """The kept bytes that are not to be sent again, as far as is known."""
+        """Number of kept bytes that may still be in transit: no chunk that is to be sent again counts."""
         self.sent: dict[int, int] = {}
-        """By stream, one more than the highest number that the kernel has."""
+        """The highest number that the kernel has accepted plus one, by stream."""
         self.forgotten = Forgotten()
         self._durable: dict[int, list[tuple[int, int]]] = {}
-        """By stream, what was acknowledged, in order: the first number, and one more than the last."""
+        """Acknowledged ranges by stream, in ascending order: the first number, and the last number plus one."""
         self.lost_at = inf
-        """The position of the first event that is lost for good; infinity if there is none."""
+        """The position (bytes) of the first event that is lost for good; infinity if no event is lost."""
         self._room = room
         self._late = late
         self._release = release
@@ -227,7 +231,7 @@ class Queue:
         self._new: deque[_Item] = deque()
         self._under_way: deque[_Item] = deque()
         self._part = 0
-        """How many bytes of the first item under way the kernel has."""
+        """Number of bytes of the first item under way that the kernel has accepted."""
         self._kept: deque[_Item] = deque()
 
     def put(self, chunks: Iterable[Chunk]) -> None:
@@ -237,16 +241,16 @@ class Queue:
             self._new.append(_Item(chunk, self.put_bytes))
 
     def first_packet(self, data: bytes) -> None:
-        """Send a packet of the session before all else, in place of an earlier first packet."""
+        """Send a session packet before all other data. This packet replaces an earlier first packet."""
         self._withdraw(_FIRST)
         self._packets.appendleft(self._packet(data, _FIRST))
 
     def packet(self, data: bytes) -> None:
-        """Send a packet of the session before any chunk."""
+        """Send a session packet before any chunk."""
         self._packets.append(self._packet(data, _PACKET))
 
     def last_packets(self, packets: Iterable[bytes]) -> None:
-        """Send packets of the session after all chunks so far, in place of earlier last packets."""
+        """Send session packets after all chunks in the queue. These packets replace earlier last packets."""
         self._withdraw(_LAST)
         self._new.extend(self._packet(data, _LAST) for data in packets)
 
@@ -259,12 +263,12 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to send."""
+        """Whether the queue has nothing to send."""
         return not (self._under_way or self._packets or self._again or self._new)
 
     def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
-        """Return the pieces to offer to the kernel next: whole chunks of at most `size` bytes in all,
-        or one longer chunk. The first piece lacks what the kernel has of it already."""
+        """Return the buffers to offer to the kernel next. They are whole chunks of at most `size` bytes in total, or one
+        longer chunk. The first buffer leaves out the bytes that the kernel has already accepted."""
         under_way = self._under_way
         total = sum(len(item.chunk.data) for item in under_way)
         sources = (self._packets,) if only_packets else (self._packets, self._again, self._new)
@@ -273,7 +277,7 @@ class Queue:
                 total += len(source[0].chunk.data)
                 if total > size and under_way:
                     break
-                # In this order an exception of a signal handler repeats a chunk, and loses none.
+                # In this order, an exception of a signal handler can duplicate a chunk, but cannot lose one.
                 under_way.append(source[0])
                 source.popleft()
             if source:
@@ -284,20 +288,20 @@ class Queue:
         return pieces
 
     def speaks(self, *, only_packets: bool) -> bool:
-        """Return whether a packet of the session other than the first is sent next."""
+        """Return whether the next data to send include a session packet other than the first packet."""
         new = () if only_packets else islice(self._new, 1)
         ahead = (*islice(self._under_way, 1), *islice(self._packets, 2), *new)
         return any(item.chunk.stream in (_PACKET, _LAST) for item in ahead)
 
     @property
     def announces_alone(self) -> bool:
-        """Return whether the kernel is offered the session's first packet alone although more waits."""
+        """Whether the session's first packet is offered to the kernel alone although more data waits."""
         waits = bool(self._packets or self._again or self._new)
         return waits and [item.chunk.stream for item in self._under_way] == [_FIRST]
 
     @property
     def repeats(self) -> bool:
-        """Whether a chunk that was sent before is to be sent next."""
+        """Whether the next chunk to send was sent before."""
         return bool(self._again)
 
     @property
@@ -307,18 +311,18 @@ class Queue:
 
     @property
     def unsettled(self) -> bool:
-        """Whether the fate of a sent event is not known yet."""
+        """Whether a sent event may still be durable or lost."""
         return self.kept_bytes > 0 or bool(self.forgotten)
 
     @property
     def oldest(self) -> float:
-        """When the oldest unsettled event was sent, or an earlier time; infinity if there is none."""
+        """The time at which the oldest unsettled event was sent, or an earlier time; infinity if no event is unsettled."""
         if self.forgotten:
             return 0.0
         return self._kept[0].since if self._kept else inf
 
     def through(self, size: int, turn: int, now: float) -> None:
-        """Take note that the kernel took `size` bytes of the pieces after the announcement of `turn`."""
+        """Record that the kernel accepted `size` bytes of the offered buffers, after the announcement of `turn`."""
         self._part += size
         under_way = self._under_way
         while under_way and self._part >= len(under_way[0].chunk.data):
@@ -329,8 +333,7 @@ class Queue:
             under_way.popleft()
 
     def refused(self) -> list[Chunk]:
-        """Let go of what is under way, since the kernel will never take it. Return the chunks of it
-        that were never sent."""
+        """Drop the items under way, since the kernel will never accept them. Return the dropped chunks that were never sent."""
         lost = [item for item in self._under_way if not item.is_packet]
         self._under_way.clear()
         self._part = 0
@@ -340,7 +343,7 @@ class Queue:
         return [item.chunk for item in lost if item.turn < 0]
 
     def back(self) -> None:
-        """Put back what was offered and not taken, to be offered anew."""
+        """Put the items that the kernel did not accept back into the queue, to offer them again."""
         for item in reversed(self._under_way):
             early = item.is_packet and item.chunk.stream != _LAST
             again = self._new if item.turn < 0 else self._again
@@ -349,7 +352,7 @@ class Queue:
         self._part = 0
 
     def broken(self) -> None:
-        """Put back the whole chunks under way, since the connection is gone, and drop its packets."""
+        """Put back the chunks under way as whole chunks, and drop the session packets, since the connection has broken."""
         if self._part and not self._under_way[0].is_packet:
             chunk = self._under_way[0].chunk
             self.sent[chunk.stream] = max(chunk.whole(self._part), self.sent.get(chunk.stream, 0))
@@ -358,12 +361,12 @@ class Queue:
         self._withdraw(_LAST)
 
     def settle(self, answer: Answer) -> tuple[bool, Sequence[Range]]:
-        """Let go of what an answer calls durable, and send again what it shows to be missing.
+        """Release the chunks that an answer states to be durable, and send the missing ones again.
 
-        Missing is what was sent before the announcement that is answered and has not arrived, and
-        what is in a hole, unless it was repeated already and may be on its way. The queue lets go of the
-        durable beginning of a chunk, so that each connection goes further than the last. Return whether
-        anything was missing, and which events are lost because they are kept no more.
+        A chunk is missing if it was sent before the answered announcement and has not arrived. A chunk with events in a hole is
+        also missing, unless it was already sent again and may be in transit. The queue releases the durable beginning of a
+        chunk, so that each connection makes progress. Return whether any event was missing, and the ranges of events that are
+        lost because the queue no longer keeps them.
         """
         again: list[_Item] = []
         for item in self._again:
@@ -389,7 +392,7 @@ class Queue:
         return len(again) > waiting or bool(lost), lost
 
     def _shorten(self, items: Iterable[_Item], answer: Answer) -> None:
-        """Remove from chunks that are to be sent the events at their beginning that are durable."""
+        """Remove the durable events at the beginning of chunks that are to be sent."""
         for item in items:
             chunk = item.chunk
             holes = (h.first for h in answer.holes.get(chunk.stream, ()) if h.next > chunk.first)
@@ -407,7 +410,8 @@ class Queue:
         self._let_go(item)
 
     def _note_durable(self, stream: int, first: int, next_: int) -> None:
-        """Note what was acknowledged, in at most `_SPANS_MAX` spans: those with the lowest numbers are forgotten."""
+        """Record an acknowledged range of a stream. The queue keeps at most `_SPANS_MAX` spans, and forgets those with the
+        lowest numbers."""
         spans = self._durable.setdefault(stream, [])
         while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
             first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
@@ -416,9 +420,9 @@ class Queue:
         del spans[:-_SPANS_MAX]
 
     def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
-        """Return the parts of an answer's holes that can no more be sent and are not on their way, at
-        most the first `_UNREACHABLE_MAX`: discarded events that the collector does not know of, and events that
-        another collector has acknowledged."""
+        """Return the parts of an answer's holes that the client can no longer send and that are not in transit. The first
+        list holds discarded events of which the collector has no report. The second list holds events that another collector
+        has acknowledged. At most `_UNREACHABLE_MAX` parts are examined."""
         discarded: list[Range] = []
         durable: list[Range] = []
         for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
@@ -431,7 +435,7 @@ class Queue:
     def _unreachable(self, answer: Answer) -> Iterator[Range]:
         for stream, holes in answer.holes.items():
             if stream not in answer.below:
-                continue  # what the answer says of this stream cannot be true
+                continue  # the answer contradicts itself about this stream
             items = (*self._kept, *self._again, *self._under_way, *self._new)
             ours = [item.chunk[2:] for item in items if item.chunk.stream == stream]
             spans = sorted(ours + self.forgotten.spans(stream))
@@ -439,13 +443,13 @@ class Queue:
                 yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
-        """Send again, in the order of recording, what was sent before the announcement of turn `before`."""
+        """Send all chunks again that were sent before the announcement of turn `before`, in the order of recording."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 
     def abandon(self, streams: Collection[int]) -> tuple[Sequence[Chunk], Sequence[Range]]:
-        """Let go of what was sent of streams that no collector will answer for. Return the chunks that
-        were kept and the ranges that were forgotten."""
+        """Drop the sent events of streams for which the collector returns no acknowledgements. Return the dropped chunks and
+        the forgotten ranges."""
         gone = [item for item in (*self._again, *self._kept) if item.chunk.stream in streams]
         if gone:
             again = [item for item in self._again if item.chunk.stream not in streams]
@@ -456,7 +460,7 @@ class Queue:
         return [item.chunk for item in gone], self._lost(self.forgotten.drop(streams))
 
     def lose_some(self, stream: int) -> None:
-        """Take note that an event of a stream is lost for good: its oldest unsettled one, or a later."""
+        """Record that one event of a stream is lost for good: the oldest unsettled event, or a later one."""
         begins = [item.begin for item in (*self._again, *self._kept) if item.chunk.stream == stream]
         begins += [begin for begin, range_ in self.forgotten.all() if range_.stream == stream]
         self.lost_at = min([self.lost_at, *begins])
@@ -464,18 +468,18 @@ class Queue:
             self.lose_handed()
 
     def lose(self) -> Sequence[Range]:
-        """Give up and return what was forgotten, since it is known that nobody received it."""
+        """Remove and return the forgotten ranges, since no collector received their events."""
         lost = self._lost(self.forgotten.all())
         self.forgotten.clear()
         return lost
 
     def lose_handed(self) -> None:
-        """Take note that the last event handed to the kernel is lost, and that nothing is kept."""
+        """Record that the last event that the kernel accepted is lost. The queue keeps no chunk then."""
         if handed := self.handed():
             self.lost_at = min(self.lost_at, handed - 1)
 
     def clear(self) -> None:
-        """Let go of everything, which is lost as far as is known."""
+        """Drop all items, and treat them as lost."""
         if (settled := self.settled()) < self.put_bytes:
             self.lost_at = min(self.lost_at, settled)
         for items in (self._under_way, self._kept, self._again, self._new):
@@ -487,22 +491,22 @@ class Queue:
         self.forgotten.clear()
 
     def handed(self) -> int:
-        """Return the position of the first byte that the kernel does not have or is to get again."""
+        """Return the position of the first byte that is still to be sent, or to be sent again."""
         unsent = (*self._under_way, *self._again, *self._new)
         begins = (item.begin for item in unsent if not item.is_packet)
         return min(begins, default=self.put_bytes)
 
     def settled(self) -> float:
-        """Return the position of the first byte that is not known to be durable or lost."""
+        """Return the position of the first byte whose event may still be durable or lost."""
         return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])
 
     def unsent(self) -> list[Chunk]:
-        """Return the chunks that the kernel has never had as a whole."""
+        """Return the chunks that the kernel has never accepted completely."""
         items = (*self._under_way, *self._new)
         return [item.chunk for item in items if item.turn < 0 and not item.is_packet]
 
     def unanswered(self) -> list[Chunk]:
-        """Return the chunks that the kernel has had and that are not known to be durable."""
+        """Return the chunks that the kernel has accepted and that no answer has settled."""
         items = (*self._under_way, *self._again, *self._kept)
         return [item.chunk for item in items if item.turn >= 0]
 
@@ -528,7 +532,7 @@ class Queue:
         return [missing for _, missing in found]
 
     def _wait(self, again: list[_Item], kept: deque[_Item]) -> None:
-        """Set which sent items are to be sent again, and which wait for an answer."""
+        """Set the items that are to be sent again, and the items that wait for an answer."""
         self._again = deque(sorted(again, key=lambda item: item.at))
         self._kept = kept
         self.in_flight_bytes = sum(item.room for item in kept)
@@ -541,7 +545,7 @@ class Queue:
 
 
 def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:
-    """Yield the parts of a hole that lie in none of the sorted spans."""
+    """Yield the parts of a hole that lie outside all of the sorted spans."""
     at = hole.first
     for first, next_ in spans:
         if at < min(first, hole.next):

@@ -1,9 +1,8 @@
-"""Record spans and events as Heph packets with a number in their stream, in the program's threads.
+"""Record spans and events in the program's threads, as Heph packets with sequence numbers.
 
-A stream is one thread's sequence of events. By default each thread has its own stream; streams are
-numbered from 1, their events from 0. A new thread takes over the stream of a thread that has ended
-and goes on counting, so there are never more streams than threads at a time. A program that wants
-other numbers calls `use_stream`.
+A stream is one thread's sequence of events. By default each thread has its own stream. Streams are numbered from 1, and the
+events of a stream from 0. A new thread takes over the stream of a thread that has ended, and continues its sequence numbers. So
+there are never more streams than concurrent threads. A program that needs other stream numbers calls `use_stream`.
 
 The hot path takes no lock:
 
@@ -15,8 +14,8 @@ The hot path takes no lock:
 - Lanes draw on the memory in large grants (`Memory`), and count down what is left of a grant.
 - Only a stream that several threads use has a lock.
 
-Times are readings of the clock minus `zero`. An event with a time below 0, or beyond 64 bits, is
-discarded (`encoding`).
+A time in a packet is a clock reading minus `zero`. The recorder discards an event (`encoding`) if its time is below 0 or does
+not fit into 64 bits.
 """
 
 from __future__ import annotations
@@ -41,39 +40,39 @@ REASONS = (
 )  # fmt: skip
 
 DOUBT = [-1, 0]
-"""Among a stream's holes: some numbers may be neither in a packet nor in a hole (`Lane.account`)."""
+"""Marker among a stream's holes: some numbers may be neither in a packet nor in a hole (`Lane.account`)."""
 
 _NUMBERS_END = 2**62
-"""More events than a stream can ever have."""
+"""Upper limit of a stream's sequence numbers, which no stream can reach."""
 
 
 class Stream:
-    """A stream's counter, and the packets that nobody has taken yet."""
+    """A stream's sequence counter, and the packets that wait to be taken."""
 
     __slots__ = ("counter", "holes", "lock", "number", "packets", "taken", "user")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.counter: Any = iter(range(_NUMBERS_END))
-        """The numbers of the events to come. `next` takes one number in one call in C."""
+        """Iterator over the sequence numbers of future events. One C call of `next` takes one number."""
         self.packets: list[bytes] = []
         self.taken = 0
-        """The number behind that of the last event taken."""
+        """The number of the last taken event plus one."""
         self.holes: list[list[int]] = []
-        """Discarded events that no report has named yet: first number, how many."""
+        """Discarded events that no report has named yet, as pairs: the first number, and the count."""
         self.user: Lane | None = None
-        """The only lane that writes here. A stream with several users has a lock."""
+        """The only lane that writes to the stream. A stream that several lanes use has a lock."""
         self.lock: threading.Lock | None = None
 
     @property
     def next(self) -> int:
-        """The number that the next event will have."""
+        """The sequence number of the next event."""
         left: int = self.counter.__length_hint__()  # exact, and of any size
         return _NUMBERS_END - left
 
 
 class Lane:
-    """The recorder's state for one thread. A later thread takes it over when the thread has ended."""
+    """The recorder's state for one thread. When the thread has ended, a later thread reuses the lane."""
 
     __slots__ = ("discarded", "due", "inside", "owed", "own", "room", "stream")
 
@@ -81,21 +80,21 @@ class Lane:
         self.stream: Stream | None = None
         self.own: Stream | None = None
         self.room = 0
-        """Bytes that the lane may fill before it asks for more (`Memory`)."""
+        """Number of bytes that the lane may still fill before it needs another grant (`Memory`)."""
         self.inside = False
-        """Whether the thread is recording: a nested event is discarded."""
+        """Whether the thread is recording an event. The recorder discards an event that starts meanwhile."""
         self.owed = 0
-        """Nested events that came before the lane had a stream to number them."""
+        """Number of nested events that occurred before the lane had a stream to number them."""
         self.due = False
-        """Whether the recorder has to call `filled`."""
+        """Whether the recorder has to call `filled` for this lane."""
         self.discarded = dict.fromkeys(REASONS, 0)
 
     def lose(self, stream: Stream, first: int, reason: str, lost: int = 1) -> None:
-        """Count events as discarded: `lost` numbers from `first` on."""
+        """Count `lost` events with numbers from `first` on as discarded."""
         self.discarded[reason] += lost
         holes = stream.holes
         at = len(holes)
-        while at and holes[at - 1][0] > first:  # a signal handler came between
+        while at and holes[at - 1][0] > first:  # a signal handler interrupted this thread
             at -= 1
         if at and sum(holes[at - 1]) == first:
             holes[at - 1][1] += lost
@@ -105,8 +104,8 @@ class Lane:
     def account(self, stream: Stream, until: int) -> None:
         """Discard every number below `until` that is neither in a packet nor in a hole.
 
-        An exception in the middle of an event leaves such numbers. If this call fails, too (the
-        stack may be full), the doubt remains and the next event calls again.
+        An exception in the middle of an event leaves such numbers. If this call fails as well (the stack may be full), the
+        `DOUBT` marker remains, and the next event calls `account` again.
         """
         following = stream.next
         waiting = stream.packets[-1:]
@@ -120,37 +119,37 @@ class Lane:
 
 
 _SHARES = 8
-"""All lanes' unused grants are at most one part in so many of the memory."""
+"""Fraction of the memory, as a divisor, that the unused grants of all lanes may take at most."""
 
 
 class Memory:
-    """Bytes that may be recorded and not released."""
+    """A memory budget in bytes for packets that are recorded and not released."""
 
     __slots__ = ("_chunk", "_free", "_granted", "_limit", "_lock", "_longest", "_released")
 
     def __init__(self, limit: int, chunk: int, longest: int) -> None:
-        """Grant at most `limit` bytes in all, and no lane more room than the `longest` packet takes.
-        After each `chunk` granted bytes a lane is `due`."""
+        """Grant at most `limit` bytes in total. A lane's room is at most the `longest` packet. Each time that `chunk` more
+        bytes are granted, the lane that asked is `due`."""
         self._limit, self._chunk, self._longest = limit, chunk, longest
         self._lock = threading.Lock()
         self._free = limit
         self._granted = 0
-        """Bytes granted since the last lane was due."""
+        """Number of bytes granted since a lane was last due."""
         self._released: list[int] = []
 
     def release(self, size: int) -> None:
-        """Take back the bytes of chunks that their taker has let go."""
+        """Return the bytes of released chunks to the budget."""
         self._released.append(size)
 
     def draw(self, lane: Lane, size: int, lanes: int) -> bool:
-        """Grant one of `lanes` lanes room for a packet of `size` bytes, at most the longest, and for
-        more like it if there is enough. Return False, and grant nothing, if the packet does not fit."""
+        """Grant one of `lanes` lanes room for a packet of `size` bytes, and for further packets if enough memory is free.
+        `size` is at most the longest packet. Return False, without a grant, if the packet does not fit."""
         with self._lock:
             while self._released:
                 self._free += self._released.pop()
             least = size - lane.room
             share = min(self._chunk, self._limit // (_SHARES * lanes))
-            # A packet that has room is not compared with the longest.
+            # The caller has already compared the packet with the longest packet.
             grant = min(self._free, max(least, min(share, self._longest - lane.room)))
             if grant < least:
                 return False
@@ -165,7 +164,7 @@ _JOIN_SECONDS = 0.1
 
 
 class _Lease:
-    """A thread's hold on a lane. It ends with the thread."""
+    """A thread's claim on a lane, which ends with the thread."""
 
     __slots__ = ("_free", "_lane")
 
@@ -185,7 +184,7 @@ class _Local(threading.local):
 class Lanes:
     """The lanes of a recorder's threads, and the streams of the lanes.
 
-    There are never more lanes, nor streams of lanes, than threads at a time.
+    The number of lanes, and of streams that lanes own, never exceeds the number of concurrent threads.
     """
 
     __slots__ = ("_free", "_lock", "all", "local", "streams")
@@ -193,21 +192,21 @@ class Lanes:
     def __init__(self) -> None:
         self.all: list[Lane] = []
         self.streams: dict[int, Stream] = {}
-        """By number."""
+        """Streams by their number."""
         self.local = _Local()
-        """The calling thread's lane, or None before it has joined."""
+        """The calling thread's lane; None before the thread has joined."""
         self._free: list[Lane] = []
         self._lock = threading.Lock()
 
     def join(self) -> Lane:
-        """Return a lane for a thread that has none: a free lane, or a new one."""
+        """Assign a lane to a thread that has none, and return the lane. Take a free lane if there is one."""
         try:
             lane = self._free.pop()
         except IndexError:
             lane = Lane()
             self.all.append(lane)
         else:
-            # Not with the lock: a signal handler that joins meanwhile would wait for it forever.
+            # No lock here: a signal handler that joins meanwhile would wait for the lock forever.
             self._leave(lane)
         lease = _Lease(lane, self._free)
         local = self.local
@@ -227,7 +226,7 @@ class Lanes:
         return stream
 
     def use(self, lane: Lane, number: int | None) -> None:
-        """Let a lane write to stream `number`, or, with None, to its own stream again."""
+        """Make a lane write to stream `number`, or to its own stream if `number` is None."""
         other = None
         lane.inside = True
         try:
@@ -243,16 +242,16 @@ class Lanes:
                     lane.stream = chosen
         finally:
             lane.inside = False
-        # The stream's first user may be in the middle of an event that it began without the lock.
+        # The stream's first user may still record an event that it began without the lock.
         deadline = time.monotonic() + _JOIN_SECONDS
         while other and other is not lane and other.inside and time.monotonic() < deadline:
             time.sleep(0)
 
     def _leave(self, lane: Lane) -> None:
-        """Let a lane write to its own stream again.
+        """Make a lane write to its own stream again.
 
-        If another thread calls `use` for the old stream meanwhile, that stream gets a lock, or the
-        other lane becomes its user. Both are right.
+        If another thread calls `use` for the old stream meanwhile, either the stream gets a lock, or the other lane becomes the
+        stream's user. Both outcomes are correct.
         """
         stream = lane.stream
         if stream and stream is not lane.own and stream.user is lane and not stream.lock:
@@ -268,7 +267,7 @@ _RANGES_PER_REPORT = 16
 ENCODING_ERRORS = (
     _wire.EncodingError, ArithmeticError, AttributeError, MemoryError, RecursionError, TypeError, ValueError, struct_error
 )  # fmt: skip
-"""Errors of encoding. Any other exception in here is a signal handler's and goes to the program."""
+"""Exceptions that an encoding may raise. Any other exception comes from a signal handler, and goes to the program."""
 
 _Encoded = tuple[int, int, int, bytes]
 _substream = SUBSTREAM.get
@@ -277,8 +276,7 @@ _substream = SUBSTREAM.get
 class Recorder:
     """Records in any thread and in signal handlers.
 
-    A recorder never raises. It waits only for a thread that writes to the same stream, for some
-    instructions.
+    A recorder never raises. It waits only for another thread that writes to the same stream, and only for a few instructions.
     """
 
     __slots__ = (
@@ -298,13 +296,12 @@ class Recorder:
         filled: Callable[[], object],
         longest: int = 2**31,
     ) -> None:
-        """Record times as `clock()`, in nanoseconds, minus `zero`, its reading at tick 0.
+        """Record times in nanoseconds: readings of `clock()` minus `zero`, the reading at tick 0.
 
-        `limit` is the most bytes recorded and not released, `chunk` the bytes of packets worth one
-        system call, `longest` the most bytes of a packet. The recorder calls `started` after the
-        first packet since `take`, and `filled` each time that another `chunk` bytes wait. The
-        thread that emits makes these calls, perhaps in a signal handler. An Exception in them is
-        suppressed.
+        `limit` is the maximum number of bytes that are recorded and not released. `chunk` is the number of packet bytes that
+        justify a system call. `longest` is the maximum size (bytes) of a packet. The recorder calls `started` after the first
+        packet since `take`, and `filled` each time that `chunk` more bytes wait. The thread that emits makes these calls,
+        perhaps in a signal handler. The recorder suppresses an Exception in these calls.
         """
         self.clock = clock
         self._limit, self._chunk, self._longest = limit, max(1, chunk), longest
@@ -312,36 +309,36 @@ class Recorder:
         self.reset(zero)
 
     def reset(self, zero: int) -> None:
-        """Forget everything. A forked child calls this: the streams, packets, threads and locks that
-        it inherits are its parent's."""
+        """Clear all state. A forked child calls this function, since the inherited streams, packets, threads and locks
+        belong to its parent."""
         self._zero = zero
         self._lanes = Lanes()
         self._local = self._lanes.local
         self._memory = Memory(self._limit, self._chunk, self._longest)
         self._shapes: dict[tuple[object, ...], Packer] = {}
         self._latest: dict[str, Packer] = {}
-        """By the events' name, the packer of the last event: the next event has mostly that shape."""
+        """The packer of the last event, by event name. The next event of this name usually has the same shape."""
         self._elsewhere = dict.fromkeys(REASONS, 0)
         self._idle = True
         self._taking = False
         self._closed = False
         self.late = 0
-        """Events after the end. No goodbye states them."""
+        """Number of events after the end. No goodbye counts these events."""
         self._chunks: list[Chunk] = []
         self._stated: dict[int, int] = {}
-        """By stream, the number below which a goodbye counts all events."""
+        """The number below which a goodbye counts all events, by stream."""
 
     def span(self, name: str, /, **attributes: object) -> Span:
-        """Return a span to be entered: `with recorder.span("step", cell=3):`."""
+        """Return a span to use in a `with` statement: `with recorder.span("step", cell=3):`."""
         return Span(self, name, attributes)
 
     def event(self, name: str, /, **attributes: object) -> None:
-        """Record something that takes no time: a span of zero length."""
+        """Record an event without a duration: a span of zero length."""
         now = self.clock()
         self.write(name, now, now, attributes)
 
     def counter(self, name: str, value: float, /, **attributes: object) -> None:
-        """Record a value at this time: an event whose first attribute is the value."""
+        """Record a value at the current time, as an event whose first attribute is the value."""
         now = self.clock()
         attributes.pop("tailrace.counter", None)
         value = int(value) if type(value) is bool else value
@@ -350,7 +347,7 @@ class Recorder:
     def write(  # noqa: PLR0912, PLR0915 - the hot path, in one piece
         self, name: str, start: int, end: int, attributes: Mapping[str, object], /
     ) -> None:
-        """Record a span whose times are known already, as readings of the clock."""
+        """Record a span with given start and end times (clock readings)."""
         lane = self._local.lane or self._lanes.join()
         stream = lane.stream
         if stream is None or lane.inside:
@@ -359,7 +356,7 @@ class Recorder:
         packet = None
         lane.inside = True
         try:
-            if not stream.lock:  # asked while inside: see `use_stream`
+            if not stream.lock:  # read while the lane is inside: see `use_stream`
                 substream, zero = _substream(), self._zero
                 begin = start - zero
                 finish = begin if end is start else end - zero
@@ -378,7 +375,7 @@ class Recorder:
         except MisfitError as misfit:
             encoded = self._encode(name, start, end, attributes)
             self._finish(lane, stream, misfit.number, encoded)
-            packet = b""  # it has its number: nothing is left to write
+            packet = b""  # the event has a sequence number, so no second write is needed
         except BaseException as error:
             stream.holes += (DOUBT,)
             lane.account(stream, stream.next)
@@ -393,10 +390,10 @@ class Recorder:
             self._call(lane)
 
     def use_stream(self, stream: int | None, /) -> None:
-        """Write the calling thread's events to `stream` (u32) from now on; None: to its own again.
+        """Write the calling thread's later events to `stream` (u32), or to the thread's own stream if `stream` is None.
 
-        Threads with the same number share one counter. Raise ValueError for a number out of range.
-        A signal handler that interrupts this recorder changes nothing.
+        Threads with the same stream number share one sequence counter. Raise ValueError for a number out of range. A call in a
+        signal handler that interrupts this recorder has no effect.
         """
         if stream is not None and not 0 <= stream <= STREAM_MAX:
             raise ValueError(f"{stream} is not a stream: 0 to {STREAM_MAX}")
@@ -405,8 +402,8 @@ class Recorder:
             self._lanes.use(lane, stream)
 
     def take(self) -> list[Chunk]:
-        """Return all that is recorded, for one caller at a time. A signal handler that interrupts the
-        caller gets an empty list."""
+        """Return all recorded chunks. Only one caller at a time may take chunks. A call in a signal handler that interrupts
+        `take` returns an empty list."""
         if self._taking:
             return []
         self._taking = True
@@ -419,7 +416,7 @@ class Recorder:
                     taken = number(packets[-1], following) + 1
                     chunks = list(cut(packets, stream.number, following, self._chunk))
                     waiting = stream.packets
-                    # No calls from here, and so no signal handlers: both happen, or neither.
+                    # No function is called here, so no signal handler can run between these statements.
                     stream.taken = taken
                     self._chunks += chunks
                     del waiting[:size]
@@ -429,33 +426,33 @@ class Recorder:
             self._taking = False
 
     def release(self, size: int) -> None:
-        """Make room again for `size` bytes whose chunks the taker has let go."""
+        """Free `size` bytes of memory, since the caller has dropped their chunks."""
         self._memory.release(size)
 
     def next_numbers(self) -> dict[int, int]:
-        """Return the unwrapped number of each stream's next event, for streams with events."""
+        """Return the next event's number without 32-bit wrap-around, by stream. Streams without events are left out."""
         numbers = {stream.number: stream.next for stream in list(self._lanes.streams.values())}
         self._stated = {stream: following for stream, following in numbers.items() if following}
         return self._stated
 
     def discard(self, reason: str, count: int = 1, /) -> None:
-        """Count events that were discarded elsewhere."""
+        """Count events that another component discarded."""
         with suppress(KeyError):
             self._elsewhere[reason] += count
 
     @property
     def discarded(self) -> dict[str, int]:
-        """Events discarded so far, by reason."""
+        """Number of discarded events by reason."""
         counts = [self._elsewhere, *(lane.discarded for lane in list(self._lanes.all))]
         return {reason: sum(count[reason] for count in counts) for reason in REASONS}
 
     def close(self) -> None:
-        """Discard all events from now on, and count them for the next session to state (`miss`), too."""
+        """Discard all later events. Each is also counted for the next session to report (`miss`)."""
         self._closed = True
         self._shapes, self._latest = {}, {}
 
     def _shape(self, name: str, attributes: Mapping[str, object]) -> Packer:
-        """Return the packer for events like this one, and try it first for the next of this name."""
+        """Return the packer for events with these attribute names. Make it the first choice for the next event of this name."""
         key = (name, *attributes)
         pack = self._shapes.get(key)
         if pack is None:
@@ -468,7 +465,7 @@ class Recorder:
     def _write(
         self, lane: Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> None:
-        """Record an event of any shape to any stream: the slow way."""
+        """Record an event of any shape to any stream, without the fast path's shortcuts."""
         if self._closed:
             miss()
             self.late += 1
@@ -500,7 +497,7 @@ class Recorder:
     def _encode(
         self, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> _Encoded | None:
-        """Return the packet's fields but stream and number; None if a value or a time cannot be encoded."""
+        """Return the packet's fields other than stream and number; None if a value or a time cannot be encoded."""
         zero = self._zero
         try:
             start, end = int(start) - zero, int(end) - zero
@@ -528,20 +525,20 @@ class Recorder:
             self._store(lane, stream, counter, packet)
 
     def _store(self, lane: Lane, stream: Stream, counter: int, packet: bytes) -> None:
-        """Keep a packet, behind a report of the events discarded before it, or discard it."""
+        """Keep a packet and put a report of earlier discarded events in front of it, or discard the packet."""
         holes = stream.holes
         if holes and DOUBT in holes:
             lane.account(stream, counter)
         reported, whole = 0, packet
         reason = self._refusal(lane, len(packet))
         if holes and not reason:
-            # A copy is counted, since a profiler that emits adds holes meanwhile.
+            # Count in a copy, since a profiler that emits adds holes meanwhile.
             reported = sum(first < counter for first, _ in holes[:])
             whole = self._report(stream.number, holes[:reported]) + packet
             reason = self._refusal(lane, len(whole))
         if reason:
             if reason == "closed" and counter >= self._stated.get(stream.number, 0):
-                miss()  # no goodbye counts the number
+                miss()  # no goodbye counts this event
             lane.lose(stream, counter, reason)
             return
         lane.room -= len(whole)
@@ -549,7 +546,7 @@ class Recorder:
         del holes[:reported]
 
     def _refusal(self, lane: Lane, size: int) -> str | None:
-        """Return the reason to discard a packet of `size` bytes; None if there is room."""
+        """Return the reason to discard a packet of `size` bytes; None if the packet fits."""
         if self._closed:
             return "closed"
         if size > self._longest:
@@ -562,7 +559,7 @@ class Recorder:
 
     def _report(self, stream: int, holes: list[list[int]]) -> bytes:
         discarded = self.discarded
-        # Sorted: a signal handler that was interrupted itself adds its hole after its interrupter.
+        # Sort the holes: a nested signal handler adds its hole before the handler that it interrupted.
         ranges = [(stream, first, lost) for first, lost in sorted(holes)]
         parts = range(0, len(ranges), _RANGES_PER_REPORT)
         return b"".join(

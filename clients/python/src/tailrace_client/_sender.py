@@ -1,26 +1,27 @@
-"""Send what is recorded to the collector, and never get in the program's way.
+"""Send the recorded events to the collector, without blocking the program.
 
-A sender promises the program that it never raises, and never waits for a network, a disk or a name
-server. If the transport is prompt (sockets) and enough has gathered, the thread that emits makes up
-to `PROMPT_SENDS` system calls to send and one to receive. They all return at once. A second Python
-thread would have to win the GIL for each call, which takes 5 ms and more beside a busy program.
+A sender never raises, and never waits for a network, a disk or a name server in a call that emits. If the transport is prompt
+(sockets) and enough bytes wait, the thread that emits makes up to `PROMPT_SENDS` system calls to send and one to receive. These
+system calls return at once. A second Python thread would have to acquire the GIL for each system call, which takes 5 ms and
+more beside a busy program.
 
-One daemon thread does all that may wait: connecting, files, answers, and whatever is left after
-`INTERVAL_SECONDS`. The first packet starts the thread. It sleeps while there is nothing to do.
+One daemon thread does all work that may wait: connecting, files, answers, and events that are still unsent after
+`INTERVAL_SECONDS`. The first packet starts the thread. The thread sleeps while there is no work.
 
-Libraries such as gevent and eventlet replace some or all of threads, queues and `sleep`, at any time. So the sender looks these
+Libraries such as gevent and eventlet may replace threads, queues and `sleep` at any time. So the sender looks these functions
 up only when its thread starts, and the thread checks whether it is a thread or a greenlet. A greenlet waits only by a call that
-lets other greenlets run (`_Rest`). If there is no such call, it ends, and only `flush`, `close` and the exit connect. No thread
-starts in a sub-interpreter either, since a sub-interpreter cannot be ended while it has a second thread.
+lets other greenlets run (`_Rest`). If there is no such call, the greenlet ends, and only `flush`, `close` and the exit connect.
+No thread starts in a sub-interpreter either, since a sub-interpreter cannot be ended while it has a second thread.
 
-uWSGI forks its workers without calling Python's functions. No thread starts before that, and events connect and leave at
-once if the collector is on this host. uWSGI's own hook then lets the workers begin anew.
+uWSGI forks its workers without calling Python's functions. No thread starts before that fork. Until then, an event connects and
+is sent at once if the collector is on this host. uWSGI's own hook resets the senders in the workers.
 
-A forked child begins anew. If the collector is on this host, the child's first event connects, so that the collector sees the
-child even if it soon ends by `os._exit`. At the exit of the interpreter, or of a `multiprocessing` worker, open senders say
-goodbye, but stay open, because threads, destructors and exit functions that were registered earlier may still emit.
-Such a call sends its event and says goodbye again. All such calls together wait for up to `EXIT_SECONDS`: in the first half
-of it for answers, then only where the event could not be sent at once. Later calls send what they can, and do not wait.
+A forked child starts with a new sender state. If the collector is on this host, the child's first event connects. So the
+collector receives the child's session even if the child soon ends by `os._exit`. At the exit of the interpreter, or of a
+`multiprocessing` worker, open senders send a goodbye. They stay open, because threads, destructors and exit functions that were
+registered earlier may still emit. Such a call sends its event and another goodbye. All such calls together wait for up to
+`EXIT_SECONDS`. In the first half of this time they wait for answers. In the second half they wait only for events that could
+not be sent at once. Later calls send without waiting.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ _PAUSE_SECONDS = 0.0005
 
 
 class SignalSafeLock:
-    """A lock for one thread at a time. An exception of a signal handler never leaves it taken.
+    """A lock for one thread at a time. An exception of a signal handler never leaves the lock taken.
 
-    CPython may raise such an exception (Ctrl-C) right after any call. A `threading.Lock` can stay
-    taken when the exception comes just after `acquire` or just before `release`. Here one call both
-    takes the lock and records the holder, and the release is a statement without a call.
+    CPython may raise such an exception (Ctrl-C) right after any call. A `threading.Lock` can stay taken if the exception comes
+    just after `acquire` or just before `release`. In this class, one call both takes the lock and records the holder, and the
+    release is a statement without a call.
     """
 
     __slots__ = ("_holder",)
@@ -65,7 +66,7 @@ class SignalSafeLock:
         self._holder: dict[int, object] = {}
 
     def run(self, function: Callable[[], T], deadline: float = 0.0) -> T | None:
-        """Call a function while holding the lock and return its result.
+        """Call a function while holding the lock, and return the function's result.
 
         Return None, without a call, if the lock is not free by the deadline (monotonic seconds).
         """
@@ -83,13 +84,13 @@ class SignalSafeLock:
 
 
 INTERVAL_SECONDS = 0.01
-"""About how long a packet waits at most before it is sent."""
+"""Approximate maximum time (seconds) for which a packet waits before it is sent."""
 
 EXIT_SECONDS = 1.0
-"""How long an exit waits at most for what is not sent yet."""
+"""Maximum time (seconds) for which an exit waits for unsent events."""
 
 _SENDING_SECONDS = EXIT_SECONDS / 2
-"""The last part of `EXIT_SECONDS`, in which a sender no longer waits for answers and sends the events that are left."""
+"""Last part (seconds) of `EXIT_SECONDS`, in which a sender no longer waits for answers and sends the remaining events."""
 
 PROMPT_SENDS = 4
 
@@ -112,7 +113,7 @@ _ALLOWS_THREADS = _is_main_interpreter()
 
 
 class _Rest(Enum):
-    """How the sending thread waits while the program runs."""
+    """The kind of wait that the sending thread can use while the program runs."""
 
     QUEUE = 1
     SLEEP = 2
@@ -120,19 +121,19 @@ class _Rest(Enum):
 
 
 def _is_own(function: object) -> bool:
-    """Return whether no library has replaced a function of the interpreter."""
+    """Return whether a function is the interpreter's own, and no library has replaced it."""
     return isinstance(function, BuiltinFunctionType)
 
 
 def _rest(calls: object, starter: int) -> _Rest:
-    """Return how this thread, which the native thread `starter` has started, can wait."""
+    """Return how the calling thread can wait. The native thread `starter` has started the calling thread."""
     if _thread.get_native_id() != starter or type(calls).__module__ != "_queue":
         return _Rest.QUEUE
     return _Rest.NONE if _is_own(time.sleep) else _Rest.SLEEP
 
 
 class Sender:
-    """One connection, its thread, and the lock that lets one thread at a time use it."""
+    """A connection, its thread, and the lock that lets one thread at a time use the connection."""
 
     def __init__(
         self,
@@ -142,9 +143,9 @@ class Sender:
         on_fork: Callable[[], None],
         on_late: Callable[[], object] = lambda: None,
     ) -> None:
-        """Keep at most `room` bytes of what was sent and is not durable. A forked child calls
-        `on_fork`, which has to `begin` anew. The sender calls `on_late` for each event whose call was under way when
-        the sender closed: neither was it sent, nor does the goodbye count it."""
+        """Keep at most `room` bytes of sent chunks that are not durable. A forked child calls `on_fork`, which has to call
+        `begin` again. The sender calls `on_late` for each event that was being recorded when the sender closed. Such an
+        event was not sent, and the goodbye does not count it."""
         self.transport = transport
         self._on_fork = on_fork
         self._on_late = on_late
@@ -154,15 +155,15 @@ class Sender:
 
     def _reset(self) -> None:
         self._lock = SignalSafeLock()
-        # Wakes the thread. Unlike an Event, a signal handler that interrupts a call may use it.
+        # Queue that wakes the thread. Unlike an Event, a signal handler that interrupts a call may use the queue.
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._starter = 0
         self._rest = _Rest.QUEUE
         self._has_thread = self._is_over = False
         self._unstarted = [True]
-        """Empty once the thread is started. `pop` is atomic and needs no lock."""
+        """Token that is removed by the caller that starts the thread. `pop` is atomic and needs no lock."""
         self._idle = [True]
-        """Empty once a thread is at work. So there is one thread, even if two were started."""
+        """Token that is removed by the thread that works. So only one thread works, even if two were started."""
         self._called = False
         self._asleep = False
         self._hurried = False
@@ -171,7 +172,7 @@ class Sender:
         self._is_child = False
 
     def begin(self, recorder: ChunkSource, dialogue: Dialogue) -> None:
-        """Send what `recorder` records. Call this once, before the recorder calls back."""
+        """Send the chunks of `recorder`. Call this function once, before the recorder's first callback."""
         self.link = Link(self.transport, dialogue, recorder, room=self._room)
         _open.add(self)
         _leave_in_worker()
@@ -183,13 +184,13 @@ class Sender:
 
     @property
     def last_error(self) -> str | None:
-        """Why the peer could not be reached or was lost; None while nothing is known to be wrong."""
+        """The reason why the peer is unreachable or lost; None while no problem is known."""
         return self.link.last_error if self.link else None
 
-    # Calls of the recorder, in the threads that emit
+    # Functions that the recorder calls, in the threads that emit
 
     def started(self) -> None:
-        """Take note that there is something to send."""
+        """Record that there are events to send."""
         self._link.fresh = self._called = True
         if self._closed:
             self._lock.run(self._drop, time.monotonic() + _LOOK_SECONDS)
@@ -207,7 +208,7 @@ class Sender:
             self._calls.put(None)
 
     def filled(self) -> None:
-        """Send, or wake the thread: enough has gathered for a system call."""
+        """Send the gathered chunks if the transport is prompt, or wake the thread."""
         link = self._link
         if not self.transport.prompt:
             if not self._hurried:
@@ -219,11 +220,11 @@ class Sender:
     def _push(self) -> None:
         self._link.push(PROMPT_SENDS)
 
-    # Calls of the program
+    # Functions that the program calls
 
     def flush(self, seconds: float) -> bool:
-        """Wait at most `seconds` until the fate of all that was recorded before is known. Return whether
-        all of it is durable or, if the collector is not asked, with the kernel."""
+        """Wait at most `seconds` until all events recorded before are durable or lost. Return whether all of them are
+        durable. If the client asks for no answers, return whether the kernel has accepted all of them."""
         if self._closed:
             return False
         deadline = time.monotonic() + seconds
@@ -231,8 +232,8 @@ class Sender:
         return self._waits_for(self._link.fate.is_settled, position, deadline)
 
     def close(self, seconds: float) -> bool:
-        """Flush, say goodbye and end for good within `seconds`. Return whether all was delivered, as
-        `flush` does."""
+        """Flush, send the goodbye and close the sender within `seconds`. Return whether all events were delivered, as in
+        `flush`."""
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
@@ -263,8 +264,8 @@ class Sender:
             self._on_late()
 
     def leave(self, seconds: float) -> None:
-        """Say goodbye as `close` does, but stay open for events that come behind the exit functions. A second call does
-        nothing."""
+        """Send the goodbye as `close` does, but stay open for events that exit functions emit later. A second call has no
+        effect."""
         if self._is_late:
             return
         deadline = time.monotonic() + seconds
@@ -275,14 +276,14 @@ class Sender:
             self.close(max(0.0, deadline - time.monotonic()))
 
     def _end_all(self, deadline: float) -> bool:
-        """Send all recorded events, and a goodbye behind them. Return whether all were delivered."""
+        """Send all recorded events, and a goodbye after them. Return whether all were delivered."""
         position = self._lock.run(self._end, deadline)
         return position == _NOTHING or self._waits_for(
             self._link.fate.has_ended, position, deadline
         )
 
     def _report_late(self) -> None:
-        """Send late events, and a goodbye behind them. Wait only while there is time left."""
+        """Send late events, and a goodbye after them. Wait only while the exit has time left."""
         link = self._link
         begun = time.monotonic()
         deadline = begun + self._late_seconds
@@ -301,7 +302,7 @@ class Sender:
             time.sleep(_CONNECTING_SECONDS)
 
     def forked(self) -> None:
-        """Begin anew in a forked child: thread, locks and connection are the parent's."""
+        """Reset the sender in a forked child, since the thread, locks and connection belong to the parent."""
         self.transport = self.transport.forked()
         self._reset()
         self._is_child = self.transport.is_near
@@ -317,14 +318,15 @@ class Sender:
         return self.link
 
     def _gathered(self) -> int:
-        """Take over what is recorded until now, and return its end as a position in the queue."""
+        """Move the recorded chunks into the queue. Return the position (bytes) of their end in the queue."""
         link = self._link
         link.gather()
         link.hurry()
         return link.queue.put_bytes
 
     def _end(self) -> int:
-        """Do the same, and say goodbye behind it. Return `_NOTHING` if nothing was recorded or discarded."""
+        """Move the recorded chunks into the queue, and request a goodbye after them. Return the position of their end, or
+        `_NOTHING` if no event was recorded or discarded."""
         position = self._gathered()
         if not position and not any(self._link.recorder.discarded.values()):
             return _NOTHING
@@ -334,15 +336,15 @@ class Sender:
     def _waits_for(
         self, reached: Callable[[int], bool], position: int | None, deadline: float
     ) -> bool:
-        """Wait until a position is reached. Return whether it was, and nothing before it was lost."""
+        """Wait until a position is reached. Return whether it was reached and no event before it was lost."""
         if position is None or not self._wait(deadline, partial(reached, position)):
             return False
         return not self._link.fate.has_lost(position)
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
-        """Send and listen until it is over. Return False at the deadline.
+        """Send events and read answers until `over` returns True. Return False at the deadline.
 
-        The thread connects, since that may take long. If no thread can run, this call connects.
+        The thread connects, since connecting may take long. If no thread can run, this call connects.
         """
         link = self._link
 
@@ -363,7 +365,7 @@ class Sender:
         return False
 
     def _rouse(self) -> bool:
-        """Start or wake the thread. Return False if no thread can run (any more)."""
+        """Start or wake the thread. Return False if no thread can run."""
         if self._is_late or not _ALLOWS_THREADS or _will_fork():
             return False
         if not self._has_thread:
@@ -372,14 +374,14 @@ class Sender:
                 self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
                 if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
                     self._rest = _Rest.NONE  # until the thread has found that it is no greenlet
-                # A `threading.Thread` would fail at its end if a library has replaced that module meanwhile.
+                # A `threading.Thread` would fail at its end if a library has replaced the `threading` module meanwhile.
                 _thread.start_new_thread(self._run, ())
             except IndexError:  # another caller is about to start it
                 return True
             except RuntimeError:  # the interpreter is ending, or allows no further thread
                 self._unstarted.append(True)
                 return False
-            except BaseException:  # a signal handler's: the thread may have started or not
+            except BaseException:  # raised by a signal handler: the thread may have started or not
                 self._unstarted.append(True)
                 raise
             self._has_thread = True
@@ -401,7 +403,8 @@ class Sender:
             return
         try:
             self._rest = _rest(self._calls, self._starter)
-            # A fork copies greenlets, unlike threads. There the parent's greenlet ends: another one takes its place.
+            # A fork copies greenlets, unlike threads. In the child, the parent's greenlet ends, and another greenlet replaces
+            # it.
             while self._idle is idle and not (self._is_ending or self._rest is _Rest.NONE):
                 rest = self._round()
                 if self._idle is not idle:
@@ -416,7 +419,8 @@ class Sender:
                 self._is_over = True
 
     def _sleep(self, seconds: float | None) -> None:
-        """Sleep until something is recorded, and a little longer, or until called; at most `seconds`."""
+        """Sleep until an event is recorded and `INTERVAL_SECONDS` more have passed, or until another thread wakes this one.
+        Sleep at most `seconds`."""
         if self._rest is _Rest.SLEEP:
             until = time.monotonic() + (inf if seconds is None else seconds)
             while (
@@ -430,7 +434,7 @@ class Sender:
         with suppress(Empty):
             if not self._called:
                 calls.get(timeout=seconds)
-        if self._calls is not calls:  # in a forked child they are those of another greenlet
+        if self._calls is not calls:  # in a forked child, the calls belong to another greenlet
             return
         self._asleep = False
         if self._called:
@@ -438,17 +442,17 @@ class Sender:
                 calls.get(timeout=INTERVAL_SECONDS)
 
     def _round(self) -> float | None:
-        """Do what can be done. Return the seconds until there is more to do, as `Link.attend`."""
+        """Do all work that is possible now. Return the seconds until the next work, as in `Link.attend`."""
         self._called = False
         link, transport = self._link, self.transport
         if link.is_due():
             try:
-                transport.open()  # it may take seconds: others need the lock meanwhile
+                transport.open()  # opening may take seconds: others need the lock meanwhile
             except OSError as error:
                 then: Callable[[], None] = partial(link.missed, error)
             else:
                 then = self._greet
-            if self.transport is not transport:  # a forked child's greenlet: this is the parent's
+            if self.transport is not transport:  # this is the parent's greenlet in a forked child
                 transport.close()
                 return None
             self._lock.run(then, inf)
@@ -462,16 +466,16 @@ class Sender:
 
 
 def _will_fork() -> bool:
-    """Return whether this is the process of uWSGI from which workers are still to be forked.
+    """Return whether this is a uWSGI process that has not forked its workers yet.
 
-    If another thread waits for the interpreter's lock during that fork, a worker waits for that thread for ever, since
-    uWSGI does not call the interpreter's functions for forks, unless it is told to.
+    If another thread waits for the GIL during that fork, a worker waits for that thread forever. The reason is that uWSGI calls
+    the interpreter's fork functions only if it is configured to do so.
     """
     return not _is_forked and (server := _uwsgi()) is not None and not server.worker_id()
 
 
 def _uwsgi() -> Any:  # noqa: ANN401 - the module has no types
-    """Return uWSGI's module; None outside of uWSGI. A module of the program may have the name, too."""
+    """Return uWSGI's module; None outside of uWSGI. A module of the program may also be called `uwsgi`."""
     server = sys.modules.get("uwsgi")
     return server if callable(getattr(server, "worker_id", None)) else None
 
@@ -480,13 +484,13 @@ _open: set[Sender] = set()
 _process = os.getpid()
 _is_forked = False
 after_fork: list[Callable[[], None]] = []
-"""Further functions that a forked child calls, after the senders have begun anew."""
+"""Further functions that a forked child calls, after it has reset the senders."""
 at_exit: list[Callable[[], None]] = []
-"""Further functions that the exit calls, after the goodbyes of open senders."""
+"""Further functions that the exit calls, after open senders have sent their goodbyes."""
 
 
 def _forked() -> None:
-    """Reset all emitters in a forked child. Two hooks may call this function; the second call does nothing."""
+    """Reset all open senders in a forked child. Two hooks may call this function; the second call has no effect."""
     global _process, _is_forked
     if _process == os.getpid():
         return
@@ -510,10 +514,10 @@ def _leave() -> None:
 
 
 def _leave_in_worker() -> None:
-    """Register the exit of a `multiprocessing` worker, which ends without the interpreter's exit.
+    """Register the exit function of a `multiprocessing` worker, which ends without the interpreter's exit.
 
-    A worker has its own exit functions. At its beginning it forgets those that it inherited, except
-    functions that register themselves after the fork.
+    A worker has its own exit functions. When it starts, the worker removes inherited exit functions, except functions that
+    register themselves after the fork.
     """
     util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
@@ -529,13 +533,16 @@ def _register_in_worker(_: object) -> None:
 
 
 def _register_at_fork() -> None:
-    """Register for forks by Python, and for those of uWSGI, which calls Python's functions only if it is told to."""
+    """Register a function for forks by Python and by uWSGI. uWSGI calls Python's fork functions only if it is configured to
+    do so."""
     os.register_at_fork(after_in_child=_forked)
     server, decorators = _uwsgi(), sys.modules.get("uwsgidecorators")
     if server is None:
         return
-    if decorators is not None:  # its hook calls the functions of a list
-        decorators.postfork_chain.insert(0, _forked)  # the program's own functions may emit
+    if decorators is not None:  # uWSGI's decorators call the functions of a list after a fork
+        decorators.postfork_chain.insert(
+            0, _forked
+        )  # first, since the program's own functions may emit
         return
     before = getattr(server, "post_fork_hook", None)
 
@@ -544,7 +551,7 @@ def _register_at_fork() -> None:
         if before is not None:
             before()
 
-    server.post_fork_hook = hook  # uWSGI looks for it
+    server.post_fork_hook = hook  # uWSGI looks up this attribute
 
 
 atexit.register(_leave)

@@ -1,12 +1,12 @@
-"""The conversation of a client and a collector beside events (clients/PROTOCOL.md). Pure.
+"""Encode a client's session packets, and decode the collector's answers (clients/PROTOCOL.md). The module does no I/O.
 
-A `Session` makes the client's packets and reads the collector's answers. No input raises: a session
-ignores bytes that are no answer, another session's answers, and claims that cannot be true. Numbers
-of events are unwrapped here, and 32 bits wide on the wire.
+A `Session` makes the client's packets and reads the collector's answers. No input raises: a session ignores bytes that are no
+answer, answers to other sessions, and impossible claims. Event numbers have 32 bits on the wire, and are unwrapped to full
+numbers here.
 
-The session names the process's place in its job (`place`), by the variables of its launcher. One launcher may run inside
-another: a batch script of Slurm has a rank of Slurm's, which `mpirun` hands on to each of its processes. So the inner
-launcher counts.
+The session states the process's rank, node and job (`place`), which it reads from the variables of the process's launcher. One
+launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm rank. So the
+inner launcher takes precedence.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tailrace_client import _wire
 RANKS = (
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "FLUX_TASK_RANK", "SLURM_PROCID",
 )  # fmt: skip
-"""The variables in which Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm say a process's rank, from the
-inside out."""
+"""Variables that hold a process's rank in Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm. The innermost launcher comes
+first."""
 
 _SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _LAUNCHES = {
@@ -41,7 +41,8 @@ _DIGITS = 10
 
 
 def place(environ: Mapping[str, str], host: str) -> dict[str, object]:
-    """Return `rank`, `node` and `job`, as far as a launcher or TAILRACE_JOB_NODE and TAILRACE_JOB_ID say them."""
+    """Return `rank`, `node` and `job`, as far as a launcher's variables or TAILRACE_JOB_NODE and TAILRACE_JOB_ID define
+    them."""
     by = next((name for name in RANKS if _is_rank(environ.get(name, ""))), None)
     node = environ.get("TAILRACE_JOB_NODE") or (_node(by, environ, host) if by else None)
     job = environ.get("TAILRACE_JOB_ID") or (_job(by, environ) if by else None)
@@ -54,7 +55,7 @@ def place(environ: Mapping[str, str], host: str) -> dict[str, object]:
 
 
 def _job(by: str, environ: Mapping[str, str]) -> str | None:
-    """Return the scheduler's id, a dot, and the step or the launcher's own id."""
+    """Return the scheduler's job id, a dot, and the id of the step or launch."""
     scheduler = _first(_SCHEDULERS, environ)
     launch = _first(_LAUNCHES.get(by, ()), environ)
     if scheduler is not None:
@@ -68,7 +69,7 @@ def _job(by: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _node(by: str, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of the node, or the host's. Slurm's would be another node's under `mpirun`."""
+    """Return the launcher's name of the node, or the host name. Slurm's variable would name another node under `mpirun`."""
     ours = by == "SLURM_PROCID" or environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
     named = environ.get("SLURMD_NODENAME") if ours else environ.get("PMIX_HOSTNAME")
     return named or host.partition(".")[0]
@@ -89,16 +90,16 @@ _MASK = 2**32 - 1
 _HALF = 2**31
 _TEXT_MAX = 200
 _ANSWER_MAX = 16 * 1024
-"""Bytes of an answer, which are kept until the answer is whole. The protocol allows 1200."""
+"""Maximum size (bytes) of an answer that the client buffers. The protocol allows 1200."""
 
 _HOLES_MAX = 64
-"""Holes in one answer, as the protocol says."""
+"""Maximum number of holes in one answer, as the protocol defines."""
 
 _STREAMS_PER_GOODBYE = 4096  # at most 26 bytes each: some 100 KiB
 
 
 class Range(NamedTuple):
-    """The events from `first` to below `next` of a stream."""
+    """A range of a stream's events: the numbers from `first` up to, but without, `next`."""
 
     stream: int
     first: int
@@ -106,62 +107,63 @@ class Range(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One `tailrace.ack`. An answer stays true: a number that it calls durable is durable, whatever an
-    earlier answer says that arrives later."""
+    """One `tailrace.ack` packet. An answer stays valid: an event that it acknowledges is durable, even if an earlier answer
+    arrives later and does not acknowledge the event."""
 
     turn: int
     below: Mapping[int, int]
-    """By stream, the number below which everything but `holes` is durable."""
+    """The number below which all events except `holes` are durable, by stream."""
     holes: Mapping[int, Sequence[Range]] = MappingProxyType({})
-    """By stream, the ranges that the collector asks for again."""
+    """The ranges that the collector requests again, by stream."""
     goodbye: bool = False
     given_up: Mapping[int, int] = MappingProxyType({})
-    """By stream, how many events below the number are missing for good, discarded events apart."""
+    """Number of events below the acknowledged number that are missing for good, by stream. Discarded events are not
+    included."""
     uncounted: frozenset[int] = frozenset()
-    """Streams for which the collector cannot say which events have arrived."""
+    """Streams for which the collector cannot determine which events have arrived."""
 
     def has(self, stream: int, first: int, next_: int) -> bool:
-        """Return whether the answer calls all events from `first` to below `next_` durable."""
+        """Return whether the answer acknowledges all events from `first` up to, but without, `next_`."""
         return next_ <= self.below.get(stream, 0) and not self.lacks(stream, first, next_)
 
     def lacks(self, stream: int, first: int, next_: int) -> bool:
-        """Return whether the answer names one of these events in a hole."""
+        """Return whether any event from `first` up to, but without, `next_` is in a hole of the answer."""
         holes = self.holes.get(stream, ())
         return any(hole.first < next_ and first < hole.next for hole in holes)
 
 
 class Dialogue(Protocol):
-    """The packets beside the recorded ones: an announcement, reports and a goodbye."""
+    """The packets that a client sends beside events: an announcement, reports and a goodbye."""
 
     asks: bool
     turn: int
     answered: int
 
     def announcement(self) -> bytes:
-        """Return what comes first on a connection."""
+        """Return the packet that the client sends first on a connection."""
         ...
 
     def report(
         self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
     ) -> bytes:
-        """Return a report of discarded events or, with `elsewhere`, of events that another collector has acknowledged;
-        empty if the format has none."""
+        """Return a report of discarded events, or an empty report if the format has none. With `elsewhere`, report events
+        that another collector has acknowledged."""
         ...
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a packet that says how far some streams go at least."""
+        """Return a packet with a lower bound of the next event number of some streams."""
         ...
 
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """Return the last packets, none longer than about `size` bytes."""
+        """Return the session's last packets. Each packet has at most about `size` bytes."""
         ...
 
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Read an answer; return None if it says nothing to this session."""
+        """Decode an answer; return None if the answer does not concern this session."""
         ...
 
     def count(self, data: bytes) -> int:
@@ -170,7 +172,7 @@ class Dialogue(Protocol):
 
 
 class Session:
-    """One process's conversation with a collector, over any number of connections."""
+    """A conversation of one process with a collector, over any number of connections."""
 
     def __init__(
         self,
@@ -181,17 +183,17 @@ class Session:
         asks: bool = True,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin a session. `epoch` is tick 0 in Unix nanoseconds, or None for a clock without relation
-        to wall time. `ticks` returns the time since the epoch (ns). `asks`: whether answers are wanted.
-        `labels` go into each announcement."""
+        """Begin a session. `epoch` is tick 0 in Unix nanoseconds, or None for a clock without relation to wall time. `ticks`
+        returns the time since the epoch (ns). `asks`: whether the client asks for answers. `labels` are part of each
+        announcement."""
         self.id = os.urandom(16).hex()
-        """A secret, since whoever knows it can go on with the session."""
+        """Secret id of the session. Any process with this id can continue the session."""
         self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
-        """The session's name in the collector's table."""
+        """Public name of the session in the collector's table."""
         self.asks = asks
         self.turn = 0
         self.answered = -1
-        """The highest turn that was answered; -1 if none was."""
+        """The highest turn that the collector has answered; -1 before the first answer."""
         self._epoch, self._ticks = epoch, ticks
         self._fields: dict[str, object] = {
             "process": (process or _program())[:_TEXT_MAX],
@@ -206,7 +208,7 @@ class Session:
             self._fields |= {"clock": "logical", "ticks_per_second": 10**9}
 
     def announcement(self) -> bytes:
-        """Return the epoch and the announcement of this session."""
+        """Return the epoch packet and the announcement of this session."""
         fields = {"session": self.id, "turn": self.turn, "acknowledge": self.asks, **self._fields}
         if self._ticks is not None:
             fields["now"] = self._ticks()
@@ -216,19 +218,20 @@ class Session:
     def report(
         self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
     ) -> bytes:
-        """Return a report of how many events were discarded, by reason, and which, or which ones are `elsewhere`."""
+        """Return a report of discarded events: the counts by reason, and the ranges. With `elsewhere`, the ranges are
+        durable at another collector."""
         spans = [[r.stream, r.first & _MASK, r.next - r.first] for r in ranges]
         where = {"elsewhere": True} if elsewhere else {}
         return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans, **where})
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a goodbye of some streams, behind which the session goes on."""
+        """Return a goodbye of some streams that does not end the session."""
         return _goodbye(numbers.items(), more=True)
 
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """Yield the goodbye, with the next number of each stream, in packets of about `size` bytes."""
+        """Yield the goodbye in packets of about `size` bytes, with the next event number of each stream."""
         each = min(_STREAMS_PER_GOODBYE, max(1, (size - 256) // 26))
         streams = sorted(numbers.items())
         last = max(0, len(streams) - 1) // each
@@ -238,7 +241,7 @@ class Session:
         yield _goodbye(streams[last * each :], more=False, **which, discarded=_some(discarded))
 
     def count(self, data: bytes) -> int:
-        """Return the number of events among packets."""
+        """Return the number of event packets in `data`."""
         found = at = 0
         while at + 8 <= len(data):
             found += data[at : at + 4] == _EVENT
@@ -248,11 +251,10 @@ class Session:
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Read the value of a `tailrace.ack`; return None if it says nothing to this session.
+        """Decode the value of a `tailrace.ack`; return None if the answer does not concern this session.
 
-        By stream, `numbers` holds the number of the next event and `sent` one more than the last
-        number sent. The session ignores claims about events that do not exist yet, and never calls
-        an event durable that was not sent.
+        `numbers` holds the number of each stream's next event. `sent` holds the last sent number plus one of each stream. The
+        session ignores claims about events that do not exist yet, and never treats an unsent event as durable.
         """
         if not self.asks:
             return None
@@ -276,7 +278,7 @@ class Session:
             for stream, first, lost in missing:
                 if stream not in numbers:
                     continue
-                # A hole lies below its stream's number, and less than half the range below it.
+                # A hole lies below the stream's number, at a distance of less than half the 32-bit range.
                 begin = _unwrap(first, max(0, below.get(stream, 0)))
                 below[stream] = below.get(stream, 0) if begin >= 0 else -1
                 end = min(begin + lost, numbers.get(stream, 0))
@@ -290,8 +292,8 @@ class Session:
 
 
 class Answers:
-    """Cuts a connection's bytes into answers. After bytes that are no packet, or a packet longer than
-    any answer, it ignores the rest: no collector that keeps the protocol sends such bytes."""
+    """Splits the bytes of a connection into answers. After bytes that are no packet, or a packet that is too long, the
+    object ignores all further bytes, since the collector violates the protocol."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -350,12 +352,12 @@ def _count(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
 
 
 def _unwrap(number: int, following: int) -> int:
-    """Return the highest number up to `following` with these 32 bits; -1 if the number would lie half
-    the range below or further."""
+    """Return the highest number up to `following` with the given low 32 bits. Return -1 if this number lies half the 32-bit
+    range or more below `following`."""
     behind = (following - number) & _MASK
     return following - behind if behind < min(_HALF, following + 1) else -1
 
 
 def _program() -> str:
-    """Return a name of the running program for people: the script's, or the interpreter's."""
+    """Return a readable name of the running program: the script's file name, or the interpreter's."""
     return Path((sys.argv or [""])[0]).name or Path(sys.executable).name or "python"

@@ -1,8 +1,8 @@
-"""Settle a session's events with the collector: ask which ones are durable, count those that are lost, end the session.
+"""Determine with the collector which events of a session are durable, count the lost events, and end the session.
 
-`Questions` and `Window` decide when to ask, since an answer may have been lost, and how many bytes may wait for answers.
-`Losses` takes events out of the queue that cannot become durable any more, and reports them. `Farewell` sends the goodbye,
-and repeats it until it is answered.
+`Questions` decides when to ask again, since an answer may be lost. `Window` limits the bytes that may wait for answers.
+`Losses` removes events from the queue that can no longer become durable, and reports them. `Farewell` sends the goodbye, and
+repeats it until the collector answers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def _chance() -> float:
 
 
 class Backoff:
-    """A pause that doubles until it is reset, with some jitter, so that not all clients of a restarted
-    collector come at the same moment."""
+    """A pause that doubles until it is reset. Random jitter keeps the clients of a restarted collector from reconnecting at
+    the same moment."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first, self._most = first, most
@@ -34,27 +34,26 @@ class Backoff:
         return max(0.0, self.at - now)
 
     def grow(self, now: float) -> None:
-        """Begin a pause; the next is twice as long."""
+        """Begin a pause, and double the length of the next pause."""
         self.at = now + self.after * (1 - _chance())
         self.after = min(2 * self.after, self._most)
 
     def shorten(self) -> None:
-        """Make the next pause as short as the first."""
+        """Reset the next pause to the length of the first one."""
         self.after = self._first
 
 
 _SECONDS = (0.3, 5.0)
-"""After so long unsettled events lead to a question. Without an answer the pause doubles up to the
-second number."""
+"""Minimum and maximum pause (seconds) between questions about unsettled events. The pause doubles while no answer arrives."""
 _FIRST_SECONDS = 0.1
-"""Likewise, before the first answer of all."""
+"""Pause (seconds) between questions before the collector's first answer."""
 _REMIND_SECONDS = 10.0
-"""After this long the session is announced again: datagrams get lost, and collectors restart."""
+"""Interval (seconds) at which the client announces its session again, since datagrams get lost and collectors restart."""
 
 
 class Questions:
-    """The times of questions and reminders. A question is an announcement with a new turn, a reminder
-    one without."""
+    """The schedule of questions and reminders. A question is an announcement with a new turn. A reminder is an announcement
+    with the old turn."""
 
     def __init__(self) -> None:
         self._pause = Backoff(*_SECONDS)
@@ -62,31 +61,31 @@ class Questions:
         self._announced_at = -1e9
 
     def announced(self, now: float) -> None:
-        """Take note of an announcement."""
+        """Record that an announcement was sent."""
         self._announced_at = now
 
     def answered(self) -> None:
-        """Take note of an answer."""
+        """Record that an answer arrived."""
         self._pause.shorten()
 
     def hurry(self) -> None:
-        """Ask at once, since the program waits."""
+        """Make a question due at once, since the program waits."""
         self._hurried = True
 
     def asked(self, now: float) -> None:
-        """Take note of a question."""
+        """Record that a question was sent."""
         self._hurried = False
         self._pause.grow(now)
 
     def is_due(self, oldest: float, now: float, *, first: bool) -> bool:
-        """Return whether it is time to ask about events that are unsettled since `oldest`. `first`: no
-        collector has answered yet, and one may still do so."""
+        """Return whether a question is due about events that are unsettled since `oldest`. `first`: whether no collector has
+        answered yet, and one may still do so."""
         if first and now - self._announced_at >= _FIRST_SECONDS:
             return True
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
 
     def is_forgotten(self, now: float) -> bool:
-        """Return whether the last announcement is so old that another collector may run by now."""
+        """Return whether the last announcement is so old that another collector may have started since."""
         return now - self._announced_at >= _REMIND_SECONDS
 
 
@@ -95,22 +94,22 @@ _LEAST = 64 * 1024
 
 
 class Window:
-    """Bytes that may be unsettled while answers keep coming. Each answer makes the window larger, or
-    smaller if events were lost."""
+    """The number of bytes that may be unsettled while answers keep arriving. Each answer enlarges the window, or shrinks it
+    if events were lost."""
 
     def __init__(self, most: int, silence: float) -> None:
-        """Limit the window to `most` bytes. Without an answer for `silence` seconds there is no window."""
+        """Limit the window to `most` bytes. The window does not apply after `silence` seconds without an answer."""
         self._most = most
         self._silence = silence
         self._size = _FIRST
         self._answered_at = -1e9
 
     def is_full(self, in_flight: int, now: float) -> bool:
-        """Return whether more has to wait for an answer."""
+        """Return whether further data have to wait for an answer."""
         return in_flight > self._size and now - self._answered_at < self._silence
 
     def answered(self, *, lost: bool, now: float) -> None:
-        """Take note of an answer."""
+        """Adapt the window to an answer. `lost`: whether events were missing."""
         if now - self._answered_at > self._silence:
             self._size = _FIRST
         elif lost:
@@ -122,11 +121,11 @@ class Window:
 
 _REPORT_SECONDS = 30.0
 _RANGES_PER_REPORT = 16
-"""With so many ranges a report fits into any datagram."""
+"""Maximum number of ranges in a report, so that a report fits into any datagram."""
 
 
 class Discards:
-    """Counts discarded events in the recorder, and makes reports by the dialogue."""
+    """Counts discarded events in the recorder, and makes reports of them with the dialogue."""
 
     def __init__(self, recorder: ChunkSource, dialogue: Dialogue) -> None:
         self._recorder = recorder
@@ -134,28 +133,28 @@ class Discards:
         self._reported: dict[str, int] = {}
         self._report_at = 0.0
         self._given_up: dict[int, int] = {}
-        """By stream, how many events that the collector has given up are counted."""
+        """Number of given-up events that are already counted, by stream."""
 
     def count(self, chunk: Chunk, reason: str) -> int:
-        """Count a chunk's events as discarded, and return their number."""
+        """Count a chunk's events as discarded, and return the number of events."""
         events = self._dialogue.count(chunk.data)
         self._count(events, reason)
         return events
 
     def name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> Iterator[bytes]:
-        """Yield reports that these events were discarded, or are durable `elsewhere`."""
+        """Yield reports that the events of some ranges were discarded, or are durable `elsewhere`."""
         for at in range(0, len(ranges), _RANGES_PER_REPORT):
             some = ranges[at : at + _RANGES_PER_REPORT]
             yield self._dialogue.report(self._recorder.discarded, some, elsewhere=elsewhere)
 
     def lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
-        """Count events that were lost after they were sent."""
+        """Count events that were lost after the client had sent them."""
         for missing in ranges:
             self._count(missing.next - missing.first, reason)
 
     def give_up(self, stream: int, events: int) -> bool:
-        """Count the events that the collector has given up: `events` of a stream, in the session so
-        far. Return whether some were not counted before."""
+        """Count events that the collector has given up. `events` is the stream's total in the session so far. Return whether
+        the total has grown."""
         more = events - self._given_up.get(stream, 0)
         if more > 0:
             self._given_up[stream] = events
@@ -166,7 +165,7 @@ class Discards:
         self._recorder.discard(reason, events)
 
     def report(self, now: float) -> bytes:
-        """Return a report of the counts; empty if nothing is new or the last report is too recent."""
+        """Return a report of the counts; empty if no count has changed or the last report is too recent."""
         discarded = dict(self._recorder.discarded)
         if now < self._report_at or discarded == self._reported or not any(discarded.values()):
             return b""
@@ -176,7 +175,8 @@ class Discards:
 
 
 WAITING_PACKETS_MAX = 64
-"""With so many packets waiting no report is added: a collector might ask and never read."""
+"""Maximum number of waiting packets, above which the client adds no report. Otherwise a collector that asks and never reads
+would fill the queue."""
 
 
 class Losses:
@@ -186,13 +186,13 @@ class Losses:
         self._queue, self._discards, self._dialogue = queue, discards, dialogue
 
     def settle(self, answer: Answer) -> bool:
-        """Settle the events that an answer names. Return whether some are missing."""
+        """Settle the events that an answer covers. Return whether events are missing."""
         queue = self._queue
         self._give_up_some(answer)
         missing, lost = queue.settle(answer)
         self._discards.lose(lost)
         self._name(lost)
-        # The collector still asks for discarded events: the report of them may have been lost.
+        # The collector asks again for discarded events, since the report of these events may be lost.
         again = answer.holes and answer.turn == self._dialogue.turn
         if again and queue.waiting_packets < WAITING_PACKETS_MAX:
             discarded, durable = queue.unreachable(answer)
@@ -207,7 +207,7 @@ class Losses:
             self._name([Range(chunk.stream, chunk.first, chunk.next)])
 
     def lose_unsettled(self) -> None:
-        """Discard the events that were sent to nobody and are not kept."""
+        """Discard the sent events that no collector received and that the queue no longer keeps."""
         lost = self._queue.lose()
         self._discards.lose(lost)
         self._name(lost)
@@ -215,8 +215,9 @@ class Losses:
             self._queue.lose_handed()
 
     def close_late(self, chunks: Iterable[Chunk], stated: Mapping[int, int]) -> int:
-        """Count the events of these chunks as discarded, because the link was closed before. Return how many of them no
-        goodbye counts: those that have no number, or one that is not below what is `stated` of their stream."""
+        """Count the events of some chunks as discarded, because the link was closed before. Return the number of these
+        events that no goodbye counts. A goodbye counts an event if the event's number is below the stream's number in
+        `stated`."""
         late = 0
         for chunk in chunks:
             events = self._discards.count(chunk, "closed")
@@ -246,8 +247,8 @@ class Losses:
             self._queue.packet(report)
 
     def _give_up_some(self, answer: Answer) -> None:
-        """Count as discarded the events that the collector has given up or does not count. No report
-        names them: the collector knows."""
+        """Count events as discarded that the collector has given up or does not count. No report names these events, since
+        the collector has reported them itself."""
         for stream, events in answer.given_up.items():
             if self._discards.give_up(stream, events):
                 self._queue.lose_some(stream)
@@ -257,41 +258,41 @@ class Losses:
         self._discards.lose(ranges, "uncounted")
 
     def _name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> None:
-        """Queue reports that these events were discarded, or are durable `elsewhere`."""
+        """Queue reports that the events of some ranges were discarded, or are durable `elsewhere`."""
         for packet in self._discards.name(ranges, elsewhere=elsewhere):
             self._queue.packet(packet)
 
 
 _AGAIN_SECONDS = 0.25
-"""After this long without an answer a goodbye in a datagram is sent again."""
+"""Time (seconds) without an answer after which the client sends a goodbye again in a datagram."""
 
 
 class Farewell:
-    """The end of a session, which is unsettled until the collector answers, as events are.
+    """The end of a session, which is unsettled until the collector answers the goodbye.
 
-    On a byte stream the goodbye comes behind all else, on each connection. Datagrams overtake one
-    another, so there the goodbye waits until all else is settled, and is repeated.
+    On a byte stream, the goodbye is sent after all other data, on each connection. Datagrams overtake one another, so over UDP
+    the goodbye waits until all events are settled, and is repeated.
     """
 
     def __init__(
         self, dialogue: Dialogue, recorder: ChunkSource, size: int, *, repeat: bool
     ) -> None:
-        """Make packets of about `size` bytes. `repeat`: whether they travel in datagrams."""
+        """Make packets of about `size` bytes. `repeat`: whether the packets are sent in datagrams."""
         self._dialogue, self._recorder = dialogue, recorder
         self._size, self._repeat = size, repeat
         self._sent: tuple[int, int] | None = None
         self._sent_at = -1e9
         self._is_new = True
-        """Whether the goodbye that is wanted was never sent: an answer can only be to an earlier one."""
+        """Whether the wanted goodbye was never sent. An answer then belongs to an earlier goodbye."""
         self.wanted = False
-        """Whether the session is to end, and its format has a goodbye."""
+        """Whether the session has to end, and its format has a goodbye."""
         self.answered = False
         """Whether the collector has answered the goodbye."""
         self.numbers: Mapping[int, int] = {}
-        """By stream, the number below which the last goodbye counts all events."""
+        """The number below which the last goodbye counts all events, by stream."""
 
     def want(self) -> None:
-        """Say goodbye from now on, behind all events that are recorded so far."""
+        """Request a goodbye after all events that are recorded so far."""
         self.answered = False
         self._is_new = True
         before = self.numbers
@@ -299,18 +300,18 @@ class Farewell:
         self.numbers = before
 
     def packets(self) -> Iterator[bytes]:
-        """Return the goodbye: how far each stream goes by now."""
+        """Return the packets of the goodbye, with the next event number of each stream."""
         self.numbers = numbers = self._recorder.next_numbers()
         return self._dialogue.goodbyes(numbers, self._recorder.discarded, self._size)
 
     @property
     def sent(self) -> bool:
-        """Whether the goodbye was sent on a connection that has not broken."""
+        """Whether the goodbye was sent on the current connection."""
         return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether to send the goodbye now, on this connection, behind `place` bytes. `settled`:
-        whether the fate of all of these bytes is known."""
+        """Return whether the goodbye has to be sent now, on the given connection, after `place` bytes. `settled`: whether
+        all of these bytes are durable or lost."""
         if not self.wanted or self.answered:
             return False
         if self._repeat:
@@ -318,45 +319,45 @@ class Farewell:
         return self._is_new or self._sent != (connection, place)
 
     def send(self, connection: int, place: int, now: float) -> Iterator[bytes]:
-        """Take note that the goodbye is sent now, and return its packets."""
+        """Record that the goodbye is sent now, and return its packets."""
         self._sent, self._sent_at, self._is_new = (connection, place), now, False
         return self.packets()
 
     def take_answer(self) -> None:
-        """Take note that the collector has answered a goodbye."""
+        """Record that the collector has answered a goodbye."""
         self.answered = not self._is_new
 
     def broken(self) -> None:
-        """Take note that the connection broke, and that the goodbye may not have arrived."""
+        """Record that the connection broke, so that the goodbye may not have arrived."""
         self._sent = None
 
 
 class Fate:
-    """The known fate of everything that was gathered."""
+    """The state of all gathered events: unsettled, durable or lost."""
 
     def __init__(self, queue: Queue, farewell: Farewell, *, asks: bool) -> None:
-        """`asks`: whether the collector is asked for answers."""
+        """`asks`: whether the client asks the collector for answers."""
         self._queue, self._farewell, self._asks = queue, farewell, asks
 
     @property
     def unsettled(self) -> bool:
-        """Whether anything waits to be sent or answered."""
+        """Whether any event or goodbye waits to be sent or answered."""
         farewell = self._farewell
         unanswered = farewell.wanted and not (farewell.answered if self._asks else farewell.sent)
         return not self._queue.idle or self._queue.unsettled or unanswered
 
     def is_settled(self, position: int) -> bool:
-        """Return whether the fate of everything gathered before `position` (bytes) is known: durable or
-        lost or, if the collector is not asked, handed to the kernel."""
+        """Return whether all events gathered before `position` (bytes) are durable or lost. If the client asks for no
+        answers, return whether the kernel has accepted them."""
         queue = self._queue
         return (queue.settled() if self._asks else queue.handed()) >= position
 
     def has_lost(self, position: int) -> bool:
-        """Return whether anything before `position` was lost or refused."""
+        """Return whether any event before `position` (bytes) was lost or refused."""
         return self._queue.lost_at < position
 
     def has_ended(self, position: int) -> bool:
-        """Return whether everything before `position` is settled, and the goodbye behind it, too."""
+        """Return whether all events before `position` (bytes) are settled, and the goodbye after them as well."""
         farewell = self._farewell
         sent = self._queue.idle and (farewell.sent or not farewell.wanted)
         return (farewell.answered if self._asks else sent) and self.is_settled(position)

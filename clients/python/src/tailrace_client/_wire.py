@@ -1,4 +1,4 @@
-"""Encode Python values as Heph packets: the inverse of the collector's decoder. Pure.
+"""Encode Python values as Heph packets, as the inverse of the collector's decoder. The module does no I/O.
 
     metadata = magic size name option-value
     event    = magic size stream counter substream start end body
@@ -9,17 +9,17 @@
 All integers are big-endian; `size` counts the whole packet; times are nanoseconds since the
 trace's epoch (Heph trace format 0.1.0, "Metadata Packet", "Event Packet").
 
-Every Python value has an encoding (`value`); an attribute that is None is left out. So encoding
-fails only if a value's own `__str__` does (EncodingError). The format's lengths have 16 bits: longer
-texts are cut at 65 535 bytes (between characters), longer arrays at 65 535 elements.
+Every Python value has an encoding (`value`), and an attribute with the value None is left out. So encoding fails only if a
+value's own `__str__` raises (EncodingError). The format's lengths have 16 bits: longer texts are cut at 65 535 bytes (between
+characters), longer arrays at 65 535 elements.
 
-Most events of a program come from a few places in its code: they have the same name, and attributes of the same names and
-types. A `Packer` makes the packets of one such shape, with the same bytes as the other functions here, but faster. It has
-precompiled `Struct`s in which all the rest is constant; each text ends a `Struct`.
+Most events of a program come from a few places in its code. Such events share a name, attribute names and attribute types. A
+`Packer` makes the packets of one such shape. Its packets have the same bytes as those of the other functions in this module,
+but a packer is faster. A packer has precompiled `Struct`s with all constant parts; each text ends a `Struct`.
 
-Packers are made from source with `exec`. This saves 250 ns of 865 for an event with one attribute, 430 ns of 1440 with
-three, 240 ns of 1190 for a span with one (CPython 3.11, alternating blocks in one process, medians). A closure over the
-same `Struct` saves nothing.
+Packers are compiled from generated source with `exec`. The generated code saves 250 ns of 865 for an event with one
+attribute, 430 ns of 1440 with three, and 240 ns of 1190 for a span with one (CPython 3.11, alternating blocks in one process,
+medians). A closure over the same `Struct` saves nothing.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _pack_i64 = Struct(">Bq").pack
 _pack_f64 = Struct(">Bd").pack
 _pack_text = Struct(">BH").pack
 
-# Descriptions and attribute names repeat, so up to about 2 MiB of encodings are kept.
+# Descriptions and attribute names repeat, so the module caches up to about 2 MiB of encoded texts.
 _TEXTS_MAX = 4096
 _KEPT_LENGTH_MAX = 256
 _texts: dict[str, bytes] = {}
 
 
 class EncodingError(Exception):
-    """A value's own method has raised; the exception is the cause of this one."""
+    """Raised if a value's own method raises. The original exception is the cause."""
 
 
 def metadata(name: str, option: bytes) -> bytes:
@@ -73,9 +73,9 @@ def epoch(unix_ns: int) -> bytes:
 
 
 def report(discarded: Mapping[str, int], ranges: Sequence[tuple[int, int, int]]) -> bytes:
-    """Return the metadata packet that says how many events were discarded, by reason, and which.
+    """Return the metadata packet that reports the number of discarded events by reason, and their ranges.
 
-    A range is a stream, the first number, and how many (clients/PROTOCOL.md).
+    A range is a stream, the first number and the number of events (clients/PROTOCOL.md).
     """
     some = {reason: count for reason, count in discarded.items() if count}
     holes = [[stream, first & _U32_MAX, count] for stream, first, count in ranges]
@@ -90,8 +90,8 @@ def event(stream: int, counter: int, substream: int, start: int, end: int, body:
 
 
 def body(description: object, attributes: Mapping[str, object]) -> bytes:
-    """Return an event's encoded description and attributes, in the mapping's order, without those
-    that are None. Names that are no texts are converted by `str()`."""
+    """Return an event's encoded description and attributes, in the mapping's order. Attributes with the value None are left
+    out. Names of other types are converted by `str()`."""
     kept = _texts.get
     parts = [text(description)]
     for name, item in attributes.items():
@@ -104,7 +104,7 @@ def body(description: object, attributes: Mapping[str, object]) -> bytes:
 
 
 def text(name: object) -> bytes:
-    """Return a length-prefixed string."""
+    """Return a length-prefixed UTF-8 string."""
     string = name if isinstance(name, str) else _spelled(name)
     kept = _texts.get(string)
     if kept:
@@ -165,7 +165,7 @@ def _text(string: str) -> bytes:
 
 
 def _array(items: Sequence[object]) -> bytes:
-    """Return an array of u64, i64 or f64 if that holds all numbers exactly, else an array of texts."""
+    """Return an array of u64, i64 or f64 if the type holds all numbers exactly, else an array of texts."""
     items = items[:_LENGTH_MAX]
     kinds = set(map(type, items))
     if kinds and kinds <= {int, float}:
@@ -183,7 +183,7 @@ def _array(items: Sequence[object]) -> bytes:
 
 
 def _utf8(string: str) -> bytes:
-    """Return UTF-8, cut to the longest length. A lone surrogate is spelled `\\udc80`."""
+    """Return UTF-8 of at most `_LENGTH_MAX` bytes. A lone surrogate becomes an escape such as `\\udc80`."""
     data = string.encode("utf-8", "backslashreplace")
     if len(data) > _LENGTH_MAX:
         data = data[:_LENGTH_MAX].decode("utf-8", "ignore").encode()
@@ -191,7 +191,7 @@ def _utf8(string: str) -> bytes:
 
 
 def _element(item: object) -> str:
-    """Return an array's element as a text: JSON's word for it, if there is one."""
+    """Return an array element as a text: the JSON literal of None and bool, the digits of an int, else `str()`."""
     if item is None or item is True or item is False:
         return _WORDS[item]
     return _decimal(item) if type(item) is int else _spelled(item)
@@ -209,7 +209,7 @@ def _spelled(item: object) -> str:
 
 
 def _decimal(number: int) -> str:
-    """Return an integer's digits, in hexadecimal if Python refuses to (beyond 4300 digits)."""
+    """Return an integer's decimal digits, or hexadecimal digits if Python refuses the conversion (beyond 4300 digits)."""
     try:
         return str(number)
     except ValueError:
@@ -219,7 +219,7 @@ def _decimal(number: int) -> str:
 _WORDS: dict[object, str] = {True: "true", False: "false", None: "null"}
 TRUE, FALSE, _NULL = map(_text, _WORDS.values())
 
-# In the order `value` asks for subclasses: bool is an int, and comes first.
+# This is the order in which `value` checks for subclasses. bool comes first, since it is a subclass of int.
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     bool: _bool,
     int: _integer,
@@ -240,15 +240,15 @@ _FIELDS: dict[type, tuple[int, str]] = {
     str: (TEXT, "H >"),
     bool: (TEXT, "H >"),
 }
-"""By type: the tag, and the format of the field behind the tag. A text has its length there, and
-begins another `Struct`."""
+"""The type tag and the `Struct` format of the field after the tag, by Python type. A text's field is its length, and the
+format after it begins another `Struct`."""
 _FIELDS_AHEAD = "IIQQQ"
-"""The fields behind magic number and size. Without texts, magic number and size are one constant."""
+"""Formats of the fields after magic number and size. Without texts, magic number and size are one constant."""
 _HEADER_VALUES = "stream.number, number & 0xFFFFFFFF, substream, start, end"
 
 
 class MisfitError(Exception):
-    """A value or a time that does not fit its field. The event's number is used up."""
+    """Raised if a value or a time does not fit its field. The event's sequence number is used up."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -257,16 +257,15 @@ class MisfitError(Exception):
 def no_packer(
     stream: object, substream: int, start: int, end: int, attributes: Mapping[str, object]
 ) -> None:
-    """Return None: the packer that takes no event."""
+    """Return None for every event, as a packer without a shape."""
 
 
 def packer(name: str, attributes: Mapping[str, object]) -> Packer:
-    """Return a packer for events like this one; `no_packer` if the event has no such shape.
+    """Return a packer for events of the given shape; `no_packer` if the event has no such shape.
 
-    The packer takes a stream (an object with `number` and `counter`), substream, start, end and
-    attributes, and returns a packet. It returns None if the attributes have other names or types,
-    and raises UnicodeEncodeError for a text with lone surrogates; both before it takes a number. It
-    raises MisfitError after that.
+    The packer takes a stream (an object with `number` and `counter`), substream, start, end and attributes, and returns a
+    packet. The packer returns None if the attributes have other names or types. It raises UnicodeEncodeError for a text with
+    lone surrogates. In both cases it has taken no sequence number. It raises MisfitError after it has taken a number.
     """
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))
@@ -295,10 +294,10 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
 
 @lru_cache(maxsize=256)
 def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
-    """Return a function that makes packers for values of these types.
+    """Return a function that makes packers for attribute values of the given types.
 
-    The function is made from source, as a namedtuple's methods are. The source depends only on the
-    number of values and their types.
+    The function is compiled from generated source, in the way of namedtuple. The source depends only on the number of values
+    and their types.
     """
     values = [f"v{at}" for at in range(len(kinds))]
     keys = [f"k{at}" for at in range(len(kinds))]
@@ -307,7 +306,7 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     spelling = {str: "{0}.encode()", bool: 'b"true" if {0} else b"false"'}
     texts = {v: spelling[kind] for v, kind in zip(values, kinds) if kind in spelling}  # noqa: B905 - equally long
     plain = ""
-    if len(kinds) == 1:  # the most frequent case, and this is quicker than `items`
+    if len(kinds) == 1:  # the most frequent case, faster than `items`
         reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
         plain = "if type(attributes) is not dict: return None"  # another mapping may invent items
     else:
