@@ -1,7 +1,7 @@
-"""A job certificate: the ranks of a job and their nodes, what each left in the table, and what of it is missing.
+"""Define the job certificate: the ranks of a job and their nodes, with the stored and the missing events of each rank.
 
-It is one JSON object. Its digest and its signature are those of a run certificate (`run.certificate`). `lines`
-summarises it for people.
+A job certificate is one JSON object. Its digest and its signature are made as those of a run certificate (`run.certificate`).
+`lines` summarises the certificate as text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SELECT session, max(last_time) FROM streams GROUP BY session
 
 
 class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One node of a job. A collector that did not end in order was killed."""
+    """One node of a job. If `collectors_ended` is less than `collectors`, a collector was killed."""
 
     job: str | None
     node: str
@@ -54,11 +54,11 @@ class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkn
     collectors: int
     collectors_ended: int
     no_room: int = 0
-    """Refused connections and datagrams for which its collector had no room."""
+    """Number of connections and datagrams that the node's collector refused for lack of room."""
 
 
 class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One rank, how it ended, and the sums over its sessions. Times are Unix nanoseconds, null where unknown."""
+    """One rank, the way in which it ended, and the sums over its sessions. Times are Unix nanoseconds, or null if unknown."""
 
     job: str | None
     rank: int
@@ -69,7 +69,7 @@ class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     came: int | None
     left: int | None
     last_event: int | None
-    """The time of its latest event in the table."""
+    """The time of the rank's latest event in the table (Unix nanoseconds)."""
     sessions: int
     expected: int
     stored: int
@@ -84,24 +84,24 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     tailrace: str
     store: str
     sizes: dict[str, int]
-    """The number of ranks by job, where the launcher says it; the job's name is empty where it is unknown."""
+    """Number of ranks by job, for jobs whose launcher sets it. The key is empty if the job's name is unknown."""
     nodes: list[NodeEvidence]
     ranks: list[RankEvidence]
     totals: Totals
-    """Sums over all streams, those of sessions without a rank among them."""
+    """Sums over all streams, including the streams of sessions without a rank."""
     streams: list[StreamEvidence]
     sha256: str = ""
     signature: CertificateSignature | None = None
 
     @property
     def complete(self) -> bool:
-        """Return whether nothing is missing, and each rank came and ended by itself."""
+        """Whether no event is missing, and each rank started and ended normally."""
         ended = all(rank.state == RankState.ENDED for rank in self.ranks)
         return ended and not self.totals.unknown and not any(self.totals.missing.values())
 
 
 def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCertificate:
-    """Return the certificate of all that a merged store has."""
+    """Return the certificate of all sessions in a merged store."""
     there = presence(logs)
     sessions = {session for (session,) in engine.rows("SELECT session FROM sessions")}
     streams = stream_evidence(engine, sessions)
@@ -122,7 +122,7 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
 
 
 def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> list[RankEvidence]:
-    """Return each rank with what is of it in the table; also ranks of which only the table knows."""
+    """Return the evidence of each rank. Include ranks that only the table contains."""
     places = {session: place for session, *place in engine.rows(PLACES)}
     last = dict(engine.rows(LAST))
     of_rank: dict[tuple[str | None, int], list[StreamEvidence]] = {}
@@ -159,14 +159,16 @@ def _evidence(
 
 
 def read(path: Path) -> JobCertificate:
-    """Return the job certificate in a file. Raise StoreError if it is none, or of another version."""
+    """Return the job certificate in a file. Raise StoreError if the file has no job certificate of the supported version."""
     return certificates.decoded(path, JobCertificate, KIND, VERSION)
 
 
 def write(certificate: JobCertificate, path: Path) -> Path:
-    """Write the certificate to `path` or the next free number beside it, unless one of these says the same already.
+    """Write the certificate to `path` or the next free numbered name beside it. Do nothing if one of these files has an equal
+    certificate already.
 
-    Return the path. Raise StoreError."""
+    Return the path of the file. Raise StoreError.
+    """
     for taken in alternatives(path):
         if not taken.exists():
             break
@@ -180,7 +182,7 @@ def write(certificate: JobCertificate, path: Path) -> Path:
 
 
 def is_job(path: Path) -> bool:
-    """Return whether a file says that it is a job certificate. Raise StoreError if it cannot be read."""
+    """Return whether a file declares itself a job certificate. Raise StoreError if the file is unreadable."""
     try:
         kind = msgspec.json.decode(path.read_bytes(), type=_Kind).kind
     except OSError as error:
@@ -197,7 +199,8 @@ class _Kind(msgspec.Struct):
 def differences(
     certificate: JobCertificate, logs: list[list[RankLine]], engine: Engine
 ) -> list[str]:
-    """Return a line for each difference, or nothing if the certificate holds. `logs` are those beside the table."""
+    """Return one line for each difference between a certificate and the store; empty if there is none. `logs` are the rank
+    logs beside the table."""
     found: list[str] = []
     if digest(certificate).hex() != certificate.sha256:
         found.append("its own digest does not match: the certificate was changed after it was made")
@@ -230,7 +233,7 @@ def _compare_ranks(certified: list[RankEvidence], there: list[RankEvidence]) -> 
 
 
 RANKS_SHOWN = 100
-"""Ranks that get a line, of those that did not end by themselves or lack anything."""
+"""Maximum number of ranks that the summary lists, out of those that did not end normally or lack events."""
 
 
 def lines(done: JobCertificate, path: Path) -> Iterator[str]:
@@ -290,7 +293,7 @@ def _rank(rank: RankEvidence) -> str:
 
 
 def _without_rank(done: JobCertificate) -> Iterator[str]:
-    """Yield what sessions without a rank lack: all that is missing beyond what the ranks lack."""
+    """Yield lines about the missing events of sessions without a rank, with the sum and the sessions."""
     of_ranks: Counter[str] = Counter()
     for rank in done.ranks:
         of_ranks.update(rank.missing)

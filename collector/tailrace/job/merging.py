@@ -1,6 +1,7 @@
-"""Merge stores into one: rows as they are, each once, however often it is done or killed.
+"""Merge the rows of several stores into one store. Each row is added once, even if a merge is repeated or killed.
 
-The stores of a job's nodes are found below directories, at rest, and with all that was received in their tables.
+The module finds the stores of a job's nodes below directories. No collector may run on such a store. Events that a killed
+collector had received are written to its table first.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from tailrace.store.presence import DirectoryLock, Entrance
 
 
 def found(directories: Iterable[Path]) -> list[Path]:
-    """Return the stores that these directories are, or have right below them. Raise StoreError for one without any."""
+    """Return the stores among some directories and their direct subdirectories. Raise StoreError for a directory without any
+    store."""
     stores: dict[Path, None] = {}
     for directory in directories:
         below = (
@@ -47,9 +49,10 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
-    """Bring all that killed collectors had received into the table. Return whether that was to do.
+    """Write all events that killed collectors had received into the table. Return whether there was such a collector.
 
-    Raise StoreError while a collector runs on the store."""
+    Raise StoreError while a collector runs on the store.
+    """
     try:
         directories = presence.directories(store)
     except OSError as error:
@@ -65,7 +68,8 @@ def finish(store: Path, config: Path | None, clock: Clock) -> bool:
 
 
 def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
-    """Run a collector once more. The files of a job's node belong to `main`; where there are none, it ends all the same."""
+    """Run a collector once more, to finish its work. Only `main` reads the trace files of a job's node; any other collector
+    just closes its sessions."""
     loaded = choose(config, str(store))
     began = [line for line in read(store) if isinstance(line, NodeBegan)]
     job = JobConfig(id=began[-1].job, node=began[-1].node) if began else loaded.config.job
@@ -78,7 +82,7 @@ def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
 
 
 def _is_store(path: Path) -> bool:
-    """Return whether a directory has a table, or a collector that was killed before it made one."""
+    """Return whether a directory has a table, or the log of a collector that was killed before it made a table."""
     return (path / TABLE_NAME / "_delta_log").is_dir() or (path / RANKS).exists()
 
 
@@ -90,12 +94,12 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 BATCH_ROWS = 500_000
-"""Rows of a data file at most."""
+"""Maximum number of rows in a data file."""
 
 QUARANTINE = "quarantine"
 
 RANKS_DIRECTORY = "ranks"
-"""The directory of the merged store that has the logs of the nodes' ranks."""
+"""Directory in the merged store that holds the rank logs of all nodes."""
 
 COLUMNS_EXCEPT = """
 SELECT * FROM theirs
@@ -105,7 +109,7 @@ SELECT * FROM ours
 
 
 class MergedStore(NamedTuple):
-    """One store and how many rows of it were added."""
+    """One merged store, and the number of rows that were added from it."""
 
     store: Path
     rows: int
@@ -114,13 +118,14 @@ class MergedStore(NamedTuple):
 def merge(
     stores: Iterable[Path], into: Path, config: StoreConfig, clock: Clock
 ) -> Iterator[MergedStore]:
-    """Merge stores into the store `into`. Yield each once its rows are durable there.
+    """Merge stores into the store `into`. Yield each store once its rows are durable in `into`.
 
-    Raise StoreError, FullError or LockedError."""
+    Raise StoreError, FullError or LockedError.
+    """
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:
-            entrance.admit()  # else a collector that starts waits: it may have to repair the table, which a merge does not
+            entrance.admit()  # otherwise a starting collector waits: it may have to repair the table, which a merge does not do
         table = MergedTable.open(into, config, clock)
         for store in stores:
             if store == into.resolve():
@@ -134,7 +139,7 @@ def merge(
 
 
 def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
-    """Yield the rows of a store that the other lacks."""
+    """Yield the rows of `store` that `into` lacks."""
     theirs, ours = Engine(str(store), version=version), Engine(str(into))
     try:
         known = _sessions(ours) & _sessions(theirs)
@@ -150,7 +155,7 @@ def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
 
 
 def _lacking(theirs: Engine, ours: Engine, where: str) -> pa.RecordBatchReader:
-    """Return the rows of a session that has grown since it was merged."""
+    """Return the rows that `theirs` has and `ours` lacks, of a session that has grown since its last merge."""
     connection = duckdb.connect()
     connection.register("theirs", theirs.connection.sql(where).to_arrow_table())
     connection.register("ours", ours.connection.sql(where).to_arrow_table())
@@ -167,7 +172,7 @@ def _sessions(engine: Engine) -> set[str]:
 
 
 def _copy_beside(store: Path, into: Path, table_id: str) -> None:
-    """Copy unreadable bytes and the log of ranks. Raise StoreError."""
+    """Copy the quarantine files and the rank logs of a store into `into`. Raise StoreError."""
     try:
         for path in (store / QUARANTINE).glob("*"):
             target = into / QUARANTINE / path.name
@@ -185,7 +190,7 @@ def _copy_beside(store: Path, into: Path, table_id: str) -> None:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy a file, whole or not at all."""
+    """Copy a file atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.part")
     shutil.copyfile(path, temporary)
@@ -193,7 +198,7 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def rank_logs(store: Path) -> list[Path]:
-    """Return the directories with logs of ranks of a store, merged or not."""
+    """Return the directories with rank logs of a store, whether the store is merged or not."""
     with suppress(OSError):
         merged = sorted(path.parent for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"))
         return [*([store] if (store / RANKS).exists() else []), *merged]

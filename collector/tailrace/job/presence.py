@@ -1,4 +1,4 @@
-"""Say of each rank of a job how it ended, from the logs of its nodes."""
+"""Determine from the logs of a job's nodes how each rank ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine
 
 NAMED_MAX = 100_000
-"""Ranks that never came and are named."""
+"""Maximum number of a job's ranks that are listed as missing."""
 
 _SIGNALS = 128
 _SIGNAL_MAX = 64
@@ -19,17 +19,17 @@ _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
 
 class RankState(StrEnum):
     ENDED = "ended"
-    """Its program ended by itself, with this exit status."""
+    """The program ended by itself, with the given exit status."""
     KILLED = "killed"
-    """A signal ended its program, or it vanished without a word."""
+    """A signal ended the program, or the rank's connection ended without a message."""
     UNKNOWN = "unknown"
-    """Its node's collector was killed while it was there."""
+    """The collector of the rank's node was killed while the rank was present."""
     MISSING = "never came"
-    """It was never started, or was not traced."""
+    """The rank was never started, or not traced."""
 
 
 class RankPresence(NamedTuple):
-    """One rank. Times are Unix nanoseconds."""
+    """The presence of one rank. Times are Unix nanoseconds."""
 
     job: str | None
     rank: int
@@ -37,14 +37,14 @@ class RankPresence(NamedTuple):
     state: RankState
     exit_status: int | None = None
     signal: str | None = None
-    """The signal that ended its program, if that is known."""
+    """Name of the signal that ended the program; None if no signal is known."""
     came: int | None = None
     left: int | None = None
 
 
 class NodePresence(NamedTuple):
-    """A node of a job, whose collector began `began` times and ended in order `ended` times. It had no room for `no_room`
-    connections and datagrams."""
+    """A node of a job. Its collector started `began` times and ended normally `ended` times. It refused `no_room`
+    connections and datagrams for lack of room."""
 
     job: str | None
     node: str
@@ -56,7 +56,7 @@ class NodePresence(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """All that logs say. `sizes` has the number of ranks of each job whose launcher says it."""
+    """The nodes and ranks in the logs. `sizes` holds the number of ranks of each job whose launcher sets it."""
 
     nodes: list[NodePresence]
     ranks: list[RankPresence]
@@ -64,9 +64,10 @@ class Presence(NamedTuple):
 
 
 def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Presence:
-    """Return who was there. A rank that came twice counts as it came last.
+    """Return the nodes and ranks in the logs. If a rank started twice, the later start applies.
 
-    The logs are those of the `whole` job, or else a rank that is in none of them may have been elsewhere."""
+    `whole` is whether the logs are those of the whole job. Otherwise a rank without a log entry is not reported as missing.
+    """
     nodes: dict[tuple[str | None, str], NodePresence] = {}
     ranks: dict[tuple[str | None, int], RankPresence] = {}
     sizes: dict[str | None, int] = {}
@@ -91,11 +92,11 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
                     if before is None or (before.came or 0) <= line.time:
                         ranks[line.job, line.rank] = came
                 case RankLeft():
-                    # Without its beginning, nobody knows of which life of the rank this is the end.
+                    # Without a matching start, it is unknown which start of the rank this end belongs to.
                     known = ranks.get((line.job, line.rank))
                     if known is not None and (known.came or 0) <= line.time:
                         ranks[line.job, line.rank] = _gone(known, line)
-                case _:  # before the log says its node
+                case _:  # the line precedes the log's `NodeBegan`
                     pass
     missing = [
         RankPresence(job, rank, None, RankState.MISSING)

@@ -1,6 +1,7 @@
-"""A map of rank and time: how many events of each rank begin in each part of the time, and where some are missing.
+"""Draw a map of ranks over time: the number of events of each rank in each time interval, and the intervals with missing
+events.
 
-It is drawn as SVG, and as text for a terminal.
+The map is drawn as SVG, or as text for a terminal.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ GROUP BY p.job, p.rank, spot
 
 
 class RankLane(msgspec.Struct, kw_only=True):
-    """One rank. The lists have a value for each column of the map."""
+    """The row of one rank in the map. Each list has one value for each column."""
 
     job: str | None
     rank: int
@@ -70,15 +71,15 @@ class RankLane(msgspec.Struct, kw_only=True):
     events: list[int]
     missing: list[int]
     unknown: list[bool]
-    """Whether an unknown number of events is missing there."""
+    """Whether an unknown number of events is missing in a column."""
     untimed: int = 0
-    """Events without a time, which are in no column."""
+    """Number of events without a time, which are in no column."""
     unplaced: int = 0
-    """Missing events that are in no column: no event beside them has a time."""
+    """Number of missing events that are in no column, because no neighbouring event has a time."""
 
 
 class RankMap(msgspec.Struct, kw_only=True):
-    """Times are Unix nanoseconds; null if no event of a rank has a time."""
+    """A map of ranks over time. Times are Unix nanoseconds; null if no event of a rank has a time."""
 
     begin: int | None
     end: int | None
@@ -87,7 +88,7 @@ class RankMap(msgspec.Struct, kw_only=True):
 
 
 def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> RankMap:
-    """Return the map of these ranks, and of those of which only the table knows."""
+    """Return the map of the chosen ranks, including ranks that only the table contains."""
     lanes = {
         (rank.job, rank.rank): _empty(rank.job, rank.rank, rank.node, rank.state, columns)
         for rank in there.ranks
@@ -99,7 +100,7 @@ def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> Rank
     for name in values:
         where = where.replace("?", f"${name}", 1)
     ((begin, end),) = engine.rows(BOUNDS.format(where=where), values)
-    first, last = (0, 0) if begin is None else (begin, end)  # without times all is in no column
+    first, last = (0, 0) if begin is None else (begin, end)  # no event is in a column
     axis = {"begin": first, "columns": columns, "ticks": last - first + 1} | values
     for of_job, rank, node, at, count in engine.rows(COUNTS.format(where=where), axis):
         lane = _lane(lanes, of_job, rank, node, columns)
@@ -168,7 +169,8 @@ text {{ font: 11px sans-serif; fill: #222; }}
 
 
 def text(found: RankMap) -> Iterator[str]:
-    """Yield the map's lines: a shade for how many events begin there, and an x where some are missing."""
+    """Yield the lines of the map as text: a shade for the number of events in a column, and an x for a column with missing
+    events."""
     most = max((count for lane in found.ranks for count in lane.events), default=0)
     names = [_name(lane) for lane in found.ranks]
     width = max(map(len, names), default=0)
@@ -180,7 +182,7 @@ def text(found: RankMap) -> Iterator[str]:
 
 
 def svg(found: RankMap) -> str:
-    """Return the map as a picture: blue where events begin, the darker the more; red where some are missing."""
+    """Return the map as an SVG image. Blue columns have events, darker for more events. Red columns have missing events."""
     most = max((count for lane in found.ranks for count in lane.events), default=0)
     height = _TOP + _ROW * len(found.ranks) + 24
     parts = [
@@ -200,7 +202,7 @@ def svg(found: RankMap) -> str:
 
 
 def _lane_shapes(lane: RankLane, top: int, columns: int, most: int) -> Iterator[str]:
-    """Yield the shapes of one rank. Equal neighbours are one shape."""
+    """Yield the SVG shapes of one rank. Equal adjacent columns form one shape."""
     bad = "" if lane.state == RankState.ENDED else ' class="bad"'
     yield f'<text x="4" y="{top + 10}"{bad}>{escape(_name(lane))} {escape(_words(lane))}</text>'
     steps = [0 if not most else -(-4 * count // most) for count in lane.events]
@@ -223,7 +225,7 @@ def _lane_shapes(lane: RankLane, top: int, columns: int, most: int) -> Iterator[
 
 
 def _runs(values: list[int] | list[bool]) -> Iterator[tuple[int, int]]:
-    """Yield where equal values begin and end."""
+    """Yield the start and end indices of runs of equal values."""
     starts = [at for at, value in enumerate(values) if at == 0 or value != values[at - 1]]
     yield from pairwise([*starts, len(values)])
 

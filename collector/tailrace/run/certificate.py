@@ -1,10 +1,10 @@
-"""A run certificate: what a program emitted, what of it is stored, and the digests to check it.
+"""Define the run certificate: what a program emitted, what is stored, and digests to verify both.
 
-A certificate is one JSON object. `sha256` covers its canonical form: the object without `sha256` and
-`signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an Ed25519
-signature over those 32 bytes.
+A certificate is one JSON object. `sha256` is the digest of the certificate's canonical form: the object without `sha256` and
+`signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an Ed25519 signature over the 32 bytes
+of the digest.
 
-`stream_evidence` takes from a table what it has of some sessions, stream by stream: counts, losses, and a digest of every row.
+`stream_evidence` reads the evidence of each stream of some sessions from a table: counts, losses, and a digest of all rows.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ SESSIONS = "SELECT session, format FROM sessions {where}"
 
 
 StreamKey = tuple[str, str, str]
-"""Source, session and stream."""
+"""The key of a stream: source, session and stream."""
 
 
 class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One stream of one session, where expected = stored + missing. `missing` counts by reason.
+    """One stream of one session, where expected = stored + missing. `missing` holds the number of missing events by reason.
 
-    `unknown` says that an unknown number of further events is missing. `rows` and `digest` (SHA-256, hex)
-    cover every column of all the stream's rows, including gaps and heals."""
+    `unknown` is whether an unknown number of further events is missing. `rows` and `digest` (SHA-256, hex) cover every column
+    of all the stream's rows, including gaps and heals.
+    """
 
     source: str
     format: str
@@ -63,14 +64,14 @@ class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stored: int
     missing: dict[str, int]
     gaps: list[str]
-    """The first gaps in words, at most `GAPS_SHOWN`."""
+    """Descriptions of the first gaps, at most `GAPS_SHOWN`."""
     unknown: bool
     rows: int
     digest: str
 
 
 def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
-    """Return the streams of these sessions, ordered by source, session and stream."""
+    """Return the evidence of all streams of some sessions, ordered by source, session and stream."""
     listed = ", ".join(map(quote, sorted(sessions))) or "''"
     where = f"WHERE session IN ({listed})"
     formats = dict(engine.rows(SESSIONS.format(where=where)))
@@ -117,7 +118,7 @@ def _in_words(
 
 
 def _digests(engine: Engine, where: str) -> Iterator[tuple[StreamKey, int, str]]:
-    """Yield for each stream the number of its rows, and their SHA-256."""
+    """Yield the key, the number of rows and the SHA-256 (hex) of the rows of each stream."""
     current: StreamKey | None = None
     digest, count = hashlib.sha256(), 0
     for source, session, stream, text in engine.rows(ROWS.format(where=where)):
@@ -154,7 +155,7 @@ class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Sums over the streams."""
+    """Sums of the evidence over all streams."""
 
     expected: int
     stored: int
@@ -170,7 +171,7 @@ class CertificateSignature(msgspec.Struct, kw_only=True, forbid_unknown_fields=T
 
 
 class Signed(Protocol):
-    """A certificate of any kind."""
+    """The interface of a run certificate and a job certificate."""
 
     kind: str
     version: int
@@ -190,11 +191,11 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     """Versions of the participating packages, by name."""
     store: str
     max_loss: int
-    """The budget: events that may be missing. An unknown number exceeds it."""
+    """The loss budget: the maximum number of missing events. An unknown number exceeds the budget."""
     totals: Totals
     streams: list[StreamEvidence]
     no_room: dict[str, int] = {}
-    """Refused connections and datagrams for which the collector had no room, by cause. Nobody knows what they carried."""
+    """Number of connections and datagrams that the collector refused for lack of room, by cause. Their content is unknown."""
     sha256: str = ""
     signature: CertificateSignature | None = None
 
@@ -208,7 +209,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
     @property
     def untraced(self) -> bool:
-        """Return whether the program succeeded and has no event, neither stored nor missing."""
+        """Whether the program succeeded without any event, neither stored nor missing."""
         return not self.streams and self.program.exit_status == 0
 
 
@@ -226,7 +227,7 @@ def total(streams: list[StreamEvidence], no_room: Collection[object] = ()) -> To
 
 
 def digest(certificate: Signed) -> bytes:
-    """Return the SHA-256 of the canonical form, of a run's or a job's certificate."""
+    """Return the SHA-256 (bytes) of the canonical form of a run certificate or a job certificate."""
     content = msgspec.to_builtins(certificate)
     content.pop("sha256", None)
     content.pop("signature", None)
@@ -235,9 +236,10 @@ def digest(certificate: Signed) -> bytes:
 
 
 def write(certificate: Signed, path: Path) -> Path:
-    """Write the certificate to a new file, `path` or the next free number beside it, and return its path.
+    """Write the certificate to a new file, `path` or the next free numbered name beside it. Return the file's path.
 
-    An existing file is never overwritten. Raise StoreError when the certificate cannot be written."""
+    The function never overwrites an existing file. Raise StoreError if the certificate cannot be written.
+    """
     text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)
     for free in alternatives(path):
         try:
@@ -246,21 +248,22 @@ def write(certificate: Signed, path: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            free.unlink(missing_ok=True)  # leave no partial certificate
+            free.unlink(missing_ok=True)  # remove the partial certificate
             raise StoreError(f"{free}: {refusal_text(error.errno, free)}") from error
         return free
     raise AssertionError("there is always a next name")
 
 
 def read(path: Path) -> Certificate:
-    """Return the certificate in a file. Raise StoreError if it is not one, or of another version."""
+    """Return the certificate in a file. Raise StoreError if the file has no run certificate of the supported version."""
     return decoded(path, Certificate, KIND, VERSION)
 
 
 def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
-    """Return a certificate of a run or a job. Raise StoreError.
+    """Return a run certificate or a job certificate. Raise StoreError if the file has no valid certificate.
 
-    Refuse unknown and repeated members: no digest covers them, but another reader may believe them."""
+    Refuse unknown and repeated members. The digest does not cover them, but another reader may rely on them.
+    """
     what = kind.removeprefix("tailrace ")
     try:
         text = path.read_bytes()
@@ -285,7 +288,7 @@ def _once(members: list[tuple[str, object]]) -> None:
 
 
 def differences(certificate: Certificate, engine: Engine) -> list[str]:
-    """Return a line for each difference, or nothing if the certificate holds."""
+    """Return one line for each difference between a certificate and the table; empty if there is none."""
     found: list[str] = []
     if digest(certificate).hex() != certificate.sha256:
         found.append("its own digest does not match: the certificate was changed after it was made")
@@ -296,7 +299,7 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
 
 
 def compare(certified: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
-    """Yield a line for each stream that differs."""
+    """Yield one line for each stream that differs between the certificate and the table."""
     before, now = _by_key(certified), _by_key(there)
     for key in sorted(before.keys() | now.keys()):
         name = f"{key[0]}, session {key[1]}, stream {key[2] or '(whole session)'}"

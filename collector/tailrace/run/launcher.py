@@ -1,12 +1,13 @@
-"""Read the variables in which launchers of parallel jobs tell a process its rank, node and job.
+"""Read a process's rank, node and job from the variables that launchers of parallel jobs set.
 
-One launcher may run inside another: a batch script of Slurm has a rank of Slurm's, which `mpirun` hands on to each
-of its processes. So the innermost launcher counts. The clients say the same of themselves (PROTOCOL.md).
+One launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm rank. So
+the innermost launcher takes precedence. The clients apply the same rule to themselves (PROTOCOL.md).
 
-The batch script itself, and whatever it starts without a launcher, is rank 0 of no step. Such a program is `alone`.
+Slurm gives the batch script rank 0 without a step. A program that the script starts without a launcher inherits this rank. Such
+a program is `alone`.
 
-Runs start within the same second, often in a shared directory, so the names of their stores and certificates are
-chosen here, too, from the rank: no other run uses them.
+Runs often start within the same second in a shared directory. So this module also derives the names of their stores and
+certificates from the rank, and no other run uses these names.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from tailrace.errors import StoreError
 
 
 class Launcher(NamedTuple):
-    """The variables of one launcher; the first that is set counts."""
+    """Names of the variables of one launcher. If several variables of a field are set, the first takes precedence."""
 
     rank: str
     sizes: tuple[str, ...] = ()
     local_sizes: tuple[str, ...] = ()
     launches: tuple[str, ...] = ()
-    """Ids of the launch within the scheduler's job."""
+    """Variables with the id of the launch within the scheduler's job."""
 
 
 LAUNCHERS = (
@@ -42,39 +43,38 @@ LAUNCHERS = (
     Launcher("FLUX_TASK_RANK", ("FLUX_JOB_SIZE",)),
     Launcher("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), launches=("SLURM_STEP_ID",)),
 )
-"""Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm, from the inside out."""
+"""Launchers from the innermost to the outermost: Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm."""
 
 RANKS = tuple(launcher.rank for launcher in LAUNCHERS)
 
 SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 NODE, JOB = "TAILRACE_JOB_NODE", "TAILRACE_JOB_ID"
-"""Variables that a user sets where the launcher's are not right; they also configure `[job]`."""
+"""Variables that a user sets where the launcher's values are wrong. They also configure `[job]`."""
 
 SLURM_NO_STEP = 0xFFFF_FFF0
-"""Slurm's step ids from this number on are for processes that no srun has started: the batch script, an interactive
-shell."""
+"""The lowest of Slurm's step ids for processes that were not started by srun: the batch script, an interactive shell."""
 
 _TEXT_MAX = 64
 _DIGITS = 11
 
 
 class LaunchedRank(NamedTuple):
-    """A process that a launcher started. None where the launcher does not say."""
+    """A process that a launcher started. A field is None if the launcher does not set its variable."""
 
     rank: int
     node: str
     job: str | None = None
     size: int | None = None
-    """The number of the job's ranks."""
+    """Number of ranks of the job."""
     local_size: int | None = None
-    """The number of the node's ranks."""
+    """Number of ranks of the job on this node."""
     alone: bool = False
-    """Whether it shares its collector with no other rank, since no launcher started them together."""
+    """Whether the process shares its collector with no other rank, since no launcher started them together."""
 
 
 def launched(environ: Mapping[str, str], host: str) -> LaunchedRank | None:
-    """Return what a launcher says of this process, or None without a launcher."""
+    """Return the rank that a launcher gave to this process, or None without a launcher."""
     by = next((each for each in LAUNCHERS if _number(environ, (each.rank,)) is not None), None)
     if by is None:
         return None
@@ -99,7 +99,7 @@ def _size(by: Launcher, environ: Mapping[str, str]) -> int | None:
 
 
 def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
-    """Return the scheduler's id, a dot, and the step or the launcher's own id."""
+    """Return the scheduler's job id, a dot, and the id of the step or launch."""
     scheduler, launch = _first(environ, SCHEDULERS), _first(environ, by.launches)
     if scheduler is not None:
         scheduler = scheduler.replace(
@@ -112,7 +112,7 @@ def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
 
 
 def _node(by: Launcher, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of the node, or the host's. Slurm's would be another node's under `mpirun`."""
+    """Return the launcher's name of the node, or the host name. Slurm's variable would name another node under `mpirun`."""
     name = "SLURMD_NODENAME" if _by_slurm(by, environ) else "PMIX_HOSTNAME"
     return environ.get(name) or host.partition(".")[0] or "host"
 
@@ -131,13 +131,13 @@ def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 
 
 def store_name(seconds: int, host: str, pid: int) -> str:
-    """Return the name of the store of a run that begins at `seconds` of Unix time."""
+    """Return the name for the store of a run that begins at `seconds` (Unix time)."""
     short_host = host.partition(".")[0] or "host"
     return f"tailrace-run-{seconds}-{short_host}-{pid}"
 
 
 def node_store_name(seconds: int, pid: int, rank: LaunchedRank) -> str:
-    """Return the name of the store of a node's collector, which begins at `seconds` of Unix time."""
+    """Return the name for the store of a node's collector that begins at `seconds` (Unix time)."""
     node = file_name(rank.node)
     if rank.job is None:
         return f"tailrace-run-{seconds}-{node}-{pid}"
@@ -145,15 +145,16 @@ def node_store_name(seconds: int, pid: int, rank: LaunchedRank) -> str:
 
 
 def file_name(text: str) -> str:
-    """Return a text as the name of a file."""
+    """Return `text` with each character replaced that is not safe in a file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", text).lstrip(".") or "_"
 
 
 def unused(name: Path) -> Path:
-    """Make a new directory of this name in the working directory, or with a number if the name is taken,
-    as by an equal process id in another container.
+    """Make a new directory with this name. If the name is taken (for example by an equal process id in another container),
+    append a number.
 
-    Raise StoreError when no directory can be made."""
+    Raise StoreError if the directory cannot be made.
+    """
     for path in alternatives(name):
         try:
             path.mkdir(parents=True)
@@ -167,7 +168,7 @@ def unused(name: Path) -> Path:
 
 
 def alternatives(path: Path) -> Iterator[Path]:
-    """Yield the path itself, then the path with -2, -3 and so on before its suffix."""
+    """Yield the path itself, then the path with -2, -3 and so on before the suffix."""
     yield path
     for number in count(2):
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")

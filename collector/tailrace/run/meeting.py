@@ -1,11 +1,11 @@
-"""The place where the ranks of one node meet, and their messages: a directory of this user's, with a lock and a socket.
+"""Connect the ranks of one node with the node's collector: a private directory with a lock and a socket, and the messages.
 
-The node's collector holds the lock for as long as it lives, and listens on the socket while ranks may join it. The
-kernel gives the lock back, whoever is killed. So a rank that finds no socket and gets the lock starts the collector.
+The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. The kernel releases the
+lock if the collector is killed. So a rank that finds no socket and gets the lock starts the collector.
 
-The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same
-rank is connected. When its program has ended, it sends `Bye` and receives `Released`: at once if other ranks are
-connected; the last rank waits for the certificate.
+The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same rank is
+connected. When its program has ended, the rank sends `Bye` and receives `Released`. A rank is released at once if other ranks
+are connected. The last rank waits for the certificate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.errors import TailraceError
 from tailrace.run.launcher import LaunchedRank
 
 LINE_MAX = 1 << 20
-"""Bytes of a message; a program's arguments are the longest."""
+"""Maximum size (bytes) of a message. The longest field is a program's arguments."""
 
 
 class Hello(msgspec.Struct, kw_only=True):
@@ -39,25 +39,25 @@ class Hello(msgspec.Struct, kw_only=True):
     pid: int
     arguments: list[str]
     files: list[str]
-    """FORMAT=PATH to follow, with absolute paths."""
+    """Files to follow as FORMAT=PATH, with absolute paths."""
     own: dict[str, str]
-    """The directories, by format, of tracers that write elsewhere than we would tell them."""
+    """Directories, by format, of tracers whose output directory the user has set."""
 
 
 class Taken(msgspec.Struct, tag="taken"):
-    """Another program of this rank is connected, so no launcher started both. This program starts a collector of its
-    own."""
+    """Reply if another program of the same rank is connected. One launcher cannot have started both, so the new program
+    starts a collector of its own."""
 
 
 class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
     addresses: dict[str, str]
-    """host:port by source."""
+    """Listening addresses as host:port, by source."""
     token: str
-    """The token that the listeners demand."""
+    """The token that the listeners require."""
     traces: str
-    """The directory of this rank's tracers."""
+    """The output directory of this rank's tracers."""
     store: str
-    """Path or URL of the node's table."""
+    """Path or URL of the node's store."""
 
 
 class Bye(msgspec.Struct, kw_only=True):
@@ -65,14 +65,14 @@ class Bye(msgspec.Struct, kw_only=True):
 
 
 class Released(msgspec.Struct, kw_only=True):
-    """The rank may end. With `others`, other ranks run on; or else `certificate` is the path of the node's, if it could
-    be written."""
+    """Message that allows the rank to end. `others` is whether other ranks still run. Otherwise `certificate` is the path of
+    the node's certificate, or None if it could not be written."""
 
     others: bool
     certificate: str | None = None
     failures: list[str] = []
     refused: dict[str, int] = {}
-    """Connections and datagrams of other users, by cause."""
+    """Number of refused connections and datagrams of other users, by cause."""
 
 
 def packed(message: msgspec.Struct) -> bytes:
@@ -80,7 +80,8 @@ def packed(message: msgspec.Struct) -> bytes:
 
 
 class NodeSpec(msgspec.Struct, kw_only=True):
-    """A node's collector. `store` is its table's; `directory` has its certificate, log and traces."""
+    """Settings of a node's collector. `store` is the path or URL of its store. `directory` holds its certificate, log and
+    traces."""
 
     config: str | None
     store: str
@@ -96,14 +97,15 @@ class NodeSpec(msgspec.Struct, kw_only=True):
 
 
 FAILURE_SECONDS = 30
-"""For so long, no other rank starts a collector after one that did not start."""
+"""Time (seconds) after a failed start of a collector, during which no other rank starts one."""
 
 _SOCKET_MAX = 100
-"""Bytes of a socket's path; the kernel takes 107."""
+"""Maximum size (bytes) of a socket path. The kernel accepts up to 107."""
 
 
 class Meeting:
-    """The meeting place of one job's ranks on this node that write into one store."""
+    """The private directory through which one job's ranks on this node join a collector. The ranks write into the same
+    store."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -113,7 +115,7 @@ class Meeting:
 
     @classmethod
     def of(cls, rank: LaunchedRank, store: str | None) -> Self:
-        """Make the place, if it is not there. Raise TailraceError if another user could have made it."""
+        """Make the directory if it does not exist. Raise TailraceError if the directory does not belong to this user."""
         place = os.path.abspath(store or os.curdir)  # noqa: PTH100 - a URL may stand there
         words = [rank.job or _launch(), rank.node, place]
         if rank.alone:
@@ -130,7 +132,7 @@ class Meeting:
         return cls(ours / key)
 
     def connect(self) -> socket.socket | None:
-        """Return a connection to the node's collector, or None if none takes ranks now."""
+        """Return a connection to the node's collector, or None if no collector accepts ranks now."""
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(str(self.socket))
@@ -140,8 +142,8 @@ class Meeting:
         return connection
 
     def lock(self) -> int | None:
-        """Return a descriptor that holds the lock, or None if a collector or another rank holds it."""
-        self.directory.mkdir(mode=0o700, exist_ok=True)  # the last collector removes it
+        """Return a descriptor that holds the lock, or None if a collector or another rank holds the lock."""
+        self.directory.mkdir(mode=0o700, exist_ok=True)  # the last collector removes the directory
         descriptor = owned.open_file(self._lock, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,13 +155,13 @@ class Meeting:
         return None
 
     def failed(self, message: str) -> None:
-        """Tell the other ranks that the collector does not start, so that not each of them tries it."""
+        """Record that the collector does not start, so that other ranks do not try to start one as well."""
         self.directory.mkdir(mode=0o700, exist_ok=True)
         self._failure.write_text(message, errors="surrogateescape")
 
     @property
     def failure(self) -> str | None:
-        """Return why a collector did not start, shortly ago."""
+        """The error of a collector that failed to start within the last `FAILURE_SECONDS`; None otherwise."""
         try:
             age = time.time() - self._failure.stat().st_mtime  # noqa: TID251 - the file system's time
             return self._failure.read_text() if age < FAILURE_SECONDS else None
@@ -167,7 +169,7 @@ class Meeting:
             return None
 
     def listener(self) -> socket.socket:
-        """Return the collector's listening socket; whoever holds the lock may make it."""
+        """Return the collector's listening socket. The caller must hold the lock."""
         self.socket.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.socket))
@@ -175,12 +177,13 @@ class Meeting:
         return listener
 
     def remove(self) -> None:
-        """Remove the place; whoever holds the lock may do so."""
+        """Remove the directory. The caller must hold the lock."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _root() -> Path:
-    """Return the directory for this user's meeting places: that of the user's session, or one for all users."""
+    """Return the parent of this user's directories: the runtime directory of the user's session, or the directory for
+    temporary files."""
     session = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     with suppress(OSError):
         if session.is_absolute() and session.stat().st_uid == os.getuid() and _fits(session):
@@ -194,13 +197,14 @@ def _fits(root: Path) -> bool:
 
 
 def _launch() -> str:
-    """Name the launch by the process that started the ranks' session, where the launcher gives no name.
+    """Return a name for the launch if the launcher sets none. The name identifies the process that started the ranks' session.
 
-    Hydra, MPICH's launcher, gives each rank a session of its own; the others leave all ranks in theirs. Processes
-    between the leader of the session and a rank do not count: they may end while other ranks still come."""
+    Hydra, MPICH's launcher, gives each rank a session of its own. Other launchers run all ranks in their own session. Processes
+    between the session leader and a rank are ignored, since they may end while further ranks start.
+    """
     session = os.getsid(0)
     leader = _process(session)
-    if leader is None:  # it has ended, or is outside this container
+    if leader is None:  # the leader has ended, or is outside this container
         return f"session {session}"
     starter = _process(leader.parent)
     return f"started by {leader.parent} of {starter.started if starter else 'unknown'}"

@@ -1,6 +1,6 @@
-"""Run the program of one rank of a job, traced by the collector of its node, which the first rank starts.
+"""Run the program of one rank of a job, traced by the collector of its node. The node's first rank starts the collector.
 
-Nothing here keeps the program from running: without a collector it runs untraced.
+Tracing never prevents the program from running: without a collector the program runs untraced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import followed, made, own_directories, variables
 
 JOIN_SECONDS = 60.0
-"""A program does not wait for its collector longer than that, and runs untraced."""
+"""Maximum time (seconds) for which a program waits for its collector. After this time the program runs untraced."""
 
 LOOK_SECONDS = 0.02
 
@@ -52,23 +52,23 @@ _RELEASED = msgspec.json.Decoder(Released)
 
 
 class RankWanted(NamedTuple):
-    """The rank's program, and how to trace it."""
+    """The rank's program, and the settings of its tracing."""
 
     rank: LaunchedRank
     arguments: Sequence[str]
     files: Sequence[str]
     store: str | None
-    """As the user gave it, for all nodes."""
+    """The store as the user specified it, for all nodes."""
     prepare: Callable[[LaunchedRank], NodeSpec]
-    """Chooses and makes the directories of a collector that this rank starts. Raises TailraceError or OSError."""
+    """Function that selects and makes the directories of a collector that this rank starts. Raises TailraceError or OSError."""
     require: bool
 
 
 def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
-    """Run the program. Return how it ended and, for the last rank of the node, the path of the node's certificate.
+    """Run the program. Return the program's result. For the node's last rank, also return the path of the node's certificate.
 
-    Raise ConfigError when there is no such program. With `wanted.require`, also raise whatever keeps the rank from
-    being traced."""
+    Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that prevents tracing.
+    """
     try:
         membership = join(wanted)
         given = membership.variables()
@@ -100,7 +100,7 @@ def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
 
 
 class Membership:
-    """A rank's connection to its node's collector. It ends with the process, whatever ends that."""
+    """A rank's connection to its node's collector. The kernel closes the connection when the process ends in any way."""
 
     def __init__(self, connection: socket.socket, lines: Iterator[bytes], welcome: Welcome) -> None:
         self._connection = connection
@@ -108,7 +108,7 @@ class Membership:
         self._welcome = welcome
 
     def variables(self) -> dict[str, str]:
-        """Return the variables for the program, for which there are directories now. Raise OSError."""
+        """Return the variables to set for the program, and make the directories that they name. Raise OSError."""
         traces = Path(self._welcome.traces)
         for directory in made(traces):
             directory.mkdir(parents=True, exist_ok=True)
@@ -116,14 +116,14 @@ class Membership:
         return variables(traces, os.environ, about.addresses, about.token, about.store)
 
     def leave(self, status: int) -> Released:
-        """Say that the program has ended, and wait to be released. Raise OSError or TailraceError."""
+        """Report the program's exit status, and wait for the release. Raise OSError or TailraceError."""
         with _undisturbed():
             self._connection.sendall(packed(Bye(exit_status=status)))
             return _next_message(self._lines, _RELEASED)
 
 
 def join(wanted: RankWanted) -> Membership:
-    """Join the node's collector, and start it if there is none. Raise TailraceError or OSError."""
+    """Join the node's collector. Start a collector if there is none. Raise TailraceError or OSError."""
     meeting = Meeting.of(wanted.rank, wanted.store)
     hello = Hello(
         rank=wanted.rank.rank, job=wanted.rank.job, size=wanted.rank.size, pid=os.getpid(),
@@ -151,7 +151,7 @@ def join(wanted: RankWanted) -> Membership:
 
 
 def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
-    """Return a membership or why there is none, or None where nobody takes ranks now."""
+    """Return a membership, or `Taken`, or None if no collector accepts ranks now."""
     connection = meeting.connect()
     if connection is None:
         return None
@@ -160,7 +160,7 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
     try:
         connection.sendall(packed(hello))
         welcome = _next_message(lines, _WELCOME)
-    except (OSError, TailraceError):  # it is about to end
+    except (OSError, TailraceError):  # the collector is about to end
         connection.close()
         return None
     if isinstance(welcome, Taken):
@@ -171,7 +171,7 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
 
 
 def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
-    """Start a collector, to which the lock goes over. Return once it takes ranks. Raise TailraceError or OSError."""
+    """Start a collector, which inherits the lock. Return once the collector accepts ranks. Raise TailraceError or OSError."""
     try:
         spec = wanted.prepare(wanted.rank)
         spec.meeting = str(meeting.directory)
@@ -210,7 +210,7 @@ def _next_message(lines: Iterator[bytes], decoder: msgspec.json.Decoder[M]) -> M
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignore the signals by which launchers end ranks: this one ends by itself, and soon."""
+    """Ignore the signals by which launchers end ranks, since this rank is about to end by itself."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:

@@ -1,10 +1,10 @@
-"""The collector of one node of a job: a process of its own, which lives as long as ranks of the node do.
+"""Run the collector of one node of a job, in a process of its own. The collector runs as long as ranks of the node run.
 
     python -I …/interpreter.py tailrace.run.node SPECIFICATION
 
-It inherits the lock of the meeting place. A rank is there from its hello to the end of its connection, which the
-kernel closes whatever ends the rank; so a killed rank keeps nothing alive, and ends nothing for others. Signals do
-not end the collector, but make it wait for nobody: launchers send them to all processes of a job.
+The collector inherits the lock of its `Meeting`. A rank is present from its `Hello` until its connection ends. The kernel
+closes the connection of a killed rank, so a killed rank does not keep the collector running. A signal does not end the
+collector, but makes it end with the present ranks: launchers send signals to all processes of a job.
 """
 
 from __future__ import annotations
@@ -56,28 +56,29 @@ from tailrace.run.surroundings import (
 )
 
 LINGER_SECONDS = 2.0
-"""After the last rank has left, others may still come if nobody knows how many there are."""
+"""Time (seconds) for which the collector waits for further ranks after the last one has left, if the number of ranks is
+unknown."""
 
 FIRST_SECONDS = 20.0
-"""The first rank comes at once, unless it was killed meanwhile."""
+"""Time (seconds) for which the collector waits for its first rank, which may have been killed."""
 
 logger = logging.getLogger(__name__)
 
 
 class NodeCollecting(Collecting):
-    """A collector beside the ranks of its node, who come and go."""
+    """A collector that runs beside the ranks of its node. Ranks may join and leave at any time."""
 
     def __init__(
         self, spec: NodeSpec, listener: socket.socket, token: RunToken, clock: Clock
     ) -> None:
         super().__init__()
         self.arguments: list[str] = []
-        """The first rank's program."""
+        """The command line of the first rank's program."""
         self.worst = 0
-        """The highest exit status of a rank."""
+        """The highest exit status of all ranks."""
         self.problems: list[str] = []
         self.last: socket.socket | None = None
-        """The connection of the rank that waits for the certificate."""
+        """The connection of the last rank, which waits for the certificate."""
         self._spec = spec
         self._listener = listener
         self._token = token
@@ -85,19 +86,19 @@ class NodeCollecting(Collecting):
         self._log = RankLog(Path(spec.directory))
         self._traces = Path(spec.directory).absolute() / "traces"
         self._here: dict[trio.SocketStream, int | None] = {}
-        """The connections of ranks whose programs run; None before a rank has said who it is."""
+        """The rank of each open connection; None before its `Hello` has arrived."""
         self._came: set[int] = set()
         self._waiting: tuple[trio.SocketStream, int] | None = None
-        """The rank that has left last, and waits for the certificate."""
+        """Connection and number of the rank that left last and waits for the certificate."""
         self._hurried = False
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
         self.followed: dict[str, SourceConfig] = {}
-        """The sources at the end."""
+        """The sources that the collector followed at its end."""
         self._changing = trio.Lock()
 
     def note(self, line: RankLine) -> None:
-        """Append to the log of ranks. A full disk keeps no rank from running."""
+        """Append a line to the log of ranks. If the disk is full, only log a warning."""
         try:
             self._log.append(line)
         except OSError as error:
@@ -120,11 +121,11 @@ class NodeCollecting(Collecting):
             nursery.start_soon(self._hurry)
             nursery.start_soon(self._serve, listener, daemon)
             sys.stdout.write("ready\n")
-            with suppress(OSError):  # whoever started us may be gone
+            with suppress(OSError):  # the process that started this one may have ended
                 sys.stdout.flush()
             while not self._is_over():  # noqa: ASYNC110 - time ends it, too
                 await trio.sleep(LOOK_SECONDS)
-            with suppress(OSError):  # somebody may have removed it
+            with suppress(OSError):  # another process may have removed the socket
                 os.unlink(self._listener.getsockname())  # noqa: PTH108 - in a directory of memory or the local disk
             nursery.cancel_scope.cancel()
         if self._waiting is not None:
@@ -157,7 +158,7 @@ class NodeCollecting(Collecting):
                 nursery.start_soon(self._attend, await listener.accept(), daemon)
 
     async def _attend(self, stream: trio.SocketStream, daemon: Daemon) -> None:
-        """Attend to a rank from its hello to its end."""
+        """Serve a rank from its `Hello` to its end."""
         lines = _StreamLines(stream)
         self._here[stream] = None
         try:
@@ -182,7 +183,7 @@ class NodeCollecting(Collecting):
         await self._release(stream, hello.rank, gone=bye is None)
 
     def _awaits(self, rank: int) -> bool:
-        """Return whether a program of this rank has ended and waits for the certificate."""
+        """Return whether the program of this rank has ended and the rank waits for the certificate."""
         return self._waiting is not None and self._waiting[1] == rank
 
     async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:
@@ -214,7 +215,7 @@ class NodeCollecting(Collecting):
         )
 
     async def _release(self, stream: trio.SocketStream, rank: int, *, gone: bool) -> None:
-        """Let a rank go if others are here; the last one waits."""
+        """Release a rank if other ranks are present. The last rank has to wait for the certificate."""
         if gone:
             await stream.aclose()
         elif self._here:
@@ -223,7 +224,7 @@ class NodeCollecting(Collecting):
             self._waiting = stream, rank
 
     async def _follow(self, sources: dict[str, SourceConfig], daemon: Daemon) -> None:
-        """Also follow these, unless they are followed."""
+        """Follow the given sources in addition, without those that are already followed."""
         async with self._changing:
             known = daemon.config.sources
             new = {name: each for name, each in sources.items() if each not in known.values()}
@@ -239,7 +240,7 @@ class NodeCollecting(Collecting):
 
 
 class _StreamLines:
-    """The lines of a stream; None at its end."""
+    """A reader of the lines of a stream. `next` returns None at the end of the stream."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
@@ -264,7 +265,7 @@ async def _send(stream: trio.SocketStream, message: msgspec.Struct) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Collect for a node's ranks; say "ready", or why not, on standard output."""
+    """Collect for a node's ranks. Print "ready" or an error message on standard output."""
     standard.begin()
     spec = msgspec.json.decode(arguments[0], type=NodeSpec)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -281,7 +282,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
-    """Collect, certify, and release the last rank."""
+    """Collect events, write the certificate, and release the last rank."""
     raise_descriptor_limit()
     clock = SystemClock()
     token = RunToken.drawn()
@@ -320,7 +321,7 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
 
 
 def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
-    # The table of a run has only the program's events, and none of our own.
+    # The table of a run contains only the program's events, without heartbeats of the collector.
     return structs.replace(
         config,
         sources=of_node(Path(spec.directory).absolute() / "traces", token),
@@ -330,13 +331,13 @@ def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
 
 
 def _tails(config: Config, around: NodeCollecting) -> Config:
-    """Return the configuration with the files alone that were followed at the end."""
+    """Return the configuration with only those file sources that were followed at the end."""
     tails = {n: s for n, s in around.followed.items() if isinstance(s, TailConfig)}
     return structs.replace(config, sources=dict(tails))
 
 
 def _unsigned(certificate: Certificate, key: str | None) -> list[str]:
-    """Sign a certificate. Return why it is not signed, if it was to be."""
+    """Sign a certificate if a key is given. Return the error messages if signing fails."""
     try:
         if key:
             from tailrace.run import signature  # noqa: PLC0415 - needs a package that few have

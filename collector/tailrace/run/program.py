@@ -1,4 +1,4 @@
-"""Run the program: start it with our variables, forward signals, and wait for its end."""
+"""Run the program: start it with the run's variables, forward signals, and wait for its end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ NOT_TRACED = "the program is not traced"
 CUT_OFF = "tracing failed, so that there is no certificate"
 
 Warn = Callable[[str, Exception], None]
-"""Receives what went wrong with tracing, and the error behind it."""
+"""Function that reports a problem with tracing, and the exception that caused the problem."""
 
 
 class RunDone(NamedTuple):
-    """The result of a run: the program's exit status and, unless tracing failed, the certificate.
+    """The result of a run: the program's exit status and, if tracing succeeded, the certificate.
 
-    With `others`, other ranks of the node still run, the last of which gets the node's certificate. `refused` counts the
-    connections and datagrams of other users by cause; the certificate includes none of their events."""
+    `others` is whether other ranks of the node still run; the last of them gets the node's certificate. `refused` holds the
+    number of refused connections and datagrams of other users, by cause. The certificate contains none of their events.
+    """
 
     status: int
     certificate: Certificate | None = None
@@ -44,35 +45,38 @@ FORWARDED = (
 )  # fmt: skip
 
 LATE_SIGNAL = 0.05
-"""Seconds after the program's end in which a signal still counts as meant for it. Ctrl-C may end the
-program before we receive the signal ourselves."""
+"""Time (seconds) after the program's end during which a signal still counts as sent to the program. Ctrl-C may end the
+program before this process receives the signal."""
 
 
 TRIES, RETRY_SECONDS = 20, 0.1
-"""How often to try to start a program when the system gives no process, and seconds between two tries."""
+"""Number of attempts to start a program while the system provides no process, and the pause (seconds) between two attempts."""
 
 
 def find(arguments: Sequence[str]) -> None:
-    """Raise NoProgramError when there is no such program, before anything is made for it."""
+    """Raise NoProgramError if the program does not exist, before any directory is made for it."""
     path = environment_of_user().get("PATH", os.defpath)
     if shutil.which(arguments[0], os.F_OK, path) is None:
         raise NoProgramError([f"{arguments[0]}: {os.strerror(errno.ENOENT)}"])
 
 
 def untraced(arguments: Sequence[str]) -> RunDone:
-    """Run the program without a collector. Raise ConfigError when there is no such program."""
+    """Run the program without a collector. Raise ConfigError if the program does not exist."""
     return RunDone(trio.run(run, arguments, {}))
 
 
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     """Run the program to its end. Return its exit status as a shell does: 128 + N after signal N.
 
-    A terminal sends its signals to the whole process group, and so to the program. A signal sent to us
-    alone is forwarded. Raise ConfigError when there is no such program."""
-    # The program ignores what we were started to ignore, as under nohup.
+    A terminal sends its signals to the whole process group, and so to the program. A signal to this process alone is forwarded.
+    Raise ConfigError if the program does not exist.
+    """
+    # The program ignores the signals that this process was started to ignore, as under nohup.
     forwarded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
     with trio.open_signal_receiver(*forwarded) as signals:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)  # earlier ones arrive now
+        signal.pthread_sigmask(
+            signal.SIG_UNBLOCK, forwarded
+        )  # signals that were sent earlier arrive now
         try:
             process = await _start(arguments, {**environment_of_user(), **variables})
         except OSError as error:
@@ -84,16 +88,18 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
             nursery.cancel_scope.cancel()
         with trio.move_on_after(LATE_SIGNAL):
             async for _ in signals:
-                pass  # otherwise it would be raised here, and there would be no certificate
+                pass  # otherwise the signal would end this process, and there would be no certificate
     return status if status >= 0 else 128 - status
 
 
 async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the program. Where no process can be had for a while, become the program, untraced. Raise OSError."""
+    """Start the program. If the system provides no process for a while, replace this process by the program, untraced. Raise
+    OSError."""
     tries = 0
     while True:
         try:
-            # Start it in this thread: the program inherits its signal mask, and there may be no other thread.
+            # Start the program in this thread: the program inherits the thread's signal mask, and the system may allow no other
+            # thread.
             return subprocess.Popen(arguments, env=environ, umask=UMASK_OF_USER)  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
         except OSError as error:
             if error.errno not in {errno.EAGAIN, errno.ENOMEM}:
@@ -103,17 +109,19 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
                 last_words(
                     f"tailrace: the program is not traced: no second process can be started: {error.strerror}\n"
                 )
-                signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
+                signal.signal(
+                    signal.SIGPIPE, signal.SIG_DFL
+                )  # undo Python's setting to ignore this signal
                 os.umask(UMASK_OF_USER)
                 os.execvpe(arguments[0], [*arguments], environment_of_user())  # noqa: S606 - what the user asked for
         await trio.sleep(RETRY_SECONDS)
 
 
 async def _end(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a process, without a thread. Return its exit code."""
+    """Wait for the end of a process without a further thread. Return the exit code."""
     try:
         ended = os.pidfd_open(process.pid)
-    except OSError:  # an old kernel, or no descriptor is free
+    except OSError:  # the kernel is too old, or no descriptor is free
         while process.poll() is None:  # noqa: ASYNC110 - there is no event for it
             await trio.sleep(LATE_SIGNAL)
     else:
@@ -131,7 +139,7 @@ async def _forward(signals: object, process: subprocess.Popen[bytes]) -> None:
 
 
 def _from_the_terminal() -> bool:
-    """Return whether we are in a terminal's foreground, where Ctrl-C reaches the program without us."""
+    """Return whether this process is in a terminal's foreground, where Ctrl-C also reaches the program."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

@@ -1,7 +1,7 @@
-"""The log of the ranks that ran on one node: who came, who left with which exit status, and who vanished.
+"""Read and write the log of the ranks that ran on one node: their start, and their end with the exit status.
 
-It is a file of JSON lines beside the node's table, each line on disk before anything follows from it. A rank
-without a last line was killed, or outlived its collector.
+The log is a file of JSON lines beside the node's table. Each line is on disk before the collector proceeds. If a rank has no
+line for its end, its collector was killed first.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ NAME = "ranks.jsonl"
 
 
 class NodeBegan(msgspec.Struct, kw_only=True, tag="node"):
-    """A collector began on a node. Times are Unix nanoseconds."""
+    """A collector started on a node. Times are Unix nanoseconds."""
 
     time: int
     node: str
     host: str
     job: str | None
     size: int | None
-    """The number of the job's ranks, if the launcher says it."""
+    """Number of ranks of the job; None if the launcher does not set it."""
     local_size: int | None
-    """The number of the node's ranks, if the launcher says it."""
+    """Number of ranks of the node; None if the launcher does not set it."""
 
 
 class RankCame(msgspec.Struct, kw_only=True, tag="came"):
@@ -39,7 +39,7 @@ class RankCame(msgspec.Struct, kw_only=True, tag="came"):
 
 
 class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
-    """A rank ended. Without an exit status, it vanished without a word: it was killed."""
+    """A rank ended. Without an exit status, the rank was killed: its connection ended without a message."""
 
     time: int
     rank: int
@@ -48,7 +48,8 @@ class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
 
 
 class NodeEnded(msgspec.Struct, kw_only=True, tag="ended"):
-    """The collector ended in order, after the last rank. `no_room` counts what it refused for want of room, by cause."""
+    """The collector ended normally, after the last rank. `no_room` holds the number of connections and datagrams that it
+    refused for lack of room, by cause."""
 
     time: int
     no_room: dict[str, int] = {}
@@ -58,13 +59,13 @@ RankLine = NodeBegan | RankCame | RankLeft | NodeEnded
 
 
 class RankLog:
-    """Appends lines to the log of a directory."""
+    """A writer that appends lines to the log in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / NAME
 
     def append(self, line: RankLine) -> None:
-        """Append a line, durably. Raise OSError."""
+        """Append a line and flush it to disk. Raise OSError."""
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
@@ -72,7 +73,8 @@ class RankLog:
 
 
 def read(directory: Path) -> list[RankLine]:
-    """Return the lines of a directory's log, without a last line that a kill cut off. Raise StoreError."""
+    """Return the lines of the log in a directory. Skip an incomplete last line, which a kill leaves behind. Raise
+    StoreError."""
     path = directory / NAME
     try:
         lines = path.read_bytes().split(b"\n")[:-1]

@@ -1,10 +1,10 @@
-"""Run a collector around one program: listen, run the program, wait for its events, certify.
+"""Run a collector around one program: listen, run the program, wait for its events, and write the certificate.
 
-A second, short run of the collector on the same store reads files to their end, as a restarted daemon does. The
-program runs whatever goes wrong with the collector.
+A second, short run of the collector on the same store reads files to their end, as a restarted daemon does. Errors of the
+collector do not keep the program from running.
 
-`Collecting` runs the collector. `Tracing` runs it beside the program, which starts once the collector listens, and
-runs on if the collector fails.
+`Collecting` runs the collector. `Tracing` also runs the program, which starts once the collector listens. The program continues
+if the collector fails.
 """
 
 from __future__ import annotations
@@ -62,19 +62,20 @@ FOR_ROOM = (
 
 
 class Collecting(ABC):
-    """A collector that lives as long as something beside it. `failure` says what went wrong with it."""
+    """A collector that runs as long as another activity, such as a program. `failure` is the collector's error, if any."""
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.refused: dict[str, int] = {}
-        """Connections and datagrams of other users, by cause."""
+        """Number of refused connections and datagrams of other users, by cause."""
         self.no_room: dict[str, int] = {}
-        """Connections and datagrams for which there was no room, by cause."""
+        """Number of connections and datagrams that were refused for lack of room, by cause."""
         self._stop = trio.Event()
         self._ready = trio.Event()
 
     async def main(self, daemon: Daemon) -> None:
-        """Return when both have ended. Wait for what runs beside it even if the collector fails."""
+        """Run the collector and the activity beside it, and return when both have ended. Wait for the activity even if the
+        collector fails."""
         try:
             await threads.hold()
         except TailraceError as error:
@@ -102,14 +103,14 @@ class Collecting(ABC):
 
     @abstractmethod
     async def _run(self, daemon: Daemon) -> None:
-        """Return when the collector is to end."""
+        """Run the activity. The collector ends when this function returns."""
 
     async def _receive(self, _: Receiving) -> None:
-        """Run while sources take in."""
+        """Run an additional task while sources receive data."""
         await trio.sleep_forever()
 
     async def _settle(self, daemon: Daemon) -> None:
-        """Return when nothing has arrived for a while."""
+        """Wait until no data have arrived for `SETTLE_SECONDS`, at most `SETTLE_MOST` seconds."""
         with trio.move_on_after(SETTLE_MOST):
             before, quiet_since = _received(daemon), trio.current_time()
             while trio.current_time() - quiet_since < SETTLE_SECONDS:
@@ -120,8 +121,8 @@ class Collecting(ABC):
 
 
 class Tracing(Collecting):
-    """One run of a program. `status` is its exit status, or None if it did not run. `refusal` says why it
-    could not be started."""
+    """One run of a program. `status` is the program's exit status, or None if the program did not run. `refusal` is the
+    error that prevented its start."""
 
     def __init__(self, arguments: Sequence[str], traces: Path, token: RunToken) -> None:
         super().__init__()
@@ -165,7 +166,7 @@ def _received(daemon: Daemon) -> tuple[int, ...]:
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    """Yield the exceptions in nested groups."""
+    """Yield the exceptions in nested exception groups."""
     for inner in group.exceptions:
         if isinstance(inner, BaseExceptionGroup):
             yield from _leaves(inner)
@@ -177,8 +178,8 @@ PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
 
 class RunRequest(msgspec.Struct, kw_only=True):
-    """The program to run, and how. `files` are FORMAT=PATH; `traces` is the directory that tracers are
-    told to write to. With `require`, the program does not start unless it is traced."""
+    """The program to run, and the settings of the run. `files` are FORMAT=PATH. `traces` is the default output directory of
+    tracers. With `require`, the program does not start unless it is traced."""
 
     arguments: Sequence[str]
     files: Sequence[str]
@@ -190,14 +191,15 @@ class RunRequest(msgspec.Struct, kw_only=True):
 def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     """Run the program, collect its events and certify what was stored.
 
-    Raise ConfigError when there is no such program. With `wanted.require`, also raise whatever keeps the
-    collector from starting."""
+    Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that keeps the collector from
+    starting.
+    """
     clock = SystemClock()
     token = RunToken.drawn()
     found = sources(wanted.traces, os.environ, wanted.files, token)
     for problem in unguarded(found):
         warn("events of other users are not refused", TailraceError(problem))
-    # The table of a run has only the program's events, and none of our own.
+    # The table of a run contains only the program's events, without heartbeats of the collector.
     config = structs.replace(loaded.config, sources=found, heartbeat=HeartbeatConfig(interval=None))
     began = clock.wall_ns()
     around = Tracing(wanted.arguments, wanted.traces, token)
@@ -229,7 +231,8 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
 
 
 def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, int]) -> Certificate:
-    """Return a certificate of all sessions since the program was started, and of what the collector had no room for."""
+    """Return a certificate of all sessions since the program's start. The certificate includes `no_room`, the number of
+    connections and datagrams refused for lack of room."""
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options)
     try:
@@ -248,7 +251,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, in
 
 
 def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
-    """Run a collector around a program, or around whatever it is beside; `around.failure` says what went wrong."""
+    """Run a collector beside an activity, such as a program. Store an error of the collector in `around.failure`."""
     try:
         with collecting(loaded, clock, Mode(last=True)) as daemon:
             trio.run(around.main, daemon)
@@ -257,8 +260,8 @@ def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
 
 
 def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> Status:
-    """Run the collector again to read files to their end and close their sessions; with `last`, close all sessions. Return
-    its last status."""
+    """Run the collector again to read files to their end, and close their sessions. With `last`, close all sessions. Return
+    the collector's last status."""
     with collecting(loaded._replace(config=config), clock, Mode(once=True, last=last)) as daemon:
 
         async def main() -> None:

@@ -1,4 +1,4 @@
-"""Sign a certificate's digest with Ed25519. Only this module needs the package cryptography."""
+"""Sign a certificate's digest with Ed25519. Only this module needs the package `cryptography`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.run.certificate import CertificateSignature, Signed, digest
 
 
 def load(path: Path) -> Ed25519PrivateKey:
-    """Return the private key in a PEM file. Raise ConfigError if there is none."""
+    """Return the private key in a PEM file. Raise ConfigError if the file has no Ed25519 key."""
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
@@ -35,7 +35,8 @@ def sign(certificate: Signed, key: Ed25519PrivateKey) -> None:
 
 
 def differences(certificate: Signed, wanted: str | None) -> list[str]:
-    """Return what is wrong with the signature. `wanted` is the public key (hex) that must have made it."""
+    """Return the problems of a certificate's signature. `wanted` is the public key (hex) that must have made the signature;
+    None accepts any key."""
     signature = certificate.signature
     if signature is None:
         return [] if wanted is None else ["it is not signed"]

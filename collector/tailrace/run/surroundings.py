@@ -1,7 +1,7 @@
-"""Set up listeners, directories and variables, so that a program's events reach the collector.
+"""Configure listeners, directories and environment variables, so that a program's events reach the collector.
 
-Variables that are set already stay unchanged. If one of them names a tracer's output, the collector
-follows that path instead of our own.
+Variables that are already set stay unchanged. If such a variable names a tracer's output, the collector follows that path
+instead of its own directory.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ DFTRACER_LIVE = {
     "DFTRACER_TRACE_COMPRESSION": "0",
     "DFTRACER_WRITE_BUFFER_SIZE": "1",
 }
-"""The settings that PRODUCERS.md recommends."""
+"""The settings of DFTracer that PRODUCERS.md recommends."""
 
 
 class RunToken(NamedTuple):
-    """The token of a run's own programs. `file` is its path in this process, which nobody else can open."""
+    """The token for the programs of one run. `file` is a path that only this process can open."""
 
     text: str
     file: str
 
     @classmethod
     def drawn(cls) -> Self:
-        """Draw a token, and keep it in memory until this process ends: a file would remain after a kill."""
+        """Draw a random token, and keep it in memory until this process ends. A file would remain after a kill."""
         text = secrets.token_hex(16)
         memory = os.memfd_create("tailrace-token")
         os.fchmod(memory, 0o600)
@@ -50,8 +50,8 @@ class RunToken(NamedTuple):
 
 
 def listeners(token: RunToken) -> dict[str, SourceConfig]:
-    """Return listeners of every kind. Other users of the host can connect to them, and are refused where the host names
-    the users of sockets."""
+    """Return one listener of each kind. Other users of the host can connect to the listeners. The collector refuses them if
+    the host can identify the users of sockets."""
     own = names_users()
     file = token.file if own else ""
     return {
@@ -62,7 +62,7 @@ def listeners(token: RunToken) -> dict[str, SourceConfig]:
 
 
 def unguarded(found: Mapping[str, SourceConfig]) -> list[str]:
-    """Return a sentence for people if listeners take the events of other users of the host."""
+    """Return a warning if the listeners accept events of other users of the host; otherwise return an empty list."""
     guarded = all(s.same_user for s in found.values() if isinstance(s, UdpConfig | TcpConfig))
     return (
         []
@@ -89,11 +89,12 @@ def sources(
 
 
 CONNECTIONS_MAX = 65_536
-"""Connections at a time to the collector of a node, whose ranks all come from one address. Descriptors bound them, too."""
+"""Maximum number of concurrent connections to a node's collector, whose ranks all use the same address. The number of
+descriptors is a further limit."""
 
 
 def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
-    """Return the sources of a node's collector: listeners, and the directories in which its ranks' tracers write."""
+    """Return the sources of a node's collector: listeners, and the directories into which its ranks' tracers write."""
     found: dict[str, SourceConfig] = {}
     for name, source in listeners(token).items():
         if isinstance(source, TcpConfig):
@@ -105,7 +106,8 @@ def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
 
 
 def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
-    """Return the directories in which a node's tracers write, as sources, or those of a run without a launcher."""
+    """Return, as sources, the directories into which a node's tracers write. They include the directories of a run without a
+    launcher."""
     here = glob.escape(str(directory))
     formats = ("dftracer", "ovni")
     return {
@@ -115,12 +117,12 @@ def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
 
 
 def rank_directory(directory: Path, rank: int) -> Path:
-    """Return the directory of a rank's tracers; `daemon.intake` reads the rank from it."""
+    """Return the directory of a rank's tracers. `daemon.intake` parses the rank from the directory's name."""
     return directory / f"rank-{rank}"
 
 
 def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the directories, by format, that variables of the user name for tracers."""
+    """Return the tracers' output directories that the user has set by variables, by format."""
     found = {}
     if log_file := environ.get("DFTRACER_LOG_FILE"):
         found["dftracer"] = str(Path(log_file).absolute().parent)
@@ -130,9 +132,10 @@ def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceConfig]:
-    """Return the sources that one rank asks for beside those of its node. Their names tell their paths apart.
+    """Return the sources that one rank adds to those of its node. The name of a source includes a hash of its path.
 
-    Raise ConfigError for invalid files (see `followed`)."""
+    Raise ConfigError for invalid files (see `followed`).
+    """
     wanted = [*followed(files), *own.items()]
     return {
         f"files_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}_{format_}": _tail(
@@ -145,7 +148,8 @@ def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceCon
 def followed(files: Iterable[str]) -> list[tuple[str, str]]:
     """Return the format and path of each FORMAT=PATH.
 
-    Raise ConfigError if a text has another form or names an unknown format."""
+    Raise ConfigError if a text has another form or an unknown format.
+    """
     found = []
     for given in files:
         format_, equals, path = given.partition("=")
@@ -159,12 +163,12 @@ def followed(files: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def made(directory: Path) -> tuple[Path, ...]:
-    """Return the directories that tracers are told to write to. DFTracer does not make its own."""
+    """Return the default output directories of the tracers. DFTracer does not make its own directory."""
     return (directory / "dftracer", directory / "ovni")
 
 
 def located(config: Config) -> str:
-    """Return the absolute path or the URL of the table."""
+    """Return the absolute path or the URL of the store."""
     store = store_path(config)
     return store if "://" in store else str(Path(store).absolute())
 
@@ -176,9 +180,9 @@ def variables(
     token: str,
     store: str,
 ) -> dict[str, str]:
-    """Return the variables to set for the program, without those that are set already. `addresses` are
-    host:port by source. A program with a token for another collector keeps it, since it needs none here. A program
-    that sends its events here finds them in `store`, whichever store it was given before."""
+    """Return the variables to set for the program, without those that are already set. `addresses` holds host:port by
+    source. A program with a token for another collector keeps this token, since this collector needs none from it. If the
+    program sends its events to this collector, `store` replaces any store that the program was given before."""
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
         "TAILRACE_HEPH_UDP": addresses["heph_udp"],
@@ -189,10 +193,10 @@ def variables(
         **DFTRACER_LIVE,
     }
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"}):
-        # A client need not wait whether this collector takes the token: many programs are gone by then.
+        # A client need not wait for this collector to accept the token. Many short programs would have ended by then.
         ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
     found = {name: value for name, value in ours.items() if name not in environ}
-    # Both variables of the store together would be an error of configuration.
+    # Setting both variables of the store would be a configuration error.
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_STORE_PATH_FILE"}):
         found["TAILRACE_STORE_PATH"] = store
     return found

@@ -1,4 +1,4 @@
-"""Emit spans and events to a Tailrace collector, and never get in the program's way.
+"""Emit spans and events to a Tailrace collector, without blocking the program.
 
 import tailrace_client as trace
 
@@ -7,8 +7,8 @@ with trace.span("step", cell=3):
 trace.event("checkpoint", bytes=4096)
 trace.counter("queue length", 17)
 
-If TAILRACE_ADDRESS is set, the first event connects to it. Otherwise all of this is off, and costs
-next to nothing, until the program calls `connect`.
+If TAILRACE_ADDRESS is set, the first event connects to this address. Otherwise all functions are
+off, at almost no cost, until the program calls `connect`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chunks, how packets are cut into them, and the recorder as the sender sees it."""
+"""Define chunks, cut packets into chunks, and define the interface of a recorder to the sender."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from tailrace_client._wire import EVENT_MAGIC
 
 UNNUMBERED = -1
-"""The stream of packets or lines without numbers."""
+"""Stream number of packets or lines without sequence numbers."""
 
 _MAGIC = EVENT_MAGIC.to_bytes(4, "big")
 _REPORT = b"tailrace.report"
@@ -18,17 +18,18 @@ _U32_MAX = 2**32 - 1
 
 
 class Chunk(NamedTuple):
-    """Whole packets of one stream, in the order of their numbers. Numbers are unwrapped."""
+    """Whole packets of one stream, in the order of their sequence numbers. The numbers are unwrapped: they do not restart
+    after 32 bits."""
 
     data: bytes
     stream: int
     first: int
     """The number of the first event."""
     next: int
-    """One more than the number of the last event."""
+    """The number of the last event plus one."""
 
     def places(self) -> Iterator[tuple[int, int]]:
-        """Yield each event's number and the place of its first byte."""
+        """Yield each event's number and the offset (bytes) of its packet in the chunk."""
         at, data = 0, self.data
         while at + 16 <= len(data):
             if data[at : at + 4] == _MAGIC:
@@ -37,9 +38,8 @@ class Chunk(NamedTuple):
             at += int.from_bytes(data[at + 4 : at + 8], "big")
 
     def behind(self, number: int) -> Chunk:
-        """Return the chunk without its events below a number. At least one event must have this number or a higher
-        one."""
-        # A report of discarded events stands before the event that follows them, and goes with that event.
+        """Return the chunk without the events below a number. At least one event must have this number or a higher one."""
+        # A report of discarded events precedes the event that follows them, and is removed together with that event.
         at = max((at for each, at in self.places() if each < number), default=None)
         if at is None:
             return self
@@ -47,32 +47,32 @@ class Chunk(NamedTuple):
         return Chunk(self.data[at:], self.stream, number, self.next)
 
     def whole(self, size: int) -> int:
-        """Return the number below which all events are in the first `size` bytes."""
+        """Return the number below which all events lie completely within the first `size` bytes."""
         return max((each for each, at in self.places() if at <= size), default=self.first)
 
 
 class ChunkSource(Protocol):
-    """A source of chunks."""
+    """A source of chunks, such as a recorder."""
 
     @property
     def discarded(self) -> Mapping[str, int]:
-        """Events discarded so far, by reason."""
+        """Number of events discarded so far, by reason."""
         ...
 
     def take(self) -> list[Chunk]:
-        """Return all that is recorded."""
+        """Return all recorded chunks that were not taken before."""
         ...
 
     def release(self, size: int, /) -> None:
-        """Take note that `size` bytes of chunks are let go."""
+        """Free `size` bytes of memory, since the caller has dropped their chunks."""
         ...
 
     def next_numbers(self) -> Mapping[int, int]:
-        """Return the number of each stream's next event."""
+        """Return the sequence number of each stream's next event."""
         ...
 
     def discard(self, reason: str, count: int = 1, /) -> None:
-        """Count events that are discarded without the recorder."""
+        """Count events that another component discarded."""
         ...
 
     def close(self) -> None:
@@ -81,9 +81,9 @@ class ChunkSource(Protocol):
 
 
 def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Iterator[Chunk]:
-    """Yield chunks of at most `size` bytes; a longer packet is a chunk of its own.
+    """Yield chunks of at most `size` bytes. A longer packet becomes a chunk of its own.
 
-    Each packet is an event's, perhaps with metadata packets in front. `following` is as for `number`.
+    Each packet is an event packet, perhaps preceded by metadata packets. `following` has the same meaning as in `number`.
     """
     data = b"".join(packets)
     ends = list(accumulate(map(len, packets)))
@@ -97,7 +97,7 @@ def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Ite
 
 
 def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of a chunk's events as runs: the first number, and one more than the last."""
+    """Yield the numbers of a chunk's events as contiguous ranges: the first number, and the last number plus one."""
     data, first, next_ = chunk.data, chunk.first, chunk.first
     if _REPORT not in data:  # a report precedes each event that follows discarded events
         yield chunk.first, chunk.next
@@ -116,7 +116,7 @@ def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
 
 
 def number(packet: bytes, following: int) -> int:
-    """Return the event's unwrapped number, which is less than `following`, by at most 2^32."""
+    """Return the event's unwrapped number. The number is less than `following`, by at most 2^32."""
     at = 0
     while packet[at : at + 4] != _MAGIC:
         at += int.from_bytes(packet[at + 4 : at + 8], "big")

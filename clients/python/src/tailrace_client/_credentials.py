@@ -1,4 +1,5 @@
-"""Credentials: what a client shows to a collector on another host, and how it checks that collector."""
+"""Define the credentials that a client sends to a collector on another host, and the certificates with which the client
+verifies the collector."""
 
 from __future__ import annotations
 
@@ -6,16 +7,16 @@ import os
 import re
 
 _FILE_BYTES_MAX = 64 * 1024
-_TOKEN = re.compile(rb"[!-~]{16,256}")  # as the collector checks it
+_TOKEN = re.compile(rb"[!-~]{16,256}")  # the collector checks tokens with the same pattern
 _ALLOWED = "16 to 256 printable ASCII characters without spaces"
 
 
 class Credentials:
-    """A token, for `tcp://` and `tls://`, and the files of `tls://`, in PEM. Each connection reads the
-    files anew, so that they may be replaced at any time.
+    """A token for `tcp://` and `tls://`, and the PEM files for `tls://`. Each connection reads the files again, so that they
+    may be replaced at any time.
 
-    `tls_authority` has the certificates of the authority that signs collectors' certificates. The
-    default is what the system trusts. `tls_certificate` and `tls_key` are the client's own.
+    `tls_authority` holds the certificates of the authority that signs collectors' certificates. The default is the system's
+    trust store. `tls_certificate` and `tls_key` are the client's own.
     """
 
     __slots__ = ("_token", "tls_authority", "tls_certificate", "tls_key", "token_file")
@@ -29,9 +30,9 @@ class Credentials:
         tls_certificate: str | None = None,
         tls_key: str | None = None,
     ) -> None:
-        """Prefer `token` to `token_file`, whose first line that is neither empty nor a comment (`#`) is
-        the token. Raise ValueError for an invalid token: valid are 16 to 256 printable ASCII
-        characters without spaces."""
+        """Use `token`, or else the token in `token_file`. The token is the file's first line that is neither empty nor a
+        comment (`#`). Raise ValueError for an invalid token. A valid token has 16 to 256 printable ASCII characters without
+        spaces."""
         if token is not None:
             _check(_encoded(token), "`token`")
         self._token = token
@@ -42,9 +43,8 @@ class Credentials:
 
     @classmethod
     def of_environment(cls) -> Credentials:
-        """Return the credentials in TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY,
-        TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. An invalid token fails the connection, not
-        the program."""
+        """Return the credentials in TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY, TAILRACE_TLS_CERTIFICATE
+        and TAILRACE_TLS_KEY. An invalid token makes the connection fail, but raises no error here."""
         get = os.environ.get
         found = cls(
             token_file=get("TAILRACE_TOKEN_FILE") or None,
@@ -57,12 +57,12 @@ class Credentials:
 
     @property
     def has_token(self) -> bool:
-        """Whether there is a token to show."""
+        """Whether the credentials include a token."""
         return bool(self._token or self.token_file)
 
     def first_line(self) -> bytes:
-        """Return what comes first on a connection; empty without a token. Raise OSError for a file that
-        cannot be read, ValueError for an invalid token. Neither error's text has the token."""
+        """Return the line that a client sends first on a connection; empty without a token. Raise OSError for an unreadable
+        file, and ValueError for an invalid token. Neither error's text contains the token."""
         if self._token:
             return _line(_check(_encoded(self._token), "TAILRACE_TOKEN"))
         return _line(_read(self.token_file)) if self.token_file else b""
@@ -76,10 +76,10 @@ class Credentials:
 
 def _read(path: str) -> bytes:
     """Return the token in a file."""
-    # The open does not block, and a pipe without a writer reads as empty.
+    # The open does not block, and a pipe without a writer is read as empty.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        # Editors of other systems put a byte order mark before text.
+        # Some editors put a byte order mark before the text.
         lines = os.read(descriptor, _FILE_BYTES_MAX).removeprefix(b"\xef\xbb\xbf").splitlines()
     finally:
         os.close(descriptor)

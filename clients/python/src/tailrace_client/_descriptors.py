@@ -1,10 +1,11 @@
-"""Open sockets and files, and notice later when their descriptor numbers lead elsewhere.
+"""Open sockets and files, and detect later when their descriptor numbers refer to other files.
 
-A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon).
-Its next file or connection gets the number. So a transport keeps a `Mark` of what it opened, and uses
-or closes the number only while the mark holds. Otherwise it forgets the number and opens anew.
+A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon). The kernel then gives
+the number to the program's next file or connection. So a transport keeps a `Mark` of each opened descriptor, and uses or closes
+the number only while the mark holds. Otherwise the transport drops the number and opens a new descriptor.
 
-Descriptors up to 2 are left to standard input, output and error, which the program may have closed.
+The client never uses the descriptors 0 to 2. They are reserved for standard input, output and error, which the program may have
+closed.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from fcntl import F_DUPFD_CLOEXEC, F_GETFL, fcntl
 from typing import Any, NamedTuple
 
 CONNECT_SECONDS = 2.0
-"""How long a peer may take to accept."""
+"""Maximum time (seconds) for a peer to accept a connection."""
 
 Address = tuple[int, int, int, Any]
-"""Family, kind and protocol of a socket, and where it connects to."""
+"""Family, type and protocol of a socket, and the address to connect to."""
 
 
 class TakenError(ConnectionError):
-    """The program has closed a descriptor of the client's, and may have given the number away."""
+    """Raised if the program has closed one of the client's descriptors. The kernel may have reused the number."""
 
     def __init__(self) -> None:
         super().__init__(errno.EBADF, "the program closed the client's descriptor")
 
 
 class Found(NamedTuple):
-    """The identity of what a descriptor has open."""
+    """The identity of the file or socket that a descriptor refers to."""
 
     device: int
     inode: int
     kind: int
     flags: int
-    """The kernel may give the inode of a removed file to another file, which the program is unlikely to open with the
-    same flags."""
+    """The file's status flags; 0 for a socket. They help to detect a reused inode: the kernel may give the inode of a
+    removed file to another file, which the program is unlikely to open with the same flags."""
 
     @classmethod
     def behind(cls, number: int) -> Found:
@@ -52,7 +53,7 @@ class Found(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A number, and where it led when it was opened here."""
+    """A descriptor number, and the identity of its file or socket at the time of opening."""
 
     number: int
     found: Found
@@ -62,7 +63,7 @@ class Mark(NamedTuple):
         return cls(number, Found.behind(number))
 
     def holds(self) -> bool:
-        """Return whether the number still leads there."""
+        """Return whether the number still refers to the same file or socket."""
         try:
             return Found.behind(self.number) == self.found
         except OSError:
@@ -70,14 +71,14 @@ class Mark(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A socket, its mark, and the address to which it is connected."""
+    """A socket, its mark, and the address to which the socket is connected."""
 
     socket: socket.socket
     mark: Mark
     address: Address
 
     def close(self) -> None:
-        """Close the socket, but no descriptor of the program's."""
+        """Close the socket. Do nothing to a descriptor that the program has opened under the same number."""
         if self.mark.holds():
             self.socket.close()
         else:
@@ -85,7 +86,7 @@ class Kept(NamedTuple):
 
 
 class SocketTransport:
-    """The socket of a transport, used only while its number is ours."""
+    """A transport over a socket. The transport uses the socket only while its mark holds."""
 
     prompt = True
     is_near = False
@@ -109,8 +110,8 @@ class SocketTransport:
             self._kept = None
 
     def _own(self) -> socket.socket | None:
-        """Return the socket, for one use; None if it is closed. If its number is no longer ours, forget it
-        and raise TakenError."""
+        """Return the socket for one use, or None if the transport is closed. If the mark does not hold any more, drop the
+        socket and raise TakenError."""
         kept = self._kept
         if kept is None:
             return None
@@ -121,7 +122,7 @@ class SocketTransport:
 
 
 def above_standard(number: int) -> int:
-    """Return a descriptor in place of `number` that is none of standard input, output and error."""
+    """Return a descriptor above 2 in place of `number`, so that it is none of standard input, output and error."""
     if number > 2:
         return number
     try:
@@ -131,13 +132,13 @@ def above_standard(number: int) -> int:
 
 
 def addresses(host: bytes, port: int, kind: socket.SocketKind) -> list[Address]:
-    """Return the addresses of a host. Raise OSError if there are none."""
+    """Return the addresses of a host. Raise OSError if the host has none."""
     found = socket.getaddrinfo(host, port, type=kind)
     return [(family, type_, protocol, where) for family, type_, protocol, _, where in found]
 
 
 def connect(candidates: Iterable[Address]) -> Kept:
-    """Return a connected, non-blocking socket to the first of these addresses that accepts it."""
+    """Return a non-blocking socket that is connected to the first address that accepts a connection."""
     failure = OSError("the host has no address")
     for address in candidates:
         kept = None
@@ -148,7 +149,7 @@ def connect(candidates: Iterable[Address]) -> Kept:
             if not kept.mark.holds():
                 raise TakenError
             if kept.socket.getsockname() == kept.socket.getpeername():
-                # The kernel may give our end the very port, if that is ephemeral and nobody listens.
+                # The kernel may give our end the peer's port, if the port is ephemeral and no process listens on it.
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "connected to itself")
             kept.socket.settimeout(0)
         except OSError as error:
@@ -164,15 +165,15 @@ def _made(address: Address) -> Kept:
     family, kind, protocol, _ = address
     made = socket.socket(family, kind, protocol)
     number = made.fileno()
-    if number <= 2:  # eventlet's sockets do not outlive a `detach`
+    if number <= 2:  # a socket of eventlet does not survive a `detach`
         number = above_standard(made.detach())
         made = socket.socket(family, kind, protocol, fileno=number)
     return Kept(made, Mark.of(number), address)
 
 
 def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
-    """Wait at most `seconds` until bytes have come or, with `to_send`, there is room to send."""
-    with suppress(ValueError):  # closed by another thread just now
+    """Wait at most `seconds` until bytes have arrived. With `to_send`, also stop if the send buffer has room."""
+    with suppress(ValueError):  # another thread has closed the socket
         if not hasattr(select, "poll"):  # eventlet removes it
             select.select([connection], [connection] if to_send else [], [], max(0.0, seconds))
             return
@@ -182,15 +183,15 @@ def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
 
 
 def is_this_host(host: bytes) -> bool:
-    """Return whether an address belongs to this machine. A name is not resolved, since that may take long."""
+    """Return whether an address belongs to this host. Return without resolving names, since resolving may take long."""
     if host == b"localhost":
         return True
     family = socket.AF_INET6 if b":" in host else socket.AF_INET
-    address = host.decode()  # gevent's sockets take no bytes
+    address = host.decode()  # gevent's sockets accept no bytes here
     try:
         socket.inet_pton(family, address)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, 9))  # sends nothing, but chooses the address to send from
+            probe.connect((address, 9))  # this sends nothing, but selects the local address
             own: str = probe.getsockname()[0]
             other: str = probe.getpeername()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""One connection to a collector: a recorder, and the sender of what is recorded."""
+"""Connect a recorder to a collector, with a sender for the recorded events."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from tailrace_client._transport import parse
 __all__ = ["BUFFER_BYTES", "OFF", "Emitter", "Span"]
 
 BUFFER_BYTES = 4 * 2**20
-"""Room for some 50 000 events of usual size: two seconds at 25 000 events a second."""
+"""Default buffer size (bytes): some 50 000 events of usual size, or two seconds at 25 000 events a second."""
 
 _SUBSTREAM_MAX = 2**64 - 1
 
 _IMPORTED = time.monotonic_ns()
-"""Tick 0 of all emitters. It is the time of the import and not of `connect`, so that a span that began
-before `connect` (or before a fork) has a start that is not negative."""
+"""Tick 0 of all emitters (ns of the monotonic clock). It is the time of the import, so that a span that began before
+`connect` (or before a fork) has no negative start."""
 
 
 class Emitter:
-    """Emits to one collector, from any thread. Without an address it is off: nothing is kept or
-    sent.
+    """An emitter to one collector, usable from any thread. Without an address the emitter is off: it keeps and sends nothing.
 
-    Once made, an emitter never raises into its program. It waits only in `flush` and `close`, and
-    no longer than asked. The functions here are those of an emitter that is off. An emitter that is
-    on has its recorder's functions in their places.
+    After its construction, an emitter never raises an error in the program. Only `flush` and `close` wait, and no longer than
+    their timeout. The methods of this class are those of an emitter that is off. An emitter that is on replaces them by its
+    recorder's methods.
     """
 
     def __init__(
@@ -46,23 +45,23 @@ class Emitter:
         acknowledge: bool = True,
         labels: Mapping[str, object] | None = None,
     ) -> None:
-        """Begin to emit to `address`. Raise ValueError for an invalid address, or labels that are too long.
+        """Begin to emit to `address`. Raise ValueError for an invalid address, or for labels that are too long.
 
-        `buffer_bytes` bounds the events that wait and, with up to half of it, those that are sent
-        and not known to be durable. `clock` counts nanoseconds of a simulator's own time; by default
-        times are the monotonic clock's, and tied to wall time. `process` is a name for people.
-        `credentials`, for TCP and TLS, are by default those of the environment. `acknowledge`:
-        whether the collector is asked what is durable; only an answer counts as delivery then. Pass
-        False for a peer that never answers. `labels` say which run this is: revision, job, parameters.
+        `buffer_bytes` is the maximum size of the waiting events. Up to half of it also applies to sent events that are not
+        known to be durable. `clock` returns a simulator's own time (ns). The default clock is the monotonic clock, converted to
+        wall time. `process` is a name for users. `credentials` apply to TCP and TLS; the default is the credentials in the
+        environment. `acknowledge`: whether the client asks the collector which events are durable. If so, only acknowledged
+        events count as delivered. Pass False for a peer that never answers. `labels` describe the run: revision, job,
+        parameters.
         """
         self.epoch: int | None = None
-        """Tick 0 in Unix nanoseconds; None with a clock of the program's own."""
+        """Tick 0 in Unix nanoseconds; None if the program has its own clock."""
         self.session: str | None = None
-        """The session's name in the collector's table: `session` in the column `producer` of the view
-        `sessions`. None while the emitter is off."""
+        """The session's name in the collector's table: `session` in the column `producer` of the view `sessions`. None while
+        the emitter is off."""
         self._own_clock = clock
         self._ticks: Callable[[], int] | None = None
-        """Returns the time since the epoch (ns); None with a clock of the program's own."""
+        """A function that returns the time since the epoch (ns); None if the program has its own clock."""
         self._process = process
         self._acknowledge = acknowledge
         self._labels = checked(labels or {})
@@ -90,13 +89,13 @@ class Emitter:
         self.use_stream = recorder.use_stream  # type: ignore[method-assign]
 
     def _zero(self) -> int:
-        """Return the clock's reading at tick 0: at the import, or 0 of a simulator's own clock."""
+        """Return the clock's reading at tick 0: the time of the import, or 0 for a simulator's own clock."""
         if self._own_clock is not None:
             return 0
         now = time.monotonic_ns()
         zero = min(
             _IMPORTED, now
-        )  # a process that was moved to another host may have a clock with less
+        )  # the clock may read less after the process was moved to another host
         elapsed = now - zero
         self.epoch = max(0, time.time_ns() - elapsed)  # noqa: TID251 - the epoch
         self._ticks = lambda: time.monotonic_ns() - zero
@@ -122,44 +121,43 @@ class Emitter:
 
     @property
     def enabled(self) -> bool:
-        """Whether events go anywhere."""
+        """Whether the emitter sends events."""
         return self._sender is not None
 
     @property
     def last_error(self) -> str | None:
-        """Why the collector could not be reached or was lost, for people to read; None while nothing is
-        known to be wrong."""
+        """The reason why the collector is unreachable or lost; None while no problem is known."""
         return self._sender.last_error if self._sender else None
 
     @property
     def discarded(self) -> dict[str, int]:
-        """Events discarded so far, by reason. The README lists the reasons."""
+        """Number of events discarded so far, by reason. The README lists the reasons."""
         if self.recorder is None:
             return {}
         counts = dict(self.recorder.discarded)
         return counts | {"closed": counts["closed"] + self.recorder.late}
 
     def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - used when it is on
-        """Return a span to be entered: `with emitter.span("step", cell=3):`."""
+        """Return a span to use in a `with` statement: `with emitter.span("step", cell=3):`."""
         return OFF
 
     def event(self, name: str, /, **attributes: object) -> None:
-        """Emit something that takes no time: a span of zero length."""
+        """Emit an event without a duration: a span of zero length."""
 
     def counter(self, name: str, value: float, /, **attributes: object) -> None:
-        """Emit a value at this time."""
+        """Emit a value at the current time."""
 
     def write(self, name: str, start: int, end: int, attributes: Mapping[str, object], /) -> None:
-        """Emit a span whose times are known already, as readings of the clock."""
+        """Emit a span with given start and end times (clock readings)."""
 
     def use_stream(self, stream: int | None, /) -> None:
-        """Write the calling thread's events to `stream` (u32) from now on; None: to its own again.
-        Threads with the same number share one counter. Raise ValueError for a number out of range."""
+        """Write the calling thread's later events to `stream` (u32), or to the thread's own stream if `stream` is None.
+        Threads with the same stream number share one sequence counter. Raise ValueError for a number out of range."""
 
     @contextmanager
     def substream(self, number: int) -> Iterator[None]:
-        """Write the events emitted within the block to substream `number` (u64), in this thread or
-        coroutine. Raise ValueError for a number out of range."""
+        """Write the events emitted within the block to substream `number` (u64), in the current thread or coroutine. Raise
+        ValueError for a number out of range."""
         if not 0 <= number <= _SUBSTREAM_MAX:
             raise ValueError(f"{number} is not a substream: 0 to {_SUBSTREAM_MAX}")
         token = SUBSTREAM.set(number)
@@ -169,23 +167,24 @@ class Emitter:
             SUBSTREAM.reset(token)
 
     def flush(self, timeout: float = 1.0) -> bool:
-        """Wait at most `timeout` seconds until the collector has said that all events so far are
-        durable. Return whether it has. For a file, and with `acknowledge=False`, wait until the kernel
-        has the events. An emitter without an address delivers nothing."""
+        """Wait at most `timeout` seconds until the collector has acknowledged all earlier events as durable. Return whether
+        it has. For a file, and with `acknowledge=False`, wait until the kernel has accepted the events. Return False for an
+        emitter without an address."""
         return self._sender is not None and self._sender.flush(timeout)
 
     def close(self, timeout: float = 1.0) -> bool:
-        """Flush, say goodbye and end within `timeout` seconds. Return whether all events were
-        delivered, as `flush` does."""
+        """Flush, send the goodbye and close within `timeout` seconds. Return whether all events were delivered, as in
+        `flush`."""
         return self._sender is not None and self._sender.close(timeout)
 
 
 LABELS_BYTES_MAX = 400
-"""Labels are in datagrams beside events, and a datagram may have as little as 1432 bytes."""
+"""Maximum size (bytes) of the labels as JSON. The labels share datagrams with events, and a datagram may have as little as
+1432 bytes."""
 
 
 def checked(labels: Mapping[str, object]) -> dict[str, str]:
-    """Return labels as texts, without those that are None. Raise ValueError if they are too long."""
+    """Return labels as strings, without labels that are None. Raise ValueError if they are too long."""
     texts = {str(name): str(value) for name, value in labels.items() if value is not None}
     size = len(json.dumps(texts))
     if size > LABELS_BYTES_MAX:

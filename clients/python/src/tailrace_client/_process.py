@@ -1,10 +1,10 @@
-"""The one emitter of a process that most programs need, and functions that use it.
+"""Provide one emitter for the whole process, and functions that use it.
 
 The functions that emit are in `_recording`. This module switches them on and off.
 
-Within a thread or task, spans contain one another, and nothing needs a name. Across threads, tasks, processes and programs
-a program hands on a `traceparent` (W3C Trace Context, version 00). The spans have the ids as attributes: `trace_id`,
-`span_id` where others may refer to the span, and `parent_id` where the span refers to another.
+Within a thread or task, spans nest by time and need no ids. To link spans across threads, tasks, processes and programs, a
+program passes on a `traceparent` (W3C Trace Context, version 00). The spans then have ids as attributes: `trace_id`, `span_id`
+where other spans may refer to the span, and `parent_id` where the span refers to another.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from tailrace_client._recording import OFF, Span, miss, switch
 from tailrace_client._sender import EXIT_SECONDS, after_fork, at_exit
 
 current: Emitter | None = None
-"""The emitter of this process; None while it is off. The decorator and the bridges read it, too."""
+"""The emitter of this process; None while the process emits nothing. The decorator and the bridges also read this variable."""
 
 _off_answer = False
-"""Whether the last emitter had delivered everything, while the process is off."""
+"""Whether the last emitter had delivered all events when it was closed."""
 _warned = False
 """Whether the program was warned that this emitter's events are not delivered."""
 
 _again: partial[Emitter] | None = None
-"""Makes another one like it; None before `connect`, and in a child forked while the emitter is off."""
+"""Function that makes an emitter like the last one; None before `connect`, and in a child that was forked while no emitter
+was open."""
 _counted = 0
-"""How many of the calls of `miss` are accounted for."""
+"""Number of calls of `miss` that are already accounted for."""
 _is_wanted = True
-"""Whether events count that come while everything is off: not after a `connect` without an address."""
+"""Whether to count the events that occur while no emitter is open. False after a `connect` without an address."""
 
 
 def connect(
@@ -103,47 +104,47 @@ def connect(
 
 
 def connect_by_environment() -> None:
-    """Connect if TAILRACE_ADDRESS is set. Nothing is opened before the first event."""
+    """Connect if TAILRACE_ADDRESS is set. The first event opens the transport."""
     if os.environ.get("TAILRACE_ADDRESS"):
         connect()
 
 
 def use_stream(number: int | None) -> None:
-    """Write the calling thread's events to stream `number` (u32) from now on; None: to its own
-    again. Threads with the same number share one counter."""
+    """Write the calling thread's later events to stream `number` (u32), or to the thread's own stream if `number` is None.
+    Threads with the same stream number share one sequence counter."""
     if current:
         current.use_stream(number)
 
 
 def substream(number: int) -> AbstractContextManager[None]:
-    """Write the events emitted within the block to substream `number` (u64): `with substream(7):`.
-    This holds for the thread or coroutine, and for the tasks that it starts."""
+    """Write the events emitted within the block to substream `number` (u64): `with substream(7):`. The substream applies to
+    the current thread or coroutine, and to the tasks that it starts."""
     return current.substream(number) if current else nullcontext()
 
 
 def flush(timeout: float = 1.0) -> bool:
-    """Wait at most `timeout` seconds until all events so far are delivered. Return whether they are.
+    """Wait at most `timeout` seconds until all earlier events are delivered. Return whether they are.
 
-    An event is delivered once the collector has said that it is durable or, for a file and with
-    `acknowledge=False`, once the kernel has it. If nobody was reached or nobody answers, return
-    False, and warn once (RuntimeWarning). Also return False, without a warning, if the process never connected, or if
-    events came since the last session.
+    An event is delivered once the collector has acknowledged it as durable. For a file and with `acknowledge=False`, an event
+    is delivered once the kernel has accepted it. If no collector is reachable or answers, return False, and warn once
+    (RuntimeWarning). Also return False, without a warning, if the process never connected, or if events occurred since the last
+    session.
     """
     return _warn_unless(current, current.flush(timeout)) if current else _answer_while_off()
 
 
 def close(timeout: float = 1.0) -> bool:
-    """Flush, say goodbye and switch off within `timeout` seconds. Return whether all events were
-    delivered, as `flush` does."""
+    """Flush, send the goodbye and switch off within `timeout` seconds. Return whether all events were delivered, as in
+    `flush`."""
     emitter = _switch_off(timeout)
     return _warn_unless(emitter, _off_answer) if emitter else _answer_while_off()
 
 
 def _answer_while_off() -> bool:
-    """Return whether the last emitter had delivered everything, and no event has come since."""
+    """Return whether the last emitter had delivered all events, and no event has occurred since."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
-    _counted += 1  # the call itself counts
+    _counted += 1  # `miss` counts this call as well
     return _off_answer and not came
 
 
@@ -158,7 +159,7 @@ def _switch_off(timeout: float) -> Emitter | None:
 
 
 def _warn_unless(emitter: Emitter, delivered: bool) -> bool:
-    """Return `delivered`. Warn once if it is False because the collector is not there."""
+    """Return `delivered`. If `delivered` is False because the collector is unreachable, warn once."""
     global _warned  # noqa: PLW0603 - one emitter a process
     error = emitter.last_error
     if not (delivered or _warned) and error:
@@ -168,17 +169,19 @@ def _warn_unless(emitter: Emitter, delivered: bool) -> bool:
 
 
 def _missed() -> int:
-    """Return how many events to be counted have come outside of all sessions since the last call."""
+    """Return the number of events that occurred outside of all sessions since the last call; 0 if they are not to be
+    counted."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
-    _counted += came + 1  # the call itself counts
+    _counted += came + 1  # `miss` counts this call as well
     return came if _is_wanted else 0
 
 
 def _state_missed() -> None:
-    """State at the exit how many events came after the last session, in a session without events."""
+    """Report at the exit the number of events that occurred after the last session. The report is sent in a session without
+    events."""
     if _again and (missed := _missed()):
-        with suppress(Exception):  # whatever is wrong with the address by now
+        with suppress(Exception):  # the address may have become invalid
             emitter = _again()
             if emitter.recorder:
                 emitter.recorder.discard("closed", missed)
@@ -186,14 +189,14 @@ def _state_missed() -> None:
 
 
 def _forked() -> None:
-    """Forget the events that the parent counted before the fork, since the parent reports them. A child whose parent
-    was off has no address for a report. Beside a parent's file, the child has a file of its own."""
+    """Reset the count of the parent's unreported events, since the parent reports them. If no emitter was open in the
+    parent, the child has no address for a report. If the parent writes to a file, the child writes to a file of its own."""
     global _again  # noqa: PLW0603 - one emitter a process
     _missed()
     if current is None:
         _again = None
     elif _again and str(_again.args[0]).startswith("file:"):
-        own = f"{_again.args[0]}.{os.getpid()}"  # as `File.forked`
+        own = f"{_again.args[0]}.{os.getpid()}"  # the same path as in `File.forked`
         _again = partial(Emitter, own, **_again.keywords)
 
 
@@ -207,11 +210,11 @@ _TRACEPARENT = re.compile(
 
 
 def hand_on(span: Span, /, received: str | None = None) -> str:
-    """Name a span, and return the `traceparent` to hand on to what it causes elsewhere.
+    """Give a span an id, and return the `traceparent` for the work that the span causes elsewhere.
 
-    `received` is the `traceparent` that was handed to this span: the span belongs to the same trace, and
-    that span is its parent. Without it, or if it is not valid, a trace begins. Each call gives the span a
-    new name, and the last one counts. While tracing is off, return a valid `received` unchanged.
+    `received` is the `traceparent` that was passed to this span. The span then belongs to the same trace, and the received span
+    is its parent. If `received` is missing or invalid, a new trace begins. Each call gives the span a new id, which replaces
+    the earlier one. While tracing is off, return a valid `received` unchanged.
     """
     cause = _read(received)
     if span is OFF and received is not None and cause is not None:
@@ -226,20 +229,20 @@ def hand_on(span: Span, /, received: str | None = None) -> str:
 
 
 def take_up(span: Span, /, received: str | None) -> None:
-    """Make the span that `received` names the parent of this span. Ignore what is no `traceparent`."""
+    """Make the span that `received` names the parent of this span. Ignore an invalid `traceparent`."""
     cause = _read(received)
     if cause:
         span.set(trace_id=cause[0], parent_id=cause[1])
 
 
 def _read(received: str | None) -> tuple[str, str] | None:
-    """Return trace id and span id; None if there are none."""
+    """Return trace id and span id; None if `received` is not a valid `traceparent`."""
     found = _TRACEPARENT.fullmatch(received) if isinstance(received, str) else None
     return (found[1], found[2]) if found else None
 
 
 def _random(size: int) -> str:
-    """Return random digits, of which not all are 0."""
+    """Return random hexadecimal digits that are not all 0."""
     while not any(drawn := os.urandom(size)):
         pass
     return drawn.hex()

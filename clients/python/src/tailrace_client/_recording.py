@@ -1,7 +1,8 @@
-"""The recorder of this process: the compiled module if it was built, else the same in Python.
+"""Select the recorder of this process: the compiled module if it was built, or else the Python recorder.
 
-TAILRACE_PURE in the environment selects the Python recorder. So does a free-threaded Python: the compiled module relies on the
-GIL. The installation builds none there, but a source tree may have one that another Python has built.
+TAILRACE_PURE in the environment selects the Python recorder. A free-threaded Python also selects it, since the compiled module
+relies on the GIL. The installation for such a Python builds no compiled module, but a source tree may contain one that another
+Python has built.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from typing import Any
 
 Traced: Any = None
-"""The compiled type of functions whose calls are spans; None where only wrappers in Python do this."""
+"""The compiled type of functions whose calls are spans; None where only Python wrappers exist."""
 
 try:
     if os.environ.get("TAILRACE_PURE") or "t" in sys.abiflags:
@@ -29,7 +30,7 @@ try:
         write,
     )
 
-    # Python 3.12 ends a recursion after 750 calls of Python from C, whatever the recursion limit is.
+    # Python 3.12 ends a recursion after 750 calls of Python from C, regardless of the recursion limit.
     if sys.version_info[:2] != (3, 12):
         Traced = getattr(_native, "Traced", None)
 except ImportError:  # there was no compiler, or the module is for another Python
@@ -52,4 +53,4 @@ __all__ = [
 ]
 
 compiled = Recorder.__module__ == "tailrace_client._native"
-"""Whether the compiled module records."""
+"""Whether the compiled module records the events."""

@@ -1,4 +1,4 @@
-"""Transports over sockets: connections over TCP and unix sockets, and datagrams over UDP.
+"""Provide transports over sockets: connections over TCP and unix sockets, and datagrams over UDP.
 
 A datagram holds many packets, and may be lost or reordered.
 """
@@ -24,7 +24,7 @@ from tailrace_client._descriptors import (
 )
 
 STREAM_PACKET_MAX = 2**20
-"""The longest packet that a collector takes by default."""
+"""Maximum size (bytes) of a packet that a collector accepts by default."""
 
 STREAM_CHUNK_BYTES = 64 * 1024
 
@@ -51,7 +51,7 @@ class _Connection(SocketTransport):
         return connection.sendmsg(pieces)
 
     def _worded(self, error: OSError) -> OSError:
-        """Return an error whose words people understand."""
+        """Return an error with a message that users understand."""
         return error
 
     def receive(self) -> bytes:
@@ -71,8 +71,8 @@ class _Connection(SocketTransport):
         return data
 
     def finish(self, seconds: float, /) -> None:
-        # If we closed with an answer unread, the kernel would reset the connection, and the peer
-        # would lose what it has not read yet.
+        # If the client closed with an unread answer, the kernel would reset the connection. The peer would then lose the bytes
+        # that it has not read yet.
         deadline = time.monotonic() + seconds
         with suppress(OSError):
             if connection := self._own():
@@ -84,13 +84,13 @@ class _Connection(SocketTransport):
 
 
 class Tcp(_Connection):
-    """A connection to a port. The token, if there is one, is sent before all else."""
+    """A connection to a TCP port. The client sends the token first, if there is one."""
 
     def __init__(self, host: bytes, port: int, credentials: Credentials) -> None:
         super().__init__()
         self._host, self._port = host, port
         self._credentials = credentials
-        # Resolving a name needs locks, which another thread may have held at the fork.
+        # Resolving a name needs locks. Another thread may have held such a lock at the fork.
         self.is_near = host != b"localhost" and is_this_host(host)
         self.refusal = (
             "does it know the token?" if credentials.has_token else "does it want a token?"
@@ -103,7 +103,7 @@ class Tcp(_Connection):
             raise OSError(errno.EINVAL, str(error)) from None
         kept = connect(addresses(self._host, self._port, socket.SOCK_STREAM))
         try:
-            # The sender gathers packets itself, so the kernel need not wait for more.
+            # The sender gathers packets itself, so the kernel need not delay small writes.
             kept.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             kept = self._secured(kept)
             if not kept.mark.holds():
@@ -115,10 +115,10 @@ class Tcp(_Connection):
         self._kept = kept
 
     def _show(self, connection: socket.socket, first: bytes) -> None:
-        connection.sendall(first)  # there is room for it in a new connection
+        connection.sendall(first)  # the send buffer of a new connection has room
 
     def _secured(self, kept: Kept) -> Kept:
-        """Return the connection to send on: this one, or one that protects it."""
+        """Return the connection to send on: the given connection, or an encrypted one over it."""
         return kept
 
     def forked(self) -> Tcp:
@@ -131,7 +131,7 @@ class Unix(_Connection):
 
     is_near = True
     PATH_MAX = 103
-    """Bytes. macOS has room for 103, Linux for 107."""
+    """Maximum size (bytes) of a socket path. macOS accepts 103, Linux 107."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -146,23 +146,23 @@ class Unix(_Connection):
 
 
 DATAGRAM_BYTES = 1432
-"""Bytes of a datagram to another host: what an Ethernet frame carries over IPv6, less 20 bytes for a
-tunnel. A longer packet travels alone, in fragments."""
+"""Maximum size (bytes) of a datagram to another host: the payload of an Ethernet frame over IPv6, less 20 bytes for a
+tunnel. A longer packet is sent alone, in fragments."""
 
 LOCAL_DATAGRAM_BYTES = 16 * 1024
-"""Bytes of a datagram to this host, where there are no frames."""
+"""Maximum size (bytes) of a datagram to this host, where no Ethernet frame limits the size."""
 
 _DATAGRAM_MAX = 65_507  # over IPv4
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
 class Udp(SocketTransport):
-    """A UDP socket. `send` takes nothing while the send buffer is full. It does not notice datagrams
-    that the network or the peer's kernel drops.
+    """A UDP socket. `send` accepts no bytes while the send buffer is full. The transport does not detect datagrams that the
+    network or the peer's kernel drops.
 
-    If a host has several addresses, as `localhost` has ::1 and 127.0.0.1, a refusal makes the client try the next
-    one, until a collector has answered. For an address on this host, the kernel reports the refusal of the first
-    datagram at once, and `send` repeats the datagram at the next address.
+    If a host has several addresses, as `localhost` has ::1 and 127.0.0.1, the client tries the next address after each refusal,
+    until a collector has answered. For an address on this host, the kernel reports the refusal of the first datagram at once,
+    and `send` repeats the datagram at the next address.
     """
 
     packet_max = _DATAGRAM_MAX
@@ -172,9 +172,9 @@ class Udp(SocketTransport):
         super().__init__()
         self._host, self._port = host, port
         self._addresses: list[Address] = []
-        """The addresses to try; only the collector's own once it has answered."""
+        """The addresses to try. After the first answer, the list holds only the collector's address."""
         self._fresh = True
-        """Whether nothing was sent on this socket."""
+        """Whether no datagram was sent on this socket."""
         is_local = is_this_host(host)
         self.is_near = is_local and host != b"localhost"
         self.chunk_bytes = LOCAL_DATAGRAM_BYTES if is_local else DATAGRAM_BYTES
@@ -227,7 +227,7 @@ class Udp(SocketTransport):
         return Udp(self._host, self._port)
 
     def _failed(self, error: OSError) -> int:
-        """Return 0 if there was no room for a datagram, else raise."""
+        """Return 0 if the send buffer was full, else raise the error."""
         if error.errno in _NO_ROOM:
             return 0
         if error.errno == errno.ECONNREFUSED:
@@ -237,7 +237,7 @@ class Udp(SocketTransport):
         raise error
 
     def _turn(self) -> None:
-        """Turn to the host's next address, since nobody listens at this one."""
+        """Switch to the host's next address, since no process listens at the current address."""
         if self._kept is not None and len(self._addresses) > 1:
             behind = self._addresses.index(self._kept.address) + 1
             self.close()

@@ -1,4 +1,4 @@
-"""A span, as a context manager."""
+"""Define a span as a context manager."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 def add_error(attributes: dict[str, object], kind: type, error: object) -> None:
-    """Add an exception's type and, if there is one, its message, unless the program has set `error`."""
+    """Add an exception's type and, if it has one, its message to the attributes, unless the program has set `error`."""
     if "error" in attributes:
         return
     attributes["error"] = kind.__name__
-    with suppress(Exception):  # of the exception's own `__str__`
+    with suppress(Exception):  # the exception's own `__str__` may raise
         if error is not None and (message := str(error)):
             attributes.setdefault("error_message", message)
 
 
 class Span:
-    """Something that takes time: `with span("step", cell=3) as step:`. It is recorded when it ends.
-    A span that an exception ends has the attributes `error`, the exception's type, and `error_message`."""
+    """A span of time, recorded when it ends: `with span("step", cell=3) as step:`. A span that an exception ends has the
+    attributes `error`, the exception's type, and `error_message`."""
 
     __slots__ = ("_attributes", "_name", "_recorder", "_start")
 
@@ -33,7 +33,7 @@ class Span:
         self._attributes = attributes
 
     def set(self, /, **attributes: object) -> None:
-        """Add attributes that are known only now."""
+        """Add attributes that become available during the span."""
         self._attributes.update(attributes)
 
     def __enter__(self) -> Span:
@@ -54,12 +54,12 @@ class Span:
 
 
 class _Off(Span):
-    """The one span of all emitters that are off. It does nothing."""
+    """The shared span of all emitters that are off. Its methods do nothing."""
 
     __slots__ = ("__weakref__",)
 
     def __init__(self) -> None:
-        """Keep nothing."""
+        """Do not store any state."""
 
     def set(self, /, **attributes: object) -> None:
         """Ignore the attributes."""
@@ -70,7 +70,7 @@ def _leave(kind: object, error: object, traceback: object) -> None:
 
 
 OFF = _Off()
-# This costs half as much as two methods. The interpreter enters by a call from C, for which a C
-# callable is cheapest (calling a weak reference returns its object), and leaves by a Python call.
+# These two assignments cost half as much as two methods. The interpreter enters a span by a call from C, for which a C callable
+# is cheapest (calling a weak reference returns its object), and leaves it by a Python call.
 _Off.__enter__ = staticmethod(ref(OFF))  # type: ignore[assignment, method-assign]
 _Off.__exit__ = staticmethod(_leave)  # type: ignore[assignment, method-assign]

@@ -1,7 +1,7 @@
-"""The functions of the package that emit, and the switch that turns them on and off.
+"""Define the package's functions that emit, and the switch that turns them on and off.
 
-While they are off, they count events, which the next session states. A span then costs a call, and two functions
-that do nothing.
+While the functions are off, they count events, and the next session reports the count. A span then costs one call and two
+functions that do nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 _recorder: Recorder | None = None
 
 miss = count().__next__
-"""Count an event that no session states so far. Return how many came before it. This is one call in C, and so right
-in threads and signal handlers."""
+"""Count an event that no session has reported. Return the number of earlier such events. The function is one call in C, so
+it is correct in threads and signal handlers."""
 
 
 def switch(recorder: Recorder | None, /) -> None:
-    """Let the functions below record to `recorder` from now on. With None they only count."""
+    """Record the events of the functions below to `recorder` from now on. If `recorder` is None, the functions only count
+    events."""
     global _recorder  # noqa: PLW0603 - one recorder a process
     _recorder = recorder
 
@@ -37,7 +38,7 @@ def span(name: str, /, **attributes: object) -> Span:
 
 
 def event(name: str, /, **attributes: object) -> None:
-    """Record something that takes no time: a span of zero length."""
+    """Record an event without a duration: a span of zero length."""
     recorder = _recorder
     if recorder is None:
         miss()
@@ -47,7 +48,7 @@ def event(name: str, /, **attributes: object) -> None:
 
 
 def counter(name: str, value: float, /, **attributes: object) -> None:
-    """Record a value at this time: an event whose first attribute, `tailrace.counter`, is the value."""
+    """Record a value at the current time, as an event whose first attribute, `tailrace.counter`, is the value."""
     recorder = _recorder
     if recorder is None:
         miss()
@@ -59,7 +60,7 @@ def counter(name: str, value: float, /, **attributes: object) -> None:
 
 
 def write(name: str, start: int, end: int, /, **attributes: object) -> None:
-    """Record a span whose times are known already, as readings of the emitter's clock."""
+    """Record a span with given start and end times (readings of the emitter's clock)."""
     recorder = _recorder
     if recorder is None:
         miss()

@@ -1,9 +1,8 @@
-"""Substreams, which tell apart the activities that share a thread, and the numbers of asyncio's and trio's tasks.
+"""Assign substreams to activities that share a thread, and numbers to the tasks of asyncio and trio.
 
-Tasks of one loop share a thread, so their spans would overlap in its stream. Each task gets a
-substream instead: the lowest number from 1 on that no living task of the loop has. There are never
-more substreams than tasks at a time, and the spans of a substream nest. Tasks are numbered from 1 in
-the order of their creation in this process. A task's number is not used again.
+Tasks of one loop share a thread, so their spans would overlap in the thread's stream. Each task gets a substream instead: the
+lowest number from 1 on that no running task of the loop has. So there are never more substreams than concurrent tasks, and the
+spans of a substream nest. Tasks are numbered from 1 in the order of their creation in this process. No task number is reused.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ SUBSTREAM: ContextVar[int] = ContextVar("tailrace.substream", default=0)
 
 
 TASK: ContextVar[int] = ContextVar("tailrace.task", default=0)
-"""The number of the task that a context belongs to; 0 if that is not known."""
+"""The number of the task that a context belongs to; 0 if the task is unknown."""
 
 next_task = count(1).__next__
 
@@ -30,9 +29,9 @@ class Substreams:
         self._another = count(1).__next__
 
     def take(self) -> int:
-        """Take and return the lowest free number."""
+        """Reserve the lowest free substream number, and return it."""
         return heappop(self._free) if self._free else self._another()
 
     def give_back(self, number: int) -> None:
-        """Make a number free again."""
+        """Release a substream number for another task."""
         heappush(self._free, number)

@@ -1,4 +1,5 @@
-"""Transports within TLS. Only a `tls://` address imports this module, since `ssl` takes time."""
+"""Provide transports over TLS. Only a `tls://` address imports this module, since importing
+`ssl` takes time."""
 
 from __future__ import annotations
 
@@ -21,17 +22,20 @@ _FORK_SECONDS = 0.5
 _VISITORS_MAX = 64
 
 _inside = threading.Lock()
-"""Held while a thread is within OpenSSL. A fork waits for it, since OpenSSL's own locks would stay
-taken in the child."""
+"""Lock that a thread holds while it runs OpenSSL code. A fork waits for the lock, since
+OpenSSL's own locks would otherwise stay taken in the child."""
 
 _visitors: dict[int, None] = {}
-"""Native ids of the threads that were within OpenSSL, the newest `_VISITORS_MAX`.
+"""Native ids of the last `_VISITORS_MAX` threads that ran OpenSSL code.
 
-OpenSSL takes its locks once more when such a thread ends, after Python calls the thread ended."""
+OpenSSL takes its locks once more when such a thread ends, after `threading` has already removed the
+thread.
+"""
 
 
 class _Inside:
-    """A stay within OpenSSL. If another thread is there, wait for it or raise BlockingIOError."""
+    """A context in which a thread may run OpenSSL code. If another thread is in such a context,
+    wait for it or raise BlockingIOError."""
 
     def __init__(self, *, wait: bool = False) -> None:
         self._lock = _inside
@@ -49,17 +53,18 @@ class _Inside:
 
 
 class Tls(Tcp):
-    """A TCP connection within TLS. It always checks the collector's certificate and host name."""
+    """A TCP connection encrypted with TLS. The client always verifies the collector's
+    certificate and host name."""
 
     _no_room = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
     def __init__(self, host: bytes, port: int, credentials: Credentials) -> None:
         super().__init__(host, port, credentials)
         self._has_more = False
-        """Whether bytes have come that polling the socket does not show any more."""
+        """Whether OpenSSL has buffered bytes, which polling the socket does not show."""
 
     def forked(self) -> Tcp:
-        _in_child()  # here, too, since a server may fork without Python's functions
+        _in_child()  # called here as well, since a server may fork without Python's functions
         return super().forked()
 
     def _secured(self, kept: Kept) -> Kept:
@@ -76,7 +81,9 @@ class Tls(Tcp):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(errno.ETIMEDOUT, "the collector does not answer in TLS")
-                wait(connection, left, to_send=False)  # there is always room for our part
+                wait(
+                    connection, left, to_send=False
+                )  # the send buffer always has room for the client's part
                 if not kept.mark.holds():
                     raise TakenError
         except OSError:
@@ -85,7 +92,8 @@ class Tls(Tcp):
         return secured
 
     def _go_on(self, connection: ssl.SSLSocket) -> bool:
-        """Continue the handshake with the bytes that have come. Return whether it is complete."""
+        """Continue the handshake with the received bytes. Return whether the handshake is
+        complete."""
         try:
             with _Inside(wait=True):
                 connection.do_handshake()
@@ -112,7 +120,7 @@ class Tls(Tcp):
         except self._no_room:
             raise
         except OSError:
-            self.receive()  # raises the reason, if the peer gave one
+            self.receive()  # raises the reason, if the peer sent one
             raise
 
     def receive(self) -> bytes:
@@ -131,7 +139,7 @@ class Tls(Tcp):
     def finish(self, seconds: float, /) -> None:
         with suppress(OSError, ValueError), _Inside(wait=True):
             if isinstance(connection := self._own(), ssl.SSLSocket):
-                connection.unwrap()  # says our end; `super` waits for the peer's
+                connection.unwrap()  # sends the client's end; `super` waits for the peer's end
         super().finish(seconds)
 
     def _worded(self, error: OSError) -> OSError:
@@ -145,8 +153,8 @@ class Tls(Tcp):
 
 
 def _context(credentials: Credentials) -> ssl.SSLContext:
-    """Return a context that checks certificate and name. Raise OSError, which names the file, if a
-    file cannot be used."""
+    """Return a context that verifies certificate and host name. If a file is unusable, raise an
+    OSError with the file's name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= ssl.OP_NO_RENEGOTIATION
     authority, certificate, key = (
@@ -182,15 +190,17 @@ def _reason(error: ssl.SSLError) -> str:
 
 def _before_fork() -> None:
     global _forking  # noqa: PLW0603 - one OpenSSL a process
-    # Bounded, because a signal handler that forks may have interrupted the thread within OpenSSL.
+    # The wait is limited, because a signal handler that forks may have interrupted the thread that
+    # runs OpenSSL code.
     _forking = _inside.acquire(timeout=_FORK_SECONDS)
     _wait_for_ends(time.monotonic() + _FORK_SECONDS)
 
 
 def _wait_for_ends(deadline: float) -> None:
-    """Wait until the kernel, too, has ended the visitors that Python calls ended.
+    """Wait until the kernel has also ended the threads that ran OpenSSL code and that `threading`
+    has removed.
 
-    Only Linux shows the kernel's threads. Elsewhere there is no wait.
+    Only Linux lists the kernel's threads. On other systems the function does not wait.
     """
     alive = {thread.native_id for thread in threading.enumerate()}
     for visitor in _visitors.keys() - alive:

@@ -1,4 +1,4 @@
-"""The decorator that makes each call of a function a span."""
+"""Define the decorator that records each call of a function as a span."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _Y = TypeVar("_Y")
 _S = TypeVar("_S")
-# The decorated function keeps its type, overloads included, which a ParamSpec would lose.
+# The decorated function keeps its type, including overloads. A ParamSpec would lose the overloads.
 _F = TypeVar("_F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
 _BOUND_BY_TYPE = {"__class_getitem__", "__init_subclass__", "__new__"}
-"""Names of which `type` makes class methods and static methods without a decorator, but only of Python's own functions."""
+"""Names of methods that `type` turns into class methods and static methods without a decorator. `type` does so only for
+functions written in Python."""
 
 
 @overload
@@ -27,19 +28,17 @@ def traced(function: _F, /) -> _F: ...
 @overload
 def traced(name: str | None = None, /, **attributes: object) -> Callable[[_F], _F]: ...
 def traced(target: Any = None, /, **attributes: object) -> Any:
-    """Make each call of a function a span: `@traced`, `@traced("name", key=value)`.
+    """Record each call of a function as a span: `@traced`, `@traced("name", key=value)`.
 
     The default name is the function's qualified name. The attributes are the same for every call.
     An exception passes through, and its type and message become the attributes `error` and `error_message`.
 
-    A coroutine's span ends when the coroutine returns. A generator, asynchronous or not, makes a
-    span of each of its steps, from being resumed to the next `yield`: the time of its consumer does
-    not count, and spans stay nested. The decorator goes above or below `@staticmethod` and
-    `@classmethod`.
+    A coroutine's span ends when the coroutine returns. A generator, asynchronous or not, records one span for each step, from
+    its resumption to the next `yield`. So the consumer's time does not count, and spans stay nested. The decorator may stand
+    above or below `@staticmethod` and `@classmethod`.
 
-    Where the package is compiled, calls of a plain function take no frame of their own, so that a
-    recursion may be as deep as without the decorator (the README names the exceptions).
-    Raise TypeError for anything but a function, such as a class.
+    If the package is compiled, a call of a plain function takes no extra frame, so a recursion may be as deep as without the
+    decorator (the README names the exceptions). Raise TypeError for an object that is no function, such as a class.
     """
     if target is None or isinstance(target, str):
         return lambda function: _traced(function, target, attributes)
@@ -63,7 +62,7 @@ def _traced(function: Any, name: str | None, attributes: dict[str, object]) -> A
         wrap = _function
     wrapper = wrap(function, name, attributes)
     if isinstance(function, FunctionType):
-        # The wrapper uses no globals. With those of the function, `doctest` finds it in its module.
+        # The wrapper uses no globals. With the function's globals, `doctest` finds the wrapper in the function's module.
         code, closure = wrapper.__code__, wrapper.__closure__
         wrapper = FunctionType(code, function.__globals__, function.__name__, None, closure)
     update_wrapper(wrapper, function)
@@ -73,7 +72,7 @@ def _traced(function: Any, name: str | None, attributes: dict[str, object]) -> A
 
 
 def _is_generator_coroutine(function: object) -> bool:
-    """Return whether `types.coroutine` made the function: `inspect` calls it a generator function, but
+    """Return whether `types.coroutine` made the function. `inspect` reports such a function as a generator function, but
     callers await it."""
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     return bool(flags & inspect.CO_ITERABLE_COROUTINE)
@@ -131,7 +130,7 @@ def _generator(
                     result: _R = end.value
                     return result
                 finally:
-                    value = None  # a kept exception would keep this frame, and so itself
+                    value = None  # a kept exception would keep this frame
             try:
                 resume, value = generator.send, (yield item)
             except GeneratorExit:
@@ -160,7 +159,7 @@ def _async_generator(
                 except StopAsyncIteration:
                     return
                 finally:
-                    value = None  # as above
+                    value = None  # see the same statement above
             try:
                 resume, value = generator.asend, (yield item)
             except GeneratorExit:

@@ -1,8 +1,8 @@
-"""Transports, by address: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port` or
+"""Create the transport for an address: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port` or
 `file:///path`.
 
-A transport moves bytes and knows no format. One caller at a time uses it (`_sender` ensures that),
-and decides what to send after each opening.
+A transport sends bytes without knowledge of their format. Only one caller at a time uses a transport (`_sender` ensures this).
+The caller decides what to send after each opening.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from tailrace_client._sockets import STREAM_CHUNK_BYTES, STREAM_PACKET_MAX, Tcp,
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN}
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-"""Without blocking, a pipe without a reader is an error, and a full pipe has no room. `O_NOFOLLOW` refuses a link, because
-in a directory that other users can write to it could lead to any file."""
+"""Flags to open a file. With `O_NONBLOCK`, a pipe without a reader is an error, and a full pipe has no room. `O_NOFOLLOW`
+refuses a link, because a link in a directory that other users can write to could refer to any file."""
 
 
 class File:
-    """A file. With `append` it keeps its content; otherwise it is emptied, as JETS requires. A forked
-    child writes to `path.PID`, since a reader would take two processes in one file for one producer."""
+    """A transport that writes to a file. With `append` the file keeps its content; otherwise the transport empties the file,
+    as JETS requires. A forked child writes to `path.PID`, since a reader would treat two processes in one file as one
+    producer."""
 
     packet_max = STREAM_PACKET_MAX
     chunk_bytes = STREAM_CHUNK_BYTES
@@ -85,8 +86,8 @@ class File:
         return Mark.of(above_standard(os.open(self._path, _FLAGS | more, 0o600)))
 
     def _own(self) -> int:
-        """Return the file's descriptor, for one use. If the program has closed it, go on at the end of the
-        same file; raise TakenError if another one is there now, or a pipe."""
+        """Return the file's descriptor for one use. If the program has closed the descriptor, reopen the same file at its
+        end. Raise TakenError if the path now has another file or a pipe."""
         mark = self._mark
         if mark is None or not mark.holds():
             again = self._mark = self._opened(0)
@@ -99,15 +100,15 @@ class File:
 class Transport(Protocol):
     """A connection to a peer, or a file.
 
-    On a socket `send` returns at once, whatever the network does. On a file it may wait for the
-    disk. `open` may wait for a name to be resolved and for a peer to accept. Both raise OSError on
-    failure. The transport is closed then, and may be opened again.
+    On a socket, `send` returns at once, whatever the state of the network. On a file, `send` may wait for the disk. `open` may
+    wait for a name to be resolved and for a peer to accept. Both raise OSError on failure. The transport is closed then, and
+    may be opened again.
     """
 
     packet_max: int
-    """Bytes of the longest packet that the transport carries."""
+    """Maximum size (bytes) of a packet that the transport carries."""
     chunk_bytes: int
-    """Bytes that are worth one system call and fit into it."""
+    """Number of bytes that justify one system call and fit into it."""
     datagrams: bool
     """Whether the bytes of one call arrive together or not at all."""
     prompt: bool
@@ -115,9 +116,9 @@ class Transport(Protocol):
     is_near: bool
     """Whether `open` returns at once, because the peer's socket is on this host."""
     answers: bool
-    """Whether a collector at the other end can answer."""
+    """Whether the collector can answer over this transport."""
     refusal: str
-    """A question for people about a peer that ends a connection without an answer."""
+    """A question to users about a peer that closes a connection without an answer."""
 
     @property
     def is_open(self) -> bool:
@@ -129,24 +130,24 @@ class Transport(Protocol):
         ...
 
     def send(self, pieces: Sequence[bytes], /) -> int:
-        """Hand pieces to the kernel in one system call. Return how many of their bytes it took.
+        """Pass buffers to the kernel in one system call. Return the number of bytes that the kernel accepted.
 
-        0 means that there is no room now; the next call begins with the same bytes. Raise
-        ConnectionRefusedError, and stay open, if an *earlier* datagram found nobody.
+        Return 0 if the send buffer is full; the next call begins with the same bytes. Raise ConnectionRefusedError, and stay
+        open, if no process received an *earlier* datagram.
         """
         ...
 
     def receive(self) -> bytes:
-        """Return bytes that have come back, from datagrams one datagram; empty if there are none. Raise
-        ConnectionError if the peer is gone."""
+        """Return received bytes (one datagram at a time); empty if there are none. Raise ConnectionError if the peer has
+        closed the connection."""
         ...
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
-        """Wait at most `seconds` until something comes back or, with `to_send`, there is room to send."""
+        """Wait at most `seconds` until bytes arrive. With `to_send`, also stop if the send buffer has room."""
         ...
 
     def finish(self, seconds: float, /) -> None:
-        """Close once the peer has read everything, or after `seconds`."""
+        """Close once the peer has read all bytes, or after `seconds`."""
         ...
 
     def close(self) -> None:
@@ -154,7 +155,7 @@ class Transport(Protocol):
         ...
 
     def forked(self) -> Transport:
-        """Close this transport in a forked child, and return the child's own for the same address."""
+        """Close this transport in a forked child. Return a new transport of the child for the same address."""
         ...
 
 
@@ -163,9 +164,9 @@ def parse(
 ) -> Transport:
     """Return the transport for an address.
 
-    `credentials`, for TCP and TLS, are by default those of the environment. `append`: whether a file
-    keeps its content. Raise ValueError, which names the allowed forms, for an invalid address, and
-    ImportError for `tls` if Python was built without it.
+    `credentials` apply to TCP and TLS; the default is the credentials in the environment. `append`: whether a file keeps its
+    content. Raise ValueError, which names the allowed forms, for an invalid address. Raise ImportError for `tls` if Python was
+    built without it.
     """
     try:
         parts = urlsplit(address)
@@ -176,8 +177,8 @@ def parse(
             if parts.scheme == "unix" and len(path.encode()) <= Unix.PATH_MAX:
                 return Unix(path)
         if parts.hostname and parts.port and path in {"", "/"}:
-            # With a str, `getaddrinfo` would import a codec in the sender's thread. If the process
-            # forked meanwhile, the import's lock would stay taken in the child.
+            # For a str, `getaddrinfo` would import a codec in the sender's thread. If the process forked meanwhile, the
+            # import's lock would stay taken in the child.
             host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
             if parts.scheme == "udp":
                 return Udp(host, parts.port)

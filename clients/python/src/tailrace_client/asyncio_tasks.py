@@ -1,11 +1,11 @@
-"""Make spans of asyncio tasks.
+"""Record asyncio tasks as spans.
 
     async def main():
         tailrace_client.asyncio_tasks.install()
 
-From then on each task made in this loop is a span, from its creation until the loop runs its "done"
-callbacks. The span, and all spans and events inside the task, are on a substream that no other
-living task has. The span has the name of the task's coroutine. Attributes:
+From then on, each task created in this loop is a span, from its creation until the loop runs its "done" callbacks. The span,
+and all spans and events inside the task, are on a substream that no other running task has. The span has the name of the task's
+coroutine. Attributes:
 
     task, parent    the numbers, in this process, of the task and of the task that made it, or 0
     task_name       asyncio's name of the task: "Task-7", unless the program chose one
@@ -13,8 +13,8 @@ living task has. The span has the name of the task's coroutine. Attributes:
     error           the name of the type of the exception that ended the task
     error_message   the exception's message, if there is one
 
-A task with a context of the program's stays on that context's substream. A task that never ends,
-because its loop was closed, has no span.
+A task with a context of the program stays on that context's substream. A task that never ends, because its loop was closed, has
+no span.
 """
 
 # ruff: noqa: ANN401 - tasks, coroutines and factories may be of any type that the loop accepts
@@ -35,20 +35,20 @@ from tailrace_client._tasks import SUBSTREAM, TASK, Substreams, next_task
 
 
 class TaskSpans:
-    """A task factory that lets another factory make the tasks, and makes a span of each.
+    """A task factory that creates tasks with another factory, and records each task as a span.
 
-    `loop.set_task_factory(TaskSpans(loop.get_task_factory()))`, one for each loop. Any loop and any
-    factory with asyncio's interface will do. This factory raises nothing of its own. While nothing
-    is connected, it only counts the task and calls the other factory.
+    `loop.set_task_factory(TaskSpans(loop.get_task_factory()))`, one for each loop. Any loop and any factory with asyncio's
+    interface is supported. This factory raises no errors of its own. While no emitter is open, the factory only counts the task
+    and calls the other factory.
     """
 
     def __init__(self, factory: Callable[..., Any] | None = None) -> None:
-        """Let `factory` make the tasks; None: `asyncio.Task`."""
+        """Create the tasks with `factory`, or with `asyncio.Task` if `factory` is None."""
         self._factory = factory
         self._substreams = Substreams()
 
     def __call__(self, loop: AbstractEventLoop, coroutine: Any, /, **options: Any) -> Any:
-        """Make a task with the loop's `options`: `context`, `name`…"""
+        """Create a task with the loop's `options`, such as `context` and `name`."""
         emitter = _process.current
         if emitter is None:
             miss()
@@ -61,7 +61,7 @@ class TaskSpans:
         if context is not None:
             return self._follow(self._make(loop, coroutine, options), span, 0, context)
         substream = self._substreams.take()
-        # The task and its callbacks get copies of the context in which this runs.
+        # The task and its callbacks get copies of the current context.
         outer_substream, outer_task = SUBSTREAM.set(substream), TASK.set(task_number)
         try:
             return self._follow(self._make(loop, coroutine, options), span, substream, None)
@@ -78,7 +78,7 @@ class TaskSpans:
         return self._factory(loop, coroutine, **options)
 
     def _follow(self, task: Any, span: Span, substream: int, context: Context | None) -> Any:
-        """Let the span end with its task, and return the task."""
+        """End the span together with its task, and return the task."""
         end = partial(self._end, span, substream)
         with suppress(Exception):  # a task without asyncio's interface has no span
             if task.done():  # the task was started eagerly and has ended already
@@ -93,7 +93,7 @@ class TaskSpans:
         span.set(task_name=task.get_name())
         if task.cancelled():
             span.set(result="cancelled")
-        # Not `exception()`: after that call asyncio does not report the exception any more.
+        # Do not call `exception()`, since asyncio would not report the exception afterwards.
         elif (error := getattr(task, "_exception", None)) is not None:
             attributes: dict[str, object] = {"result": "error"}
             add_error(attributes, type(error), error)
@@ -104,8 +104,7 @@ class TaskSpans:
 
 
 def install(loop: AbstractEventLoop | None = None) -> None:
-    """Make spans of all tasks made from now on in `loop`, by default the running loop. A second call
-    changes nothing."""
+    """Record all tasks created from now on in `loop` as spans. The default is the running loop. A second call has no effect."""
     loop = loop or asyncio.get_running_loop()
     factory = loop.get_task_factory()
     if not isinstance(factory, TaskSpans):

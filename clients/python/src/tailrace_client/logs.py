@@ -1,10 +1,10 @@
-"""Emit log records as events, among the spans in which they were written.
+"""Emit log records as events, in the stream of the spans in which they were written.
 
     logging.getLogger().addHandler(tailrace_client.logs.Handler())
 
-An event's name is the record's message without its arguments ("took %d s"), so that all records of
-one statement have one name. If the message is no string, say an exception, the name is its type's.
-The name is cut at 255 characters. Attributes:
+An event's name is the record's message without its arguments ("took %d s"), so that all records of one statement have one name.
+If the message is no string (for example an exception), the name is the name of its type. The name is cut at 255 characters.
+Attributes:
 
     level, logger    "WARNING", "solver.io"
     message          the message with its arguments, by the handler's formatter if there is one
@@ -13,8 +13,8 @@ The name is cut at 255 characters. Attributes:
     traceback        the exception's text, unless a formatter has put it into the message
     …                the fields of `extra`; a field with one of these names gets the prefix "extra."
 
-A record whose arguments do not fit has the bare message as `message`, and `args`. An event's time is
-when the record is handled: a little later behind a `QueueListener`.
+If the arguments do not fit the message, `message` is the bare message, and the attribute `args` is added. An event's time is
+the time at which the record is handled, which is a little later behind a `QueueListener`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ _OF_EVERY_RECORD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "
 
 
 class Handler(logging.Handler):
-    """Emits log records as events of this process's emitter. While that is off, it only counts them.
+    """A log handler that emits log records as events of this process's emitter. While no emitter is open, the handler only
+    counts the records.
 
-    A handler takes no lock, writes no log and never raises, whatever a record's values do.
+    A handler takes no lock, writes no log and never raises, whatever the values of a record do.
     """
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
-        """Emit records from `level` on, as any handler."""
+        """Emit records of `level` and above, as other handlers do."""
         super().__init__(level)
         self._thread = threading.local()
 
     def handle(self, record: LogRecord) -> bool:
-        """Emit the record if the filters let it pass. Return whether they did."""
+        """Emit the record if the filters accept it. Return whether they accepted it."""
         try:
             passed: bool | LogRecord = self.filter(record)
             if passed:
@@ -67,8 +68,8 @@ class Handler(logging.Handler):
                 self._describe(record, name, attributes)
             finally:
                 self._thread.busy = False
-        # Otherwise a value of the record being described, or a signal handler, logs itself. Its
-        # record is emitted without a look at values, so that this recursion ends.
+        # Otherwise a value of the described record, or a signal handler, could log recursively. The inner record is emitted
+        # without reading its values, so that the recursion ends.
         emitter.event(name[:_NAME_MAX], **attributes)
 
     def _describe(self, record: LogRecord, name: str, attributes: dict[str, object]) -> None:

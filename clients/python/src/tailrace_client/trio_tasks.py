@@ -1,26 +1,24 @@
-"""Make spans of trio tasks.
+"""Record trio tasks as spans.
 
     trio.run(main, instruments=[tailrace_client.trio_tasks.TaskSpans()])
 
-`TaskSpans` makes each task a span, from its creation to its end. The span, and all spans and events
-inside the task, are on a substream that no other living task has. The span has the task's name.
-Attributes:
+`TaskSpans` records each task as a span, from its creation to its end. The span, and all spans and events inside the task, are
+on a substream that no other running task has. The span has the task's name. Attributes:
 
     task       the task's number in this process
     parent     the number of the task whose nursery it was in; 0 if that is not known
     nursery    the index among the parent's open nurseries: 0 is the outermost
 
-Trio does not tell its instruments how a task ended.
+Trio does not report to its instruments how a task ended.
 
-`StepSpans` makes a span of each step of a task, from when trio resumes the task until the task
-waits. The steps show what the loop's thread did, on the substream of the caller of `trio.run`. The
-span has the task's name. Attributes:
+`StepSpans` records each step of a task as a span, from the task's resumption until the task waits. The steps show the work of
+the loop's thread, on the substream of the caller of `trio.run`. The span has the task's name. Attributes:
 
     task       as above; 0 if there was no `TaskSpans` when the task began
     queued     nanoseconds from when the task could run to when it was resumed
 
-Both can be added to a running loop and removed from it (`trio.lowlevel.add_instrument`). A task that
-began before that, or ends after it, has no span. An instrument serves one loop at a time.
+Both can be added to a running loop and removed from it (`trio.lowlevel.add_instrument`). A task that began before the addition,
+or ends after the removal, has no span. An instrument serves only one loop at a time.
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ else:  # trio checks for the methods, not for the class, so nothing here imports
 
 
 class TaskSpans(Instrument):
-    """An instrument that makes each task a span on a substream of its own."""
+    """An instrument that records each task as a span on a substream of its own."""
 
     def __init__(self) -> None:
-        """Begin without tasks. An instrument serves one loop at a time."""
+        """Begin without tasks. An instrument serves only one loop at a time."""
         self._substreams = Substreams()
-        # Weak, since an instrument that was removed is not told when a task ends.
+        # The dictionary is weak, since a removed instrument gets no call when a task ends.
         self._living: WeakKeyDictionary[Task, tuple[Span, int]] = WeakKeyDictionary()
 
     def task_spawned(self, task: Task) -> None:
@@ -68,7 +66,7 @@ class TaskSpans(Instrument):
         span, substream = self._living.pop(task, (None, 0))
         if span is None:
             return
-        nursery = task.parent_nursery  # not always where the task began (`Nursery.start`)
+        nursery = task.parent_nursery  # it may have begun in another (`Nursery.start`)
         if nursery is not None:
             siblings = nursery.parent_task.child_nurseries
             span.set(parent=nursery.parent_task.context.get(TASK, 0))
@@ -81,15 +79,15 @@ class TaskSpans(Instrument):
 
 
 class StepSpans(Instrument):
-    """An instrument that makes each step of each task a span."""
+    """An instrument that records each step of each task as a span."""
 
     def __init__(self) -> None:
-        """Begin without tasks. An instrument serves one loop at a time."""
+        """Begin without tasks. An instrument serves only one loop at a time."""
         self._step: Span | None = None
         self._ready: WeakKeyDictionary[Task, int] = WeakKeyDictionary()
 
     def task_scheduled(self, task: Task) -> None:
-        """Note when the task could run."""
+        """Record the time at which the task became ready to run."""
         if _process.current is not None:
             self._ready[task] = monotonic_ns()
 
