@@ -1,7 +1,7 @@
-"""Write a bundle: an archive of facts for support, each part within its limits of time and size, and a README.
+"""Write a support bundle: an archive of facts about a collector, and a README. Each part has a limit of time and size.
 
-Each part is a text. A part that cannot be made raises an error, and the bundle names the part and the error. No part
-contains an event, an event's name, an attribute or a quarantined byte.
+Each part is a text. If a part raises an error, the bundle names the part and the error. No part contains an event, an event's
+name, an attribute or a quarantined byte.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ QUERY_SECONDS = 15.0
 LOG_BYTES = 256 * 1024
 LOG_LINES = 2000
 FILES_MAX = 1000
-"""Files to list one by one."""
+"""Maximum number of files that a part lists one by one."""
 QUARANTINE_BYTES = 64 * 2**20
-"""Bytes of the quarantine to read for its reasons."""
+"""Number of quarantine bytes that are read to count the reasons."""
 
 
 class BundlePart(NamedTuple):
@@ -78,7 +78,7 @@ def configuration(subject: Subject) -> str:
 
 
 def environment(subject: Subject) -> str:
-    """Return the names of variables, without their values."""
+    """Return the names of the TAILRACE_ variables, without their values."""
     names = sorted(name for name in subject.host.environ if name.startswith("TAILRACE_"))
     return "".join(f"{name}=...\n" for name in names) or "no variable begins with TAILRACE_\n"
 
@@ -89,7 +89,7 @@ def host(subject: Subject) -> str:
 
 
 def page(path: str) -> Callable[[Subject], str]:
-    """Return a function that gets a page of the running daemon's admin endpoint."""
+    """Return a function that requests a page from the running daemon's admin endpoint."""
 
     def get(subject: Subject) -> str:
         found = admin.page(subject.loaded.config.admin, _admin(subject), path)
@@ -99,13 +99,13 @@ def page(path: str) -> Callable[[Subject], str]:
 
 
 def collectors(subject: Subject) -> str:
-    """Return the statuses of all collectors of the store, by name."""
+    """Return the status of each collector of the store, by name."""
     asked = ask(subject.loaded.config, Status, subject.host.environ)
     return _json({"unasked": asked.unasked, "answers": msgspec.to_builtins(asked.answers)})
 
 
 def log(subject: Subject) -> str:
-    """Return the end of the running daemon's log, if it can be found."""
+    """Return the end of the running daemon's log. Raise TailraceError if the log cannot be found."""
     daemon = subject.host.daemon
     if daemon is None:
         raise TailraceError(
@@ -158,7 +158,7 @@ def spool(subject: Subject) -> str:
 
 
 def ledger(subject: Subject) -> str:
-    """Return the sums of each source from the newest checkpoint."""
+    """Return each source's counts from the newest checkpoint."""
     directory = subject.host.spool
     if not directory.is_dir():
         raise TailraceError(f"{directory}: has no spool")
@@ -185,7 +185,7 @@ def ledger(subject: Subject) -> str:
 
 
 def gaps(subject: Subject) -> str:
-    """Return the gaps by source, format and reason, without naming streams."""
+    """Return the number of gaps and missing events by source, format and reason, without stream names."""
     config = subject.loaded.config
     engine = Engine(
         store_path(config, subject.host.environ),
@@ -216,7 +216,7 @@ def gaps(subject: Subject) -> str:
 
 
 def quarantine(subject: Subject) -> str:
-    """Return the number and size of pieces for each reason, without their bytes."""
+    """Return the number and size (bytes) of quarantined pieces by reason, without their content."""
     directory = (subject.host.store or subject.host.spool) / "quarantine"
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     left, unread = QUARANTINE_BYTES, 0
@@ -280,7 +280,7 @@ def _sizes(directory: Path, pattern: str = "*") -> dict[str, int]:
 
 
 def _all(state: msgspec.Struct) -> dict[str, Any]:
-    """Return every field of the state, including zeros."""
+    """Return all fields of a struct by name, including fields that are zero."""
     found: dict[str, Any] = {}
     for field in state.__struct_fields__:
         value = getattr(state, field)
@@ -291,7 +291,7 @@ def _all(state: msgspec.Struct) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Convert DuckDB's decimal sums to int."""
+    """Convert a decimal sum of DuckDB to int."""
     return value if value is None or isinstance(value, str | int) else int(str(value))
 
 
@@ -314,7 +314,7 @@ in lines of the log, peers and files. Review it before you pass it on: all of it
 
 
 class Made(NamedTuple):
-    """A part, or the reason why it is missing."""
+    """A part of the bundle, or the reason why the part is missing."""
 
     part: BundlePart
     text: str | None
@@ -322,7 +322,7 @@ class Made(NamedTuple):
 
 
 def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
-    """Yield all parts, each as soon as it is made."""
+    """Yield all parts, each as soon as it is complete."""
     for part in PARTS:
         made = _within(PART_SECONDS, part, subject)
         text = None if made.text is None else _bounded(redaction.clean(made.text))
@@ -330,9 +330,10 @@ def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
 
 
 def write(path: Path, name: str, made: list[Made], now: int) -> None:
-    """Write a .tar.gz that only its owner can read, with everything in a directory `name`.
+    """Write a .tar.gz archive that only its owner can read. All files are in a directory `name`.
 
-    Raise OSError, also if the path exists."""
+    Raise OSError if the archive cannot be written or the path exists.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         _add(archive, f"{name}/README.txt", readme(made), now)
@@ -346,14 +347,14 @@ def readme(made: list[Made]) -> str:
 
 
 def contents(made: Made) -> str:
-    """Return the line for one part."""
+    """Return the README's line about one part."""
     size = "  missing  " if made.text is None else f"{len(made.text.encode()):>9,} B"
     line = f"{size}  {made.part.name:<19} {made.part.meaning}"
     return f"{line} Missing: {made.failure}" if made.text is None else line
 
 
 def facts(made: Made) -> dict[str, object]:
-    """Return the same for programs."""
+    """Return the facts about one part for the JSON output."""
     size = None if made.text is None else len(made.text.encode())
     failure = made.failure if made.text is None else None
     return {
@@ -365,8 +366,8 @@ def facts(made: Made) -> dict[str, object]:
 
 
 def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
-    """Make a part within a time limit. A part that takes longer is abandoned, because a disk that does
-    not answer would block everything."""
+    """Make a part within a time limit (seconds). Abandon a part that takes longer, because a disk that does not answer would
+    block the whole bundle."""
     done: list[Made] = []
 
     def make() -> None:
@@ -382,7 +383,7 @@ def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
 
 
 def _bounded(text: str) -> str:
-    """Return the text as valid UTF-8, cut to `PART_BYTES`."""
+    """Return the text as valid UTF-8, cut to `PART_BYTES` bytes."""
     data = text.encode(errors="replace")
     if len(data) <= PART_BYTES:
         return data.decode()

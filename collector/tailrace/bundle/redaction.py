@@ -1,7 +1,7 @@
-"""Remove secrets from what leaves the host.
+"""Remove secrets from texts that leave the host.
 
-There are two rules. Every known secret (storage options, tokens, variables with either) is cut out of
-every text. User and password are cut out of every URL.
+Two rules apply. Every known secret (storage options, tokens, variables with either) is removed from every text. User and
+password are removed from every URL.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tailrace.doctor.machine import Host
 REDACTED = "REDACTED"
 
 SHORTEST = 4
-"""Characters. A shorter string occurs in any text, and is no secret."""
+"""Minimum length (characters) of a secret. A shorter string may occur in any text by chance."""
 
 FILE_MAX = 64 * 1024
-"""Bytes to read of a file that may contain a secret."""
+"""Maximum number of bytes to read from a file that may contain a secret."""
 
 _USERINFO = re.compile(r"(?<=://)[^\s/@\"'\\]+@")
 _OF_CLIENTS = frozenset({"TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"})
@@ -48,7 +48,7 @@ class Redaction:
 
 
 def secrets(config: Config, document: Document | None, environ: Mapping[str, str]) -> set[str]:
-    """Return the secrets in the configuration, in a file that may be invalid, and in the environment."""
+    """Return the secrets in the configuration, in its file (which may be invalid), and in the environment."""
     found = {*config.store.options.values()}
     tree = document.tree if document else {}
     store = tree.get("store")
@@ -109,8 +109,8 @@ def _values(value: object) -> list[object]:
 
 
 class Subject(NamedTuple):
-    """The subject of a bundle: the configuration as far as it could be read, its problems, and the host
-    with the daemon that runs on its store."""
+    """The subject of a bundle: the configuration as far as it is readable, its problems, and the host with the daemon that
+    runs on its store."""
 
     loaded: Loaded
     problems: list[str]
@@ -120,7 +120,7 @@ class Subject(NamedTuple):
 def find(
     config: Path | None, store: str | None, environ: Mapping[str, str], clock: Clock
 ) -> Subject:
-    """Return the subject. From an invalid configuration, use only the path of its store."""
+    """Return the subject of a bundle. If the configuration is invalid, use only the path of its store."""
     if config is None and environ.get("TAILRACE_CONFIG"):
         config = Path(environ["TAILRACE_CONFIG"])
     flags = {"store": store}

@@ -1,8 +1,8 @@
-"""The command `tailrace`: its beginning, which needs nothing but the standard library.
+"""Start the command `tailrace`. Until its other modules are imported, the command needs only the standard library.
 
-Before it imports anything else, the command prepares for signals, and isolates itself from the user's variables and
-modules, process 1 and closed streams (`interpreter`, `reaper`, `standard`). If the rest cannot be imported, because a
-package is missing or broken, one line says so; `tailrace run` then runs the program untraced.
+Before other imports, the command prepares for signals. It also isolates itself from the user's variables and modules, from the
+duties of process 1, and from closed streams (`interpreter`, `reaper`, `standard`). If an import fails because a package is
+missing or broken, the command prints one line about it; `tailrace run` then runs the program untraced.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ NO_PROGRAM = 127
 NOT_EXECUTABLE = 126
 
 VALUED = frozenset({"--config", "--store", "--max-loss", "--source", "--certificate", "--sign"})
-"""The options of `tailrace run` that are followed by a value."""
+"""Options of `tailrace run` that are followed by a value."""
 FLAGS = frozenset({"--require-trace", "--json"})
-"""Its options without a value."""
+"""Options of `tailrace run` without a value."""
 
 HELD = {"serve": [signal.SIGHUP], "run": [signal.SIGUSR1, signal.SIGUSR2]}
-"""By command, the signals that stay blocked until it can handle them: SIGHUP reloads `serve`, and the others are for
-the program of `run`."""
+"""Signals that stay blocked until the command can handle them, by command. SIGHUP reloads the configuration of `serve`. The
+other signals are for the program of `run`."""
 IGNORED = {"serve": [signal.SIGUSR1, signal.SIGUSR2]}
-"""By command, the signals that it ignores, since they would end it by default."""
+"""Signals that the command ignores, by command. Their default action would end the process."""
 
 
 def main() -> None:
@@ -63,13 +63,13 @@ def main() -> None:
 
 
 def _expect_signals(command: str) -> None:
-    """Prepare for signals, so that none ends this process needlessly or with a traceback before its handlers
-    exist."""
-    # Our parent may have blocked the signals that end us, or ignored SIGCHLD, which a process that waits for children needs.
+    """Prepare for signals, so that no signal ends this process needlessly or with a traceback before its handlers exist."""
+    # The parent process may have blocked SIGTERM and SIGHUP. It may also have ignored SIGCHLD, which a process that waits for
+    # children needs.
     held = {
         signal.SIGINT,
         *HELD.get(command, ()),
-    }  # SIGINT, too: a new interpreter (`isolate`) would have a handler again
+    }  # SIGINT as well: a new interpreter (`isolate`) would install a handler again
     signal.pthread_sigmask(
         signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD} - held
     )
@@ -88,8 +88,8 @@ def _leave(error: Exception) -> NoReturn:
 
 
 def run_untraced(program: list[str], *, exact: bool) -> int:
-    """Become the program. With `exact`, run it as a child instead, and return its exit status, or LOSS if it
-    succeeds, since nothing of it is stored."""
+    """Replace this process by the program. With `exact`, run the program as a child instead, and return its exit status.
+    Return LOSS if the program succeeds, since none of its events are stored."""
     from tailrace import reaper
 
     if exact:
@@ -103,21 +103,21 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         if child:
             return reaper.attend(child) or LOSS
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD["run"])
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # undo Python's setting to ignore this signal
     os.umask(interpreter.UMASK_OF_USER)
     try:
         os.execvpe(program[0], program, interpreter.environment_of_user())  # noqa: S606 - what the user asked for
     except OSError as error:
         _warn(f"{program[0]}: {error.strerror}")
         status = NO_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    except ValueError as error:  # a name with a zero
+    except ValueError as error:  # the name contains a zero byte
         _warn(f"{program[0]!r}: {error}")
         status = NO_PROGRAM
     os._exit(status)
 
 
 def _parsed(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the names of our options, and the program with its arguments, as click would."""
+    """Return the names of Tailrace's options, and the program with its arguments, parsed as click would parse them."""
     options: list[str] = []
     program: list[str] = []
     rest = iter(arguments)
@@ -145,4 +145,4 @@ def _warn(text: str) -> None:
     try:  # noqa: SIM105 - contextlib may be the user's
         os.write(2, f"tailrace: {text}\n".encode(errors="backslashreplace"))
     except OSError:
-        pass  # nobody reads it, which keeps no program from running
+        pass  # standard error has no reader, but the program must still run

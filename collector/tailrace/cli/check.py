@@ -64,7 +64,8 @@ def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
 
 
 def _warnings(config: Config) -> Iterator[str]:
-    """Yield what keeps clients from reaching the sources, or the configuration from using what it allows."""
+    """Yield warnings about settings that keep clients from reaching the sources, or that limit what the configuration
+    allows."""
     for blocked in processes.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
     yield from _lacking(config)
@@ -82,7 +83,7 @@ def _warnings(config: Config) -> Iterator[str]:
 
 
 def _overlapping(config: Config) -> Iterator[str]:
-    """Yield a sentence for each two sources that lead to the same files."""
+    """Yield a warning for each pair of sources that can follow the same files."""
     for (one, first), (other, second) in combinations(_tails(config), 2):
         pairs = [(p, q) for p in first.paths for q in second.paths if _meet(p, q)]
         if not pairs:
@@ -98,7 +99,7 @@ def _overlapping(config: Config) -> Iterator[str]:
 
 
 def _meet(pattern: str, other: str) -> bool:
-    """Return whether two patterns are the same, or one is a directory in which the other one searches."""
+    """Return whether two patterns are equal, or one is a directory in which the other one searches."""
     one, two = parse(pattern), parse(other)
     return one == two or any(
         not outer.parts and f"{inner.root}/".startswith(f"{outer.root.rstrip('/')}/")
@@ -107,12 +108,12 @@ def _meet(pattern: str, other: str) -> bool:
 
 
 def _takes_any(source: TailConfig) -> bool:
-    """Return whether files of any name may be of a source's format."""
+    """Return whether the source's format accepts files of any name."""
     return FORMATS[source.format].files.stream("/any name")
 
 
 def _absent(config: Config) -> Iterator[str]:
-    """Yield a sentence for each path of a source of which nothing is there."""
+    """Yield a warning for each path of a source whose root directory does not exist."""
     for name, source in _tails(config):
         for pattern in source.paths:
             root = parse(pattern).root
@@ -125,19 +126,19 @@ def _tails(config: Config) -> list[tuple[str, TailConfig]]:
 
 
 def _lacking(config: Config) -> Iterator[str]:
-    """Yield a sentence for each file system of table and spool that has no bytes or inodes left."""
+    """Yield a warning for each file system of store and spool that has no free bytes or inodes left."""
     places = [
         Path(place) for place in (store_path(config), spool_path(config)) if "://" not in place
     ]
     found = set()
     for place in places:
-        with suppress(OSError):  # a start says so
+        with suppress(OSError):  # the start of the daemon reports this error
             found.add(free_room(place).lack)
     yield from sorted(filter(None, found))
 
 
 def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
-    """Return the result as JSON. A problem's `origin` is the file, `environment`, or empty for an option."""
+    """Return the result as JSON. The `origin` of a problem is the file, `environment`, or empty for an option."""
     found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
     summary: dict[str, object] = {"file": str(file), "ok": loaded is not None, "problems": found}
     if loaded is not None:
@@ -166,5 +167,5 @@ def _tag(source: SourceConfig) -> str:
 
 
 def _places(source: SourceConfig) -> list[str]:
-    """Return where a source's bytes come from: the patterns of a tail, otherwise the address."""
+    """Return the origin of a source's bytes: the patterns of a tail source, otherwise the address."""
     return source.paths if isinstance(source, TailConfig) else [source.listen]

@@ -161,7 +161,7 @@ def _time(nanoseconds: int) -> str:
 
 
 FIRST_SECONDS = 0.5
-"""Seconds, at most, between the first two questions. The difference of their answers makes the first rates."""
+"""Maximum time (seconds) between the first two requests. The difference of their answers results in the first rates."""
 
 
 @click.command()
@@ -216,10 +216,12 @@ def top_command(
 def _watch(
     config: Config, first: Asked[Status], interval: float, *, patient: bool = False
 ) -> Iterator[tuple[list[Answered], str]]:
-    """Ask all collectors again and again, for ever. Yield the statuses of each round, and why some collectors gave none.
+    """Request the statuses of all collectors repeatedly, without end. Yield the statuses of each round, and the reason why some
+    collectors gave none.
 
-    If no collector answers, raise NoAnswerError. With `patient`, yield the last figures of the collectors that do not
-    answer, with the reason."""
+    If no collector answers, raise NoAnswerError. With `patient`, yield the last figures of the collectors that do not answer,
+    together with the reason.
+    """
     from tailrace.cli.output.screen import Answered
     from tailrace.overview import overview
 

@@ -1,10 +1,11 @@
-"""The group of all subcommands, whose modules are imported only when they are used.
+"""Define the group of all subcommands. A subcommand's module is imported only when the subcommand is used.
 
-A subcommand has a line in `COMMANDS`, and is a click command in a module of `tailrace/cli` (see `MODULES`): a
-function of its name with `_command` behind it. So `tailrace --help` imports nothing but click.
+A subcommand has an entry in `COMMANDS`, and is a click command in a module of `tailrace/cli` (see `MODULES`). The name of its
+function is the command's name with the suffix `_command`. So `tailrace --help` imports only click.
 
-Errors end here. A TailraceError, and an error that names the file that the system refused, becomes its text on
-standard error and an exit code, without a traceback. Any other exception is a bug of ours, so its traceback is shown.
+This module handles all errors. A TailraceError, and an error with the name of a file that the system refused, is printed as
+text on standard error and turned into an exit code, without a traceback. Any other exception is a bug in Tailrace, so its
+traceback is shown.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ COMMANDS = {
     "bundle": "Collect facts for support, without data and secrets.",
     "demo": "Show everything at once, on generated traffic.",
 }
-"""Every subcommand and its line in `tailrace --help`."""
+"""The description of each subcommand in `tailrace --help`, by name."""
 
 MODULES = {
     "stats": "spans", "diff": "spans",
@@ -77,24 +78,24 @@ class ExitCode(IntEnum):
     USAGE = 2
     """Wrong usage or configuration."""
     INCOMPLETE = 3
-    """The caller demanded completeness, and something is missing."""
+    """The caller required completeness, and events are missing."""
     LOSS = 4
-    """More was lost than the budget allows, or nothing was traced."""
+    """The loss exceeds the budget, or nothing was traced."""
     ADDRESS_UNAVAILABLE = 5
-    """An address to listen on is taken or not up yet. A later start may get it."""
+    """A listening address is in use or not available yet. A later start may succeed."""
     NO_PROGRAM = 127
-    """There is no such program. A shell reports the same."""
+    """The program does not exist. A shell returns the same code."""
     INTERRUPTED = 130
-    """Ctrl-C. A shell reports this for a program that SIGINT ended."""
+    """Ctrl-C ended the command. A shell returns this code for a program that SIGINT ended."""
     BROKEN_PIPE = 141
-    """Nobody reads the output. A shell reports this for a program that SIGPIPE ended."""
+    """The output has no reader. A shell returns this code for a program that SIGPIPE ended."""
 
 
 EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
-"""Exceptions that end a command without being a bug in it."""
+"""Exceptions that end a command without a bug in the command."""
 
 CODES = {UnknownError: ExitCode.USAGE, IncompleteError: ExitCode.INCOMPLETE}
-"""The exit codes of errors that do not mean that a command failed."""
+"""Exit codes of errors that do not count as a failure of the command."""
 
 
 def load(name: str) -> click.Command:
@@ -105,7 +106,7 @@ def load(name: str) -> click.Command:
 
 
 class Commands(click.Group):
-    """The group of all subcommands. It knows their names without importing them."""
+    """The group of all subcommands. It lists their names without importing their modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -136,7 +137,7 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - click's signature
-        """Run a command to its exit code. Its output has reached the reader, or the exit code says that it has not."""
+        """Run a command, and exit with its exit code. If the output did not reach the reader, the exit code reports it."""
         code: Any = ExitCode.GOOD
         try:
             try:
@@ -149,7 +150,7 @@ class Commands(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> object:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while modules were imported
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set during imports
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().invoke(ctx)
@@ -162,13 +163,13 @@ class Commands(click.Group):
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Return whether a person can act on an error: it is one of ours, or the system refused a file."""
+    """Return whether a user can act on an error: the error is a TailraceError, or the system refused a file."""
     refused = isinstance(error, OSError) and error.filename is not None
     return refused or isinstance(error, EXPECTED)
 
 
 def report(error: BaseException) -> ExitCode:
-    """Print on standard error what a person can act on, and return the exit code."""
+    """Print an error on standard error for the user, and return the exit code."""
     match error:
         case ConfigError():
             for problem in error.problems:
@@ -218,7 +219,7 @@ def tailrace() -> None:
 
 
 def run() -> None:
-    """Run the command that the arguments name."""
+    """Run the command in the process's arguments."""
     guard()
     try:
         tailrace(prog_name="tailrace")
@@ -228,9 +229,11 @@ def run() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """End the process here if a thread may still read a table at a URL: to read ahead, or because a stop did not wait for it.
+    """End the process at once if a thread may still read a table at a URL. Such a thread reads ahead, or a stop did not wait
+    for it.
 
-    Nothing stops these threads, and the interpreter crashes when it takes apart the objects that they use."""
+    Such threads cannot be stopped. The interpreter's shutdown would destroy objects that they use, and crash.
+    """
     may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
     if may_read and isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _FORMATS = {name: each.meaning for name, each in WRITERS.items()} | DIRECTORIES
 
 MEMORY = Size.parse("1 GiB")
-"""The memory that the database may take. If a sort needs more, the database sorts the rest on disk."""
+"""Memory limit of the database. If a sort needs more memory, the database uses the disk."""
 
 
 @click.command()
@@ -129,7 +129,7 @@ def export_command(
 
 
 def _check(format_: str, *, repair: bool, csv_safe: bool) -> None:
-    """Raise UsageError for an option of another format."""
+    """Raise UsageError for an option that belongs to another format."""
     for given, option, of in ((repair, "--repair", ORIGINAL), (csv_safe, "--csv-safe", "csv")):
         if given and format_ != of:
             raise click.UsageError(f"{option} is for --to {of}")
@@ -144,7 +144,7 @@ def _writer(format_: str, *, csv_safe: bool) -> Write:
 
 
 def _place(format_: str, path: str) -> Output | Directory:
-    """Return where an export goes. Raise UsageError where the format cannot go there."""
+    """Return the destination of an export. Raise UsageError if the format cannot be written to the path."""
     if format_ in DIRECTORIES:
         if path == STANDARD_OUTPUT:
             raise click.UsageError(f"{format_} makes several files: name a directory with -o")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tailrace.importing.summary import Summary
 
 SHOWN = 10
-"""Ignored files to name for one reason. The others are counted, and --json lists all."""
+"""Maximum number of ignored files that the output names for each reason. The others are counted, and --json lists all."""
 
 
 @click.command()
@@ -136,7 +136,7 @@ def _json(summary: Summary) -> str:
 
 
 def _stored(summary: Summary) -> Iterator[str]:
-    """Yield where the files are stored, and which of them lack events."""
+    """Yield lines about the place where the files are stored, and about the files that lack events."""
     sessions = [*summary.files, *summary.earlier]
     if not sessions:
         return
@@ -165,7 +165,7 @@ def _stored(summary: Summary) -> Iterator[str]:
 
 
 def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
-    """Yield the lines of one paragraph for each reason."""
+    """Yield the lines about files that were left out, with one paragraph for each reason."""
     reasons: dict[Why, list[LeftOut]] = {}
     for file in files:
         reasons.setdefault(file.why, []).append(file)
@@ -180,7 +180,7 @@ def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
 
 
 def _counted(why: Why, count: int, format_: str | None) -> str:
-    """Return in words how many files were left out for a reason."""
+    """Return as text the number of files that were left out for a reason."""
     one, several = {
         "imported": ("is in the table already", "are in the table already"),
         "copy": (
@@ -207,7 +207,7 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
 
 
 def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
-    """Yield why the command fails or must be repeated."""
+    """Yield the reasons why the command fails or must be repeated."""
     if summary.interrupted:
         yield "interrupted: repeat the same command to continue"
         return
@@ -223,7 +223,7 @@ def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
 
 
 def _bar(stack: ExitStack) -> Callable[[ImportProgress], None]:
-    """Return a function that shows progress on a terminal and does nothing elsewhere."""
+    """Return a function that shows progress on a terminal, and does nothing without a terminal."""
     if not sys.stderr.isatty():
         return lambda _: None
 

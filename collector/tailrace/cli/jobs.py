@@ -1,7 +1,7 @@
-"""`tailrace merge`, `tailrace ranks` and `tailrace verify`: the stores of a job, its ranks, and its certificate.
+"""Define `tailrace merge`, `tailrace ranks` and `tailrace verify` for the stores, the ranks and the certificate of a job.
 
-`merge` makes one store and one certificate of the stores of a job's nodes. `ranks` shows a map of rank and time.
-`verify` compares a certificate with the table, or a store with its checksums.
+`merge` makes one store and one certificate from the stores of a job's nodes. `ranks` shows a map of ranks over time. `verify`
+compares a certificate with the table, or the files of a store with their checksums.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PICTURE_COLUMNS = 480
 
 
 class StoreDirectory(click.ParamType[Path]):
-    """A directory, for what a URL would do elsewhere: a path of that name must not be made."""
+    """A parameter type for a directory. It rejects a URL, because the URL would otherwise become a directory's name."""
 
     name = "directory"
 
@@ -287,7 +287,7 @@ def verify_command(
 
 
 def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
-    """Verify a store and print the result. Return whether anything is damaged."""
+    """Verify a store and print the result. Return whether any file is damaged."""
     import msgspec
 
     from tailrace.config.load import store_path

@@ -1,4 +1,5 @@
-"""`tailrace gaps` and `tailrace streams`: list what is missing, why, and what may still arrive; list the streams."""
+"""Define `tailrace gaps`, which lists missing and awaited events with the reasons, and `tailrace streams`, which lists the
+streams."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ REASON, REMAINING = GAP_COLUMNS.index("reason"), GAP_COLUMNS.index("remaining")
 
 
 AWAITED = "awaited"
-"""The reason that is shown for events which the running collector still waits for."""
+"""The reason that is shown for events for which the running collector still waits."""
 
 
 @click.command()
@@ -91,7 +92,8 @@ def gaps_command(
 
 
 def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
-    """Return awaited events, or why they are not known, as rows like those of the gaps."""
+    """Return rows in the form of gap rows for the awaited events, or a row with the reason why the collector could not be
+    asked."""
     nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
     found = [
         nothing | each._asdict() | {"count": each.events, "remaining": each.events}
@@ -103,7 +105,7 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
 
 
 class GapTotals:
-    """Counts of the printed gaps and of what they miss. `adding` updates them while the lines are printed."""
+    """Counts of the printed gaps and of their missing events. `adding` updates the counts while the lines are printed."""
 
     def __init__(self) -> None:
         self.gaps = self.unknown = 0
@@ -176,7 +178,7 @@ def streams_command(
 
 
 class StreamTotals:
-    """Sums over the printed streams. `adding` updates them while the lines are printed."""
+    """Sums over the printed streams. `adding` updates the sums while the lines are printed."""
 
     def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0

@@ -1,4 +1,4 @@
-"""The options that several commands share, and the opening of the store that they name."""
+"""Define the options that several commands share, and open the store that they specify."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ store_option = click.option(
 
 
 def received_as(name: str, make: Callable[..., object], options: Sequence[str]) -> Callable[[F], F]:
-    """Return a decorator for a command that receives some options as one value.
+    """Return a decorator that passes several options to a command as one value.
 
-    `make` takes their values in this order, and the command receives its result as `name`."""
+    `make` is called with the options' values in the given order. The command receives the result as the argument `name`.
+    """
 
     def decorate(command: F) -> F:
         @wraps(command)
@@ -60,7 +61,7 @@ def received_as(name: str, make: Callable[..., object], options: Sequence[str]) 
 
 
 def table_options(command: F) -> F:
-    """Add --config and --store, which a command receives as `loaded`, the configuration that they select."""
+    """Add --config and --store. The command receives the selected configuration as `loaded`."""
     return config_option(
         store_option(received_as("loaded", load_config, ("config", "store"))(command))
     )
@@ -69,7 +70,7 @@ def table_options(command: F) -> F:
 def labels(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[RunLabel, ...]:
-    """Return the labels that an option was given, as KEY=VALUE."""
+    """Parse the values of an option of the form KEY=VALUE into labels."""
     return tuple(map(_label, given))
 
 
@@ -91,13 +92,13 @@ label_option = click.option(
 
 
 def job_options(command: F) -> F:
-    """Add --rank, --node and --job, which a command receives as `job`."""
+    """Add --rank, --node and --job. The command receives them as `job`."""
     return _job_options(command, "", "Take only sessions")
 
 
 def job_options_of(side: str) -> Callable[[F], F]:
-    """Return a decorator for one side of a comparison. With `a` it adds --rank-a, --node-a and --job-a, which a command
-    receives as one `JobFilter`."""
+    """Return a decorator for one side of a comparison. For the side `a` it adds --rank-a, --node-a and --job-a. The command
+    receives them as one `JobFilter`."""
     return lambda command: _job_options(command, side, f"Take only sessions of {side.upper()}")
 
 
@@ -130,11 +131,11 @@ def _job_options(command: F, side: str, which: str) -> F:
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
 
 DIGITS_OF_A_DATE = 8
-"""ISO 8601 writes a date in so many digits; more of them alone are Unix nanoseconds."""
+"""Number of digits of a date in ISO 8601. A number with more digits is a time in Unix nanoseconds."""
 
 
 class Quantity(click.ParamType[Size | Duration]):
-    """A `Size` or a `Duration`, spelled as in the configuration."""
+    """A parameter type for a `Size` or a `Duration` in the notation of the configuration."""
 
     def __init__(self, kind: type[Size | Duration]) -> None:
         self._kind = kind
@@ -155,7 +156,7 @@ class Quantity(click.ParamType[Size | Duration]):
 
 
 class Percentage(click.ParamType[float]):
-    """A share of 0 or more, written as "10%" or "10"."""
+    """A parameter type for a share of 0 or more, written as "10%" or "10"."""
 
     name = "percentage"
 
@@ -169,7 +170,7 @@ class Percentage(click.ParamType[float]):
 
 
 class Moment(click.ParamType[int]):
-    """A time as Unix nanoseconds, written as such or as `reading.question` reads it."""
+    """A parameter type for a time in Unix nanoseconds, written as a number or in a form that `reading.question` parses."""
 
     name = "time"
 
@@ -222,7 +223,7 @@ _WINDOW = (
 
 def window_options(command: F) -> F:
     """Add the options that select rows: --source, --session, --stream, --since, --until, --label, and those of
-    `job_options`. A command receives them as `filters`."""
+    `job_options`. The command receives them as `filters`."""
     options = ("sources", "sessions", "streams", "since", "until", "labels", "job")
     command = job_options(received_as("filters", filters_of, options)(command))
     for option in reversed(_WINDOW):
@@ -239,7 +240,7 @@ def filters_of(
     labels: tuple[RunLabel, ...],
     job: JobFilter,
 ) -> Filters:
-    """Return the filters that options give; an option that was not given filters nothing."""
+    """Return the filters for some options. An option that was not given filters nothing."""
     from tailrace.reading.question import Filters
 
     return Filters(
@@ -249,7 +250,7 @@ def filters_of(
 
 
 def selection_options(command: F) -> F:
-    """Add --source, --session, --label and those of `job_options`, which a command receives as `selection`."""
+    """Add --source, --session, --label and the options of `job_options`. The command receives them as `selection`."""
     options = ("source", "session", "labels", "job")
     command = job_options(received_as("selection", _selection, options)(command))
     for option in (
@@ -270,7 +271,7 @@ def _selection(*given: Any) -> Selection:  # noqa: ANN401 - as the options give 
 
 
 GAPS = "`tailrace gaps`"
-"""The command that lists the missing events."""
+"""The command that lists the missing events, as it appears in messages."""
 
 complete_option = click.option(
     "--complete-only",
@@ -280,14 +281,15 @@ complete_option = click.option(
 
 
 def json_option(text: str) -> Callable[[F], F]:
-    """Return the option --json, which a command receives as `as_json`."""
+    """Return the option --json. The command receives it as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
 def load_config(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
     """Return the configuration that `--config`, `--store` and `--listen` select.
 
-    If it is wrong, print its problems on standard error, one a line, and exit with code 2."""
+    If the configuration is invalid, print its problems on standard error, one a line, and exit with code 2.
+    """
     try:
         return choose(config, store, listen)
     except ConfigError as error:
@@ -295,7 +297,7 @@ def load_config(config: Path | None, store: str | None, listen: str | None = Non
 
 
 def signatures() -> ModuleType:
-    """Import `run.signature`, which needs a package that is not installed with Tailrace."""
+    """Import `run.signature`, which needs the optional package cryptography."""
     try:
         return import_module("tailrace.run.signature")
     except ModuleNotFoundError as error:
@@ -304,14 +306,15 @@ def signatures() -> ModuleType:
 
 
 class NamedRun(NamedTuple):
-    """A store, None for that of the configuration, and the sessions of a run in it, none for all."""
+    """A store and the sessions of a run. The store is None for the configured store. The sessions are empty if all sessions
+    are meant."""
 
     store: str | None
     sessions: tuple[str, ...]
 
 
 def named_run(path: str) -> NamedRun:
-    """Return what a path names: a store (directory or URL), or the run of a certificate. Raise StoreError."""
+    """Return the store (directory or URL) at a path, or the run of the certificate at the path. Raise StoreError."""
     if "://" in path or not Path(path).is_file():
         return NamedRun(path, ())
     from tailrace.job import certificate as jobs
@@ -328,10 +331,11 @@ def named_run(path: str) -> NamedRun:
 def open_store(
     loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
 ) -> tuple[Engine, Live]:
-    """Take a snapshot, and ask a running collector which events of it are still awaited.
+    """Take a snapshot of the store, and ask a running collector which events are still awaited.
 
-    `limits` and `room` are passed to the Engine. Raise StoreError without a table, UnknownError for a
-    selection that matches nothing."""
+    `limits` and `room` are passed to the Engine. Raise StoreError if there is no table, and UnknownError if the selection
+    matches nothing.
+    """
     from tailrace.query.engine import Engine
     from tailrace.query.live import beside, look
     from tailrace.query.unknown_names import check
@@ -344,6 +348,6 @@ def open_store(
 
 
 def warn_incomplete(whole: Completeness) -> None:
-    """Print on standard error what an answer lacks, if anything."""
+    """Print a warning on standard error if the answer is incomplete."""
     if not whole.complete:
         click.echo(f"tailrace: {whole.text}; {GAPS} says which", err=True)

@@ -113,7 +113,7 @@ def _read_statement() -> str:
 
 
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
-"""Seconds between two looks: the first after new rows, growing to the second while there are none."""
+"""Minimum and maximum pause (seconds) between two checks for new rows. The pause grows while no rows arrive."""
 
 
 @click.command()

@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
-    """Everything that a traced run needs before its program starts."""
+    """The configuration and the directory of a traced run, prepared before the program starts."""
 
     loaded: Loaded
     directory: Path
-    """The directory of the certificate and the traces."""
+    """The directory for the certificate and the traces."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -158,7 +158,7 @@ def run_command(
 
 
 class GivenOptions(NamedTuple):
-    """The options of a run."""
+    """The options of `tailrace run`."""
 
     config: Path | None
     store: str | None
@@ -171,7 +171,7 @@ class GivenOptions(NamedTuple):
 def run_rank(
     rank: LaunchedRank, given: GivenOptions, arguments: tuple[str, ...], report: Report
 ) -> RunDone:
-    """Run the program of a rank that a launcher started, beside the others of its node."""
+    """Run the program of a rank that a launcher started. The collector is shared with the node's other ranks."""
     member = report.attempt(NOT_TRACED, lambda: import_module("tailrace.run.member"))
     if member is None:
         return program.untraced(arguments)
@@ -185,7 +185,7 @@ def run_rank(
 
 
 def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
-    """Choose the store of a node, or of a rank that is alone, and make its directory. Raise TailraceError or OSError."""
+    """Select the store of a node, or of a rank that is alone, and make its directory. Raise TailraceError or OSError."""
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
     from tailrace.run.meeting import NodeSpec
@@ -216,8 +216,8 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
 
 
 class Report:
-    """The messages of a run on standard error. With `require`, an error before the program starts is
-    raised instead of reported."""
+    """The messages of a run on standard error. With `require`, the report raises an error that occurs before the program
+    starts."""
 
     def __init__(self, *, as_json: bool, require: bool) -> None:
         self.failures: list[str] = []
@@ -226,7 +226,8 @@ class Report:
         self.path: Path | None = None
 
     def attempt(self, without: str, call: Callable[[], T]) -> T | None:
-        """Return what a call returns. If it fails, warn with the text `without`, and return None."""
+        """Return the result of a call. If the call fails, print a warning that begins with the text `without`, and return
+        None."""
         try:
             return call()
         except Exception as error:
@@ -241,10 +242,10 @@ class Report:
         if not self._as_json:
             click.secho(f"tailrace: {self.failures[-1]}", err=True, bold=True)
         if not expected:
-            traceback.print_exception(error)  # a bug of ours
+            traceback.print_exception(error)  # the exception is a bug in Tailrace
 
     def publish(self, certificate: Certificate, wished: Path, private: object) -> None:
-        """Sign and write the certificate, under another name if the file exists."""
+        """Sign and write the certificate. If the file exists, write it under another name."""
         from tailrace.run import certificate as certificates
 
         if private:
@@ -279,7 +280,7 @@ class Report:
 
 
 def prepare(config: Path | None, store: str | None) -> Prepared:
-    """Choose the configuration and make the store's directory. Raise TailraceError or OSError."""
+    """Load the configuration and make the store's directory. Raise TailraceError or OSError."""
     from tailrace import log
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path
@@ -297,14 +298,15 @@ def prepare(config: Path | None, store: str | None) -> Prepared:
 
 
 def private_key(path: Path | None) -> object:
-    """Return the key to sign with, or None without a path. Raise ConfigError."""
+    """Return the private key in a file, or None without a path. Raise ConfigError."""
     return signatures().load(path) if path else None
 
 
 def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
-    """Return the program's own status, or ours if it says more.
+    """Return the exit status of `tailrace run`: the program's own status, or a code for lost or untraced events.
 
-    `failed` is whether tracing was required and went wrong."""
+    `failed` is whether tracing was required and failed.
+    """
     if done.certificate:
         lost = done.certificate.untraced or not done.certificate.within_budget
     else:

@@ -42,7 +42,8 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     if rest:
         _print_last(_read_rest(loaded), as_json=as_json)
         return
-    # Listen before anything else is loaded, so that bytes wait from now on. A service manager keeps sockets itself.
+    # The command listens before it loads other modules, so that arriving bytes wait in the sockets. A service manager keeps
+    # sockets open itself.
     managed = {"NOTIFY_SOCKET", "LISTEN_FDS"} & os.environ.keys()
     held = {} if managed else hold(loaded.config, SystemClock())
 
@@ -67,8 +68,8 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
 
 
 def _read_rest(loaded: Loaded) -> Status:
-    """Bring all that a collector whose producers are gone had not read, or not stored, into the table. Return the last
-    status."""
+    """Write into the table all data that a collector had not read or not stored, after its producers have ended. Return the
+    last status."""
     from msgspec import structs
 
     from tailrace import log

@@ -1,6 +1,7 @@
-"""`tailrace stats` and `tailrace diff`: measure spans.
+"""Define `tailrace stats` and `tailrace diff`, which measure spans.
 
-`stats` counts and measures spans by group. `diff` compares the spans of two runs, with a threshold as exit code.
+`stats` counts and measures spans by group. `diff` compares the spans of two runs; its exit code reports whether a threshold is
+exceeded.
 """
 
 from __future__ import annotations
@@ -115,17 +116,17 @@ def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
 
 
 class Run(NamedTuple):
-    """One side of the comparison."""
+    """One side of the comparison: a run and its statistics."""
 
     word: str
-    """The path, as the user wrote it."""
+    """The path of the run, as the user wrote it."""
     statistics: list[SpanStatistics]
     whole: Completeness
     console: Console
 
 
 def sides_options(command: F) -> F:
-    """Add the options that select spans of A and of B. A command receives as `sides` the filters of either."""
+    """Add the options that select spans of A and of B. The command receives the filters of both as `sides`."""
     own = [
         f"{name}_{side}" for side in "ab" for name in ("session", "since", "until", "label", "job")
     ]
@@ -151,7 +152,7 @@ def sides_options(command: F) -> F:
 
 
 def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  # noqa: ANN401 - as the options give them
-    """Return the filters of A and of B, given the values of the options of A and then of B."""
+    """Return the filters of A and of B. `given` holds the option values of A, followed by those of B."""
 
     def side(
         session: tuple[str, ...],
@@ -245,7 +246,7 @@ def _read(
     own: bool,
     demand: bool,
 ) -> Run:
-    """Return the statistics of a store or of a certificate's sessions."""
+    """Return the span statistics of a store or of a certificate's sessions."""
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
@@ -260,7 +261,7 @@ def _read(
 
 
 def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:
-    """Return the groups of these names. Raise UnknownError for a name that no group has."""
+    """Return the groups with the given names. Raise UnknownError for a name that no group has."""
     if not names:
         return found
     known = {_of(each) for each in found}
@@ -308,6 +309,6 @@ def _print(
 
 
 def _head(change: FigureChange) -> tuple[str | int | None, ...]:
-    """Return the group, its unit, and how many spans of it have ended in either run."""
+    """Return the group, its unit, and the number of its ended spans in each run."""
     counts = (side.ended if side else None for side in (change.before, change.after))
     return (*change.group, change.unit, *counts)

@@ -1,7 +1,7 @@
-"""`tailrace doctor`, `tailrace bundle` and `tailrace demo`: help for whoever installs or mends a collector.
+"""Define `tailrace doctor`, `tailrace bundle` and `tailrace demo`, which help to install and repair a collector.
 
-`doctor` finds what to change on this host and in a configuration before anything is lost. `bundle` makes one file
-with the facts that a helper needs. `demo` shows everything at once, on generated traffic.
+`doctor` reports problems of this host and a configuration before data are lost. `bundle` writes one file with the facts that a
+helper needs. `demo` demonstrates Tailrace on generated traffic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80
-"""The default number of columns, and the most that are used, since long lines read badly."""
+"""Default and maximum width (columns) of the output, since long lines are hard to read."""
 
 COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
 

@@ -73,7 +73,7 @@ def upkeep_command(
         click.echo(msgspec.json.encode(busy) if as_json else busy.busy)
         return
     made_sidecars = 0
-    if is_local(path):  # a viewer makes those of a store at a URL, where it runs
+    if is_local(path):  # for a store at a URL, the viewer makes roll-ups on its own host
         made_sidecars = sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path)))
     if as_json:
         click.echo(msgspec.json.encode(report))

@@ -78,7 +78,7 @@ def view_command(
 
     from tailrace import heaps
 
-    heaps.share()  # before there are threads
+    heaps.share()  # must run before other threads exist
     never_wait(STDOUT, STDERR)
 
     from tailrace.clock import SystemClock
@@ -92,7 +92,7 @@ def view_command(
         ServedStore(each, clock, name, run.sessions)
         for each, name, run in zip(loaded, names or (None,), runs, strict=True)
     ]
-    lease = SnapshotLease(served)  # a store that is not there is an error at once, on the terminal
+    lease = SnapshotLease(served)  # a missing store is reported here, on the terminal
     for number in range(len(served)):
         lease.snapshot(number)
     lease.end(good=True)
@@ -113,7 +113,8 @@ def view_command(
 
 
 def _open(url: str, until_end: ExitStack) -> None:
-    """Open an address in a browser through a file that only this user can read: every user of the host can read the browser's arguments."""
+    """Open an address in a browser through a file that only this user can read, since every user of the host can read the
+    browser's arguments."""
     try:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         directory = tempfile.mkdtemp(

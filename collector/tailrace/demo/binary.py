@@ -1,13 +1,13 @@
-"""Generate traces of binary records: packets of Heph, events of ovni.
+"""Generate traces of binary records: Heph packets and ovni events.
 
-Heph (trace format 0.1.0) as a parallel solver might write it. Each stream is one worker going through time steps. The parts
-of a step are written as they finish, and the step itself after them, as real writers do. So end times grow within a stream,
-and start times do not. All attribute types occur. A packet has about 75 bytes on average.
+The Heph traffic (trace format 0.1.0) resembles that of a parallel solver. Each stream is one worker that computes time steps. A
+worker writes the parts of a step as they finish, and the step itself after them, as real writers do. So end times grow within a
+stream, and start times do not. All attribute types occur. A packet has about 75 bytes on average.
 
-ovni as libovni 1.14 writes it, for a task-parallel program on two nodes. In each process the main thread creates tasks, in
-phases that it marks, and its workers run them (events of nOS-V). Each thread has a stream: a header of 8 bytes, then events
-in the order of its node's clock. The stream is written one buffer at a time, and the next buffer begins with the pair of
-events of the flush. `stream.json` is rewritten when the thread begins and ends, and once in between.
+The ovni traces resemble those of libovni 1.14 for a task-parallel program on two nodes. In each process the main thread creates
+tasks, in phases that it marks, and its workers run the tasks (events of nOS-V). Each thread has a stream: a header of 8 bytes,
+then events in the order of its node's clock. A thread writes its stream one buffer at a time, and the next buffer begins with
+the pair of events of the flush. `stream.json` is rewritten when the thread begins and ends, and once in between.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tailrace.demo.traffic import Write
 
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
 DATAGRAM_BYTES = 1432
-"""The payload of an Ethernet frame, without IPv6 and a tunnel's header."""
+"""Maximum size (bytes) of a datagram: the payload of an Ethernet frame, without the headers of IPv6 and a tunnel."""
 
 Value = int | float | str | Sequence[int]
 Attributes = Mapping[str, Value]
 
 
 class Packet(NamedTuple):
-    """One event. `counter` is unwrapped; on the wire it is modulo 2^32."""
+    """One Heph event. `counter` is unwrapped; on the wire it is modulo 2^32."""
 
     stream: int
     counter: int
@@ -38,7 +38,7 @@ class Packet(NamedTuple):
 
 
 def epoch(unix_ns: int) -> bytes:
-    """Return the metadata packet that gives the time of tick 0."""
+    """Return the metadata packet with the time of tick 0 (Unix nanoseconds)."""
     return pack(">IIH5sQ", METADATA_MAGIC, 23, 5, b"epoch", unix_ns)
 
 
@@ -65,7 +65,7 @@ def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator
 
 
 def numbers(datagram: bytes) -> list[tuple[int, int]]:
-    """Return stream and counter (as on the wire) of each event in a datagram of whole packets."""
+    """Return stream and counter (modulo 2^32) of each event in a datagram of whole packets."""
     found = []
     at = 0
     while at < len(datagram):
@@ -86,7 +86,7 @@ def event(
 
 
 def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
-    """Yield a worker's events, without end."""
+    """Yield the events of a worker without end."""
     random = Random(f"{seed}/{stream}")  # noqa: S311 - traffic, not secrets
     counters = count(first)
     now = random.randrange(1_000_000)
@@ -105,7 +105,7 @@ def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
 
 
 def _parts(random: Random, step: int) -> Iterator[tuple[str, Attributes]]:
-    """Yield the work within a time step."""
+    """Yield the parts of the work within a time step."""
     yield (
         "receive halo",
         {"neighbours": [random.randrange(64) for _ in range(random.randrange(1, 5))]},
@@ -142,7 +142,7 @@ def _value(value: Value) -> bytes:
 
 OVNI_HEADER = b"ovni\1\0\0\0"
 BLOCK_BYTES = 4096
-"""A reader sees a large write arrive in multiples of this size."""
+"""Size (bytes) of a block. A reader sees a large write arrive in multiples of this size."""
 
 _PHASE, _ITERATION = 1, 2
 _MARKS = {
@@ -159,7 +159,7 @@ _WORKERS = 2
 
 _ENDS = frozenset({"VAR", "VAS", "VU]", "VSf", "VS]", "VTe", "VMA", "VTr", "VHW", "OM]"})
 _NAMES = frozenset({"VYc", "VTc"})
-"""Codes that end a span or give a name. Neither is an event by itself."""
+"""Codes of events that end a span or set a name. They are not counted as events."""
 
 
 class OvniEvent(NamedTuple):
@@ -171,7 +171,7 @@ class OvniEvent(NamedTuple):
 
 
 class OvniThread(NamedTuple):
-    """One stream: its directory, its events, and its final metadata."""
+    """The stream of one ovni thread: its directory, its events, and its final metadata."""
 
     path: str
     events: list[OvniEvent]
@@ -179,7 +179,7 @@ class OvniThread(NamedTuple):
 
 
 def ovni_trace(seed: int, *, iterations: int = 20) -> list[OvniThread]:
-    """Return the threads of two nodes with one process each. The clocks of the nodes differ."""
+    """Return the threads of two nodes with one process each. The nodes' clocks differ."""
     random = Random(f"ovni/{seed}")  # noqa: S311 - traffic, not secrets
     threads: list[OvniThread] = []
     for node, pid in (("node1", 4100), ("node2", 5200)):
@@ -189,7 +189,7 @@ def ovni_trace(seed: int, *, iterations: int = 20) -> list[OvniThread]:
 
 
 def ovni_offsets(threads: list[OvniThread]) -> bytes:
-    """Return clock-offsets.txt for these nodes: how far each clock is behind the first."""
+    """Return the content of clock-offsets.txt for the nodes: the time by which each clock is behind the first clock."""
     begun: dict[str, int] = {}
     for thread in threads:
         node = thread.path.removeprefix("loom.").partition(".")[0]
@@ -204,7 +204,7 @@ def ovni_offsets(threads: list[OvniThread]) -> bytes:
 
 
 def ovni_writes(thread: OvniThread, buffer_bytes: int) -> Iterator[Write]:
-    """Yield what the thread writes, buffer by buffer."""
+    """Yield the thread's writes, one for each buffer."""
     stream, document = f"{thread.path}/stream.obs", f"{thread.path}/stream.json"
     known = {"version": 3, "ovni": _known_at_first(thread.metadata)}
     yield Write(stream, OVNI_HEADER)
@@ -221,13 +221,13 @@ def ovni_writes(thread: OvniThread, buffer_bytes: int) -> Iterator[Write]:
 
 
 def ovni_event_count(thread: OvniThread, buffer_bytes: int) -> int:
-    """Return how many events the thread writes: spans, instants and counters."""
+    """Return the number of events that the thread writes: spans, instants and counters."""
     flushes = sum(1 for _ in _buffers(thread.events, buffer_bytes)) - 1
     return flushes + sum(event.code not in _ENDS | _NAMES for event in thread.events)
 
 
 def ovni_event(code: str, clock: int, payload: bytes = b"") -> OvniEvent:
-    """Return an event with a payload of up to 16 bytes, but not of 1 byte."""
+    """Return an event with a payload of up to 16 bytes, except a payload of 1 byte."""
     flags = max(len(payload) - 1, 0)
     return OvniEvent(code, clock, pack("<B3sQ", flags, code.encode(), clock) + payload)
 
@@ -242,7 +242,7 @@ def ovni_jumbo(code: str, clock: int, payload: bytes) -> OvniEvent:
 def _ovni_process(
     random: Random, loom: str, pid: int, clock: int, iterations: int
 ) -> Iterator[OvniThread]:
-    """Yield the main thread's stream, then the streams of the workers, which share its tasks."""
+    """Yield the main thread's stream, then the streams of the workers that share its tasks."""
     tids = [pid + 1 + number for number in range(_WORKERS)]
     main, tasks, over = _main(random, clock, tids, iterations)
     yield _ovni_thread(loom, pid, pid, main)
@@ -269,7 +269,7 @@ def _ovni_thread(loom: str, pid: int, tid: int, events: list[OvniEvent]) -> Ovni
 def _main(
     random: Random, clock: int, tids: list[int], iterations: int
 ) -> tuple[list[OvniEvent], list[tuple[int, int]], int]:
-    """Return the main thread's events, its tasks with the earliest time for each, and its end."""
+    """Return the main thread's events, its tasks with the earliest start time of each, and its end time."""
     now = _Clock(random, clock)
     events = [ovni_event("OHx", now.tick(), pack("<iiQ", 0, -1, 0))]
     events += [ovni_event("OHC", now.tick(), pack("<iQ", -1, tid)) for tid in tids]
@@ -301,7 +301,7 @@ def _main(
 def _ovni_worker(
     random: Random, clock: int, tid: int, cpu: int, tasks: list[tuple[int, int]], over: int
 ) -> list[OvniEvent]:
-    """Return a worker's events: it waits until there is a task, runs it, and repeats."""
+    """Return a worker's events. The worker repeatedly waits for a task and runs it."""
     now = _Clock(random, clock)
     events = [
         ovni_event("OHx", now.tick(), pack("<iiQ", cpu + 1, tid, 7)),
@@ -336,7 +336,7 @@ class _Clock:
         self._now = now
 
     def tick(self, more: int = 0) -> int:
-        """Return the time of the next event, at least `more` nanoseconds later."""
+        """Return the time of the next event, at least `more` nanoseconds after the last one."""
         self._now += more + self._random.randrange(30, 400)
         return self._now
 
@@ -345,8 +345,7 @@ class _Clock:
 
 
 def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
-    """Yield the flushed buffers. Each buffer but the first begins with the pair of events about the flush
-    before it."""
+    """Yield the flushed buffers. Each buffer except the first begins with the two events of the previous flush."""
     buffer = b""
     for this in events:
         buffer += this.data
@@ -357,7 +356,7 @@ def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
 
 
 def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
-    """Return what the first stream.json contains: no models, no marks, no `finished`."""
+    """Return the content of the first stream.json: without models, marks and `finished`."""
     about = metadata["ovni"]
     assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
     return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}

@@ -1,17 +1,18 @@
-"""Generate traces of lines: JETS, DFTracer and Elephant Tracks 3 (ET3).
+"""Generate traces of text lines: JETS, DFTracer and Elephant Tracks 3 (ET3).
 
-JETS (2.0, the dialect with `clk` first) as a processor simulator writes it. Clusters contain cores, cores contain threads,
-threads contain instructions. An instruction has 10 or 11 events, and a footer has totals. Within a thread, lines are in the
-order of `clk`. Each thread begins again at clk 0, as in the reference generator, so `clk` falls back from thread to thread.
+The JETS traces (2.0, the dialect with `clk` first) resemble those of a processor simulator. Clusters contain cores, cores
+contain threads, threads contain instructions. An instruction has 10 or 11 events, and a footer has totals. Within a thread,
+lines are in the order of `clk`. Each thread begins at clk 0, as in the reference generator, so `clk` goes back from thread to
+thread.
 
-DFTracer as release 2.2.0 writes it, for training processes and the files that they read and save. Each process writes one
-file, with one JSON object a line. Numbers (`id`) count a process's events in the order in which they end; lines of different
-threads may stand in another order. Files, commands and directories have names by hash. A forked process refers to names that
-only its parent's file contains.
+The DFTracer traces resemble those of release 2.2.0, for training processes and the files that they read and save. Each process
+writes one file, with one JSON object a line. Numbers (`id`) count a process's events in the order in which the events end.
+Lines of different threads may stand in another order. Names of files, commands and directories are referenced by hash. A forked
+process refers to names that only its parent's file contains.
 
-ET3 for the calls of a Java program, and what it does with objects, in two forms. Agents end each line with the thread, and
-write no line for a death. The specification ends each line with the logical clock, which counts entries and exits. Map
-files, which contain the names, are written when the program ends.
+The ET3 traces record the calls of a Java program and its use of objects, in two forms. In the agents' form, each line ends with
+the thread, and no line reports a death. In the specification's form, each line ends with the logical clock, which counts
+entries and exits. The program writes map files with the names when it ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import NamedTuple
 from tailrace.demo.traffic import Write
 
 START_CLK = 1000
-"""The clk at which a thread's first instruction begins. The threads themselves begin at 0."""
+"""The clk at which the first instruction of a thread begins. The threads themselves begin at 0."""
 
 _STAGES = {
     "F1": "Fetch 1. Address to the instruction cache",
@@ -47,7 +48,7 @@ _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", 
 
 
 class JetsLine(NamedTuple):
-    """One line with its newline. `type` is the line's; `record` is the record that it concerns."""
+    """One line with its newline. `type` is the type of the line. `record` is the id of its record."""
 
     type: str
     record: int | None
@@ -57,7 +58,7 @@ class JetsLine(NamedTuple):
 def jets_trace(
     seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
 ) -> Iterator[JetsLine]:
-    """Yield a whole trace. Each number counts units in one unit of the level above."""
+    """Yield a whole trace. Each parameter is the number of units in one unit of the level above."""
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
     ids = count(1)
     totals = {"record": 0, "annotation": 0, "event": 0}
@@ -113,7 +114,7 @@ def _cluster(
 def _thread(
     random: Random, ids: Iterator[int], thread: int, instructions: int
 ) -> tuple[list[JetsLine], int]:
-    """Return the lines of a thread's overlapping instructions in order of clk, and its end's clk."""
+    """Return the lines of a thread's overlapping instructions in the order of clk, and the clk of the thread's end."""
     begin, committed = START_CLK, START_CLK
     timed: list[tuple[int, JetsLine]] = []
     for number in range(instructions):
@@ -123,14 +124,14 @@ def _thread(
         timed += lines
     timed.sort(
         key=lambda line: line[0]
-    )  # stable: at the same clk, the older instruction comes first
+    )  # the sort is stable: at the same clk, the older instruction comes first
     return [line for _, line in timed], committed + 1
 
 
 def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
 ) -> Iterator[tuple[int, JetsLine]]:
-    """Yield an instruction's lines with their clk. It commits no earlier than the instruction before it."""
+    """Yield an instruction's lines, each with its clk. The instruction commits no earlier than the instruction before it."""
     opcode = random.choice(_OPCODES)
     pc = f"0x{0x8000_0000 + address:08X}"
     disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"
@@ -196,10 +197,10 @@ def _jets_line(fields: dict[str, object], id_: int | None) -> JetsLine:
 
 
 BLOCK_BYTES = 4096
-"""DFTracer's buffer reaches the file in writes of this size."""
+"""Size (bytes) of the writes in which DFTracer's buffer reaches the file."""
 
 PIECE_BYTES = 1000
-"""Bytes of one write of an ET3 trace. (Agents write line by line.)"""
+"""Size (bytes) of one write of an ET3 trace. (Agents write line by line.)"""
 
 HOST = "demo"
 _DIRECTORY = "/scratch/demo"
@@ -209,18 +210,18 @@ _EVENT, _METADATA = 1, 4
 _CONFIGURATION = {"enable": 1, "metadata": 1, "time_metric": "US", "aggregation_enable": 0}
 
 FORK_US = 50_000
-"""Microseconds after which a process forks."""
+"""Time (microseconds) after which a process forks."""
 
 
 class TraceLine(NamedTuple):
-    """One line with its newline. `id` is None unless the line is an event."""
+    """One line with its newline. `id` is None if the line is no event."""
 
     id: int | None
     data: bytes
 
 
 class TraceFile(NamedTuple):
-    """The file that one process writes."""
+    """The file of one process."""
 
     name: str
     pid: int
@@ -243,7 +244,8 @@ def dftracer_trace(
 ) -> list[TraceFile]:
     """Return the files of `processes` processes, and of one more that the first of them forks.
 
-    `epoch_us` is when they start, in Unix microseconds."""
+    `epoch_us` is the start time of the processes (Unix microseconds).
+    """
     random = Random(f"dftracer/{seed}")  # noqa: S311 - traffic, not secrets
     pids = [4000 + 10 * number for number in range(processes)]
     known: list[dict[str, int]] = [{} for _ in pids]
@@ -260,17 +262,18 @@ def dftracer_trace(
 def plain_writes(
     path: str, lines: Iterable[TraceLine | AgentLine], size: int = BLOCK_BYTES
 ) -> Iterator[Write]:
-    """Yield the writes of an uncompressed file, `size` bytes each, so that lines are cut."""
+    """Yield the writes of an uncompressed file. Each has `size` bytes, so most writes end within a line."""
     data = b"".join(line.data for line in lines)
     for at in range(0, len(data), size):
         yield Write(path, data[at : at + size])
 
 
 def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[Write]:
-    """Yield the writes of a file of gzip members with `size` lines each.
+    """Yield the writes of a compressed file of gzip members with `size` lines each.
 
-    Bytes of a member after its last newline byte wait for the next member, as in the producer's
-    line-buffered file."""
+    Bytes of a member after its last newline byte are written with the next member, because the producer's file is
+    line-buffered.
+    """
     held = b""
     for at in range(0, len(lines), size):
         member = zlib.compressobj(wbits=31)
@@ -283,7 +286,7 @@ def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[
 
 
 def hashed(text: str) -> str:
-    """Return the name that stands for a string: every other byte of its MD5."""
+    """Return the hash that stands for a string: every other byte of its MD5."""
     return md5(text.encode(), usedforsecurity=False).digest()[::2].hex()
 
 
@@ -296,8 +299,7 @@ def _dftracer_process(
     known: dict[str, int],
     kind: str,
 ) -> TraceFile:
-    """Return a process's file. `known` holds the strings whose hashes were written before, with the time;
-    it grows."""
+    """Return a process's file. `known` maps each string whose hash was already written to the time; the function adds to it."""
     host = hashed(HOST)
     lines = [
         _metadata_line(pid, pid, "HH", HOST, host),
@@ -376,8 +378,8 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Traced
 
 
 def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
-    """Return the lines with some neighbours of different threads swapped: a thread may take its number
-    before, and write its line after, another thread."""
+    """Return the lines, with some neighbours of different threads swapped. A thread may take its number before another
+    thread, and write its line after it."""
     for at in range(1, len(lines) - 1):
         (tid, line), (other_tid, other) = lines[at : at + 2]
         events = line.id is not None and other.id is not None
@@ -419,7 +421,7 @@ _OBJECTS_MAX = 200
 
 
 class AgentLine(NamedTuple):
-    """One line with its newline. `clock` counts the entries and exits up to and including it."""
+    """One line with its newline. `clock` is the number of entries and exits up to and including this line."""
 
     letter: str
     clock: int
@@ -435,7 +437,7 @@ class _AgentEvent(NamedTuple):
 
 
 def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return a trace as the agents write it, with the entry of the thread that ends the program."""
+    """Return a trace in the agents' form. The last event is the entry of the thread that ends the program."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -448,7 +450,7 @@ def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return a trace in the specification's form, which has neither witnesses nor threads."""
+    """Return a trace in the specification's form, which records neither witnesses nor threads."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -460,7 +462,7 @@ def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_agent_maps() -> dict[str, bytes]:
-    """Return the agents' map files, in their spelling. Every class has all methods."""
+    """Return the agents' map files in the agents' notation. Every class has all methods."""
     members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
     fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
     named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
@@ -493,7 +495,7 @@ def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
 
 
 class _TracedThread:
-    """A thread's calls, and the objects it knows, the youngest last."""
+    """A thread's calls, and the objects that it references, the youngest last."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -506,7 +508,7 @@ class _TracedThread:
         return len(self._methods)
 
     def step(self) -> Iterator[_AgentEvent]:
-        """Yield the events of one step of the program. Sometimes an object dies in it."""
+        """Yield the events of one step of the program. In some steps an object dies."""
         chance = self._random.random()
         if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
             method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)
@@ -526,7 +528,8 @@ class _TracedThread:
     def leave(self) -> Iterator[_AgentEvent]:
         """Yield the return from the innermost call.
 
-        An exception ends that call without a line, and also the calls that it passes on its way."""
+        An exception ends the innermost call without a line, and also each outer call that it passes.
+        """
         if self.depth > 4 and self._random.random() < 0.02:
             del self._methods[-3:]
         yield self._event("E", self._methods.pop())
@@ -545,7 +548,7 @@ class _TracedThread:
         return self._event("N", object_, 8 * self._random.randrange(2, 9), class_, site, 0)
 
     def _object(self) -> int:
-        """Return an object that the thread knows, or 0 for a static method or field, or null."""
+        """Return an object that the thread references. Return 0 for a static method, a static field or null."""
         if not self._objects or self._random.random() < 0.2:
             return 0
         return self._random.choice(self._objects)

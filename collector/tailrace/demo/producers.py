@@ -1,8 +1,7 @@
-"""The producers of the demonstration: `PRODUCERS` has one entry each. Pure, given a seed.
+"""Define the producers of the demonstration in `PRODUCERS`. The module does no I/O, and its results depend only on a seed.
 
-A producer's function chooses the events that it sends or writes to files, and those that it leaves out. To add a
-producer, write a function from seed and epoch to `Traffic`, and add an entry. A new transport also needs a sender in
-`traffic`.
+A producer's function selects the events that it sends or writes to files, and those that it leaves out. To add a producer,
+write a function from seed and epoch to `Traffic`, and add an entry. A new transport also needs a sender in `traffic`.
 """
 
 from __future__ import annotations
@@ -24,20 +23,21 @@ from tailrace.demo.traffic import Traffic, Write
 
 ITERATIONS = 60
 BUFFER_BYTES = 16_384
-"""libovni has a buffer of 2 MiB. This small buffer makes events visible while the program runs."""
+"""Size (bytes) of a thread's buffer. libovni has a buffer of 2 MiB; this small buffer makes events visible while the program
+runs."""
 
 STEPS = 150
-"""Steps of each training process."""
+"""Number of steps of each training process."""
 LINES_LEFT_OUT = 5
-"""Lines left out of each training process's file."""
+"""Number of lines that are left out of each training process's file."""
 
 TURNS = 12_000
-"""Turns of the Java program's threads."""
+"""Number of turns of the Java program's threads."""
 CALLS_LEFT_OUT = 9
-"""Entries and exits that are left out."""
+"""Number of entries and exits that are left out."""
 
 _SPARED_LINES = 100
-"""First lines to leave alone, because a loss there could also be a late join."""
+"""Number of lines at the start that are never left out. A loss there could also be a late join."""
 
 
 def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
@@ -56,7 +56,7 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     traces = text_lines.dftracer_trace(seed, epoch_ns // 1000, steps=STEPS)
     numbers = sorted({line.id for line in traces[0].lines if line.id is not None})
-    # Every file has the same numbers. None is left out twice, so that each loss can be identified.
+    # All files have the same numbers. No number is left out twice, so that each loss can be identified.
     chosen = random.sample(numbers[_SPARED_LINES:-_SPARED_LINES], LINES_LEFT_OUT * len(traces))
     writers = []
     events = 0
@@ -77,8 +77,8 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
 
 
 def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
-    """Return the same kind of program in both forms: complete in the agents' form, and with some entries
-    and exits left out in the form whose clock counts them."""
+    """Return the same kind of program in both forms. The agents' form is complete. The specification's form, whose clock
+    counts entries and exits, lacks some of them."""
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     whole = text_lines.et3_agent_form(seed, TURNS)
     lines = text_lines.et3_specification_form(seed + 1, TURNS)
@@ -109,7 +109,7 @@ def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
 
 
 def _in_turns(random: Random, writers: list[Iterator[Write]]) -> list[Write]:
-    """Return all writes of the writers, in a random order of writers."""
+    """Return all writes of several writers, interleaved at random."""
     chunks = []
     while writers:
         writer = random.choice(writers)
@@ -126,13 +126,13 @@ STREAMS = (0, 1, 2, 3)
 PIECE_BYTES = 16_384
 
 _SPARED_HEAD = 32
-"""First events of a stream to leave alone, because a loss there could also be a late join."""
+"""Number of events at the start of a stream that are never left out. A loss there could also be a late join."""
 
 
 DROPPED = REORDERED = 0.02
-"""The shares of datagrams that the network drops, and that it delivers later."""
+"""Shares of the datagrams that the network drops, and that it delays."""
 LATER_MAX = 4
-"""The most datagrams that pass one that is delivered later."""
+"""Maximum number of datagrams that overtake a delayed one."""
 
 
 class Producer(NamedTuple):
@@ -141,18 +141,18 @@ class Producer(NamedTuple):
     transport: str
     format: str
     rate: float
-    """Chunks a second."""
+    """Number of chunks a second."""
     traffic: Callable[[int, int], Traffic]
-    """Returns the traffic for a seed and an epoch in Unix nanoseconds."""
+    """Function that returns the traffic for a seed and an epoch (Unix nanoseconds)."""
 
 
 def heph_udp(seed: int, epoch_ns: int) -> Traffic:
-    """Return full datagrams from a network that drops and reorders."""
+    """Return full datagrams as a network delivers them that drops and reorders datagrams."""
     packets = list(heph_events(seed, EVENTS, STREAMS))
     last = {packet.stream: packet.counter for packet in packets}
 
     def spare(datagram: bytes) -> bool:
-        # No later event shows that a stream's last event is missing.
+        # If a stream's last event is missing, no later event reveals the loss.
         return any(n < _SPARED_HEAD or n == last[stream] for stream, n in numbers(datagram))
 
     random = Random(f"network/{seed}")  # noqa: S311 - traffic, not secrets
@@ -180,7 +180,7 @@ def heph_udp(seed: int, epoch_ns: int) -> Traffic:
 
 
 def heph_tcp(seed: int, epoch_ns: int) -> Traffic:
-    """Return the same kind of events for a connection, with none missing."""
+    """Return the same kind of events for a connection, without a loss."""
     data = epoch(epoch_ns) + b"".join(
         packet.data for packet in heph_events(seed + 1, EVENTS, STREAMS)
     )
@@ -188,7 +188,7 @@ def heph_tcp(seed: int, epoch_ns: int) -> Traffic:
 
 
 def jets_tcp(seed: int, _epoch_ns: int) -> Traffic:
-    """Return a trace that lacks a few event lines, which its footer counts."""
+    """Return a trace without some event lines, which the footer counts."""
     lines = list(jets_trace(seed, cores=2, threads=2, instructions=100))
     places = [place for place, line in enumerate(lines) if line.type == "event"]
     left_out = set(Random(f"lines/{seed}").sample(places, 7))  # noqa: S311 - traffic, not secrets
@@ -210,5 +210,5 @@ PRODUCERS = (
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """Cut a stream at arbitrary places, as networks do."""
+    """Split a byte stream at arbitrary places, as networks do."""
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]

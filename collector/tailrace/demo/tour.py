@@ -1,9 +1,9 @@
-"""Show `tailrace demo` step by step, with the commands that a person would type.
+"""Run `tailrace demo` step by step, and show the commands that a user would type.
 
-The tour compares what the table says with what it left out on purpose, and succeeds only if both agree
-for every event.
+The tour compares the losses in the table with the events that the tour left out on purpose. It succeeds only if both agree for
+every event.
 
-The collector and the page of `tailrace view` are processes that the tour starts and queries as any user would.
+The collector and the page of `tailrace view` are separate processes. The tour starts and queries them as a user would.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def environment() -> dict[str, str]:
 
 
 def as_typed(*words: str) -> str:
-    """Return a command as typed in a shell. SQL with single quotes stands in double quotes."""
+    """Return a command as a user would type it in a shell. SQL with single quotes is put in double quotes."""
     return " ".join(
         f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
         for word in words
@@ -50,7 +50,7 @@ def as_typed(*words: str) -> str:
 
 
 async def tailrace(*arguments: str) -> str:
-    """Return the output of a command. Raise TailraceError, with its error output, if it fails."""
+    """Return the output of a command. If the command fails, raise TailraceError with its error output."""
     done = await trio.run_process(
         command_line(*arguments),
         capture_stdout=True,
@@ -65,7 +65,7 @@ async def tailrace(*arguments: str) -> str:
 
 
 async def ended(process: trio.Process, seconds: float) -> int | None:
-    """Ask a process to end, wait, and return its exit code. Kill it if it has not ended after `seconds`."""
+    """Send SIGTERM to a process, wait, and return its exit code. Kill the process if it has not ended after `seconds`."""
     with trio.CancelScope(shield=True):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -103,18 +103,18 @@ class DemoDaemon:
 
     @property
     def admin(self) -> str:
-        """Return host:port of its HTTP endpoint."""
+        """The address of the daemon's HTTP endpoint as host:port."""
         return str(self._ports["admin"])
 
     @property
     def final_ledger(self) -> str:
-        """Return the last part of its output: for each source, what arrived and what is missing."""
+        """The last part of the daemon's output: for each source, the received and the missing events."""
         _, heading, rest = self.output.rpartition("final ledger")
         return (heading + rest).rstrip()
 
     @property
     def output(self) -> str:
-        """Return everything that it has printed so far."""
+        """The daemon's output so far."""
         return self._output.read_text(errors="replace")
 
     def address(self, source: str) -> tuple[str, int]:
@@ -122,11 +122,12 @@ class DemoDaemon:
         return host, int(port)
 
     def directory(self, source: str) -> Path:
-        """Return the directory in which a source looks for the files that it follows."""
+        """Return the directory in which a source searches for files to follow."""
         return self._traces / source
 
     async def start(self) -> None:
-        """Return once the collector is ready. Raise TailraceError, with its output, if it never is."""
+        """Start the collector, and return once it is ready. If it does not get ready in time, raise TailraceError with its
+        output."""
         with self._output.open("wb") as output:
             self._process = await trio.lowlevel.open_process(
                 command_line(*self.command),
@@ -134,7 +135,7 @@ class DemoDaemon:
                 stdout=output,
                 stderr=output,
                 env=environment(),
-                process_group=0,  # we pass Ctrl-C on; a second signal would cut its stop short
+                process_group=0,  # the tour forwards Ctrl-C; a second signal would cut the stop short
             )
         with trio.move_on_after(START_SECONDS):
             while self._process.poll() is None:
@@ -144,7 +145,7 @@ class DemoDaemon:
         raise TailraceError(f"the collector did not become ready:\n{self.output}")
 
     async def get(self, path: str) -> str:
-        """Return a page of its HTTP endpoint. Raise TailraceError if the answer is an error."""
+        """Return a page of the daemon's HTTP endpoint. Raise TailraceError if the reply is an error."""
         try:
             return await trio.to_thread.run_sync(self._fetch, path)
         except OSError as error:
@@ -154,7 +155,7 @@ class DemoDaemon:
         return json.loads(await self.get("/status"))
 
     async def stop(self) -> int | None:
-        """Ask the process to stop, wait, and return its exit code. Kill it if it does not stop in time."""
+        """Stop the process, and return its exit code. Kill the process if it does not stop in time."""
         return None if self._process is None else await ended(self._process, STOP_SECONDS)
 
     async def _ready(self) -> bool:
@@ -169,16 +170,14 @@ class DemoDaemon:
         return True
 
     def _fetch(self, path: str) -> str:
-        direct = build_opener(
-            ProxyHandler({})
-        )  # a proxy of the environment is for the outside world
+        direct = build_opener(ProxyHandler({}))  # a proxy in the environment is for other hosts
         with direct.open(f"http://{self.admin}{path}", timeout=HTTP_SECONDS) as answer:
             return str(answer.read().decode())
 
 
 @asynccontextmanager
 async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
-    """Start the daemon and yield it when it is ready. Stop it when the block is left in any way."""
+    """Start the daemon, and yield it once it is ready. Stop the daemon at the end of the block."""
     try:
         await daemon.start()
         yield daemon
@@ -187,8 +186,7 @@ async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
 
 
 def configuration(producers: Iterable[Producer], traces: Path) -> str:
-    """Return a configuration with one source for each producer: on a port that the system chooses, or of
-    a directory in `traces`."""
+    """Return a configuration with one source for each producer: a port that the system chooses, or a directory in `traces`."""
     parts = ['[admin]\nlisten = "127.0.0.1:0"\n']
     for producer in producers:
         place = 'listen = "127.0.0.1:0"'
@@ -206,9 +204,10 @@ PAGE_STOP_SECONDS = 5.0
 
 
 def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the command that serves a store's page. It opens a browser where a window can be shown.
+    """Return the command that serves a store's page. The command opens a browser if the host has a display.
 
-    Without a display Python would start a text browser in this terminal."""
+    Without a display, Python would start a text browser in this terminal.
+    """
     shows = sys.platform == "darwin" or not environ.keys().isdisjoint(
         {"BROWSER", "DISPLAY", "WAYLAND_DISPLAY"}
     )
@@ -217,9 +216,11 @@ def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
 
 @asynccontextmanager
 async def page(command: list[str], log: Path) -> AsyncIterator[str]:
-    """Start the command and yield the address of the page. End it when the block is left in any way.
+    """Start the command, and yield the address of the page. End the command at the end of the block.
 
-    Its error output goes to the file `log`. Raise TailraceError with that output if no address is printed in time."""
+    The command's error output is written to the file `log`. Raise TailraceError with this output if the command prints no
+    address in time.
+    """
     with log.open("wb") as errors:
         process = await trio.lowlevel.open_process(
             command_line(*command),
@@ -227,7 +228,7 @@ async def page(command: list[str], log: Path) -> AsyncIterator[str]:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=environment(),
-            process_group=0,  # Ctrl-C is for the demonstration, which ends this process
+            process_group=0,  # Ctrl-C goes only to the demonstration, which ends this process
         )
     try:
         address = ""
@@ -265,7 +266,7 @@ METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing",
 
 
 class Tour:
-    """One tour. `print_line` prints a line. `directory` is for the configuration and the daemon's output."""
+    """One run of the tour. `print_line` prints a line. `directory` is for the configuration and the daemon's output."""
 
     def __init__(
         self,
@@ -286,9 +287,10 @@ class Tour:
         self._step = 0
 
     async def run(self, *, keep: bool = False) -> bool:
-        """Return whether the table says what happened. With `keep`, wait for Ctrl-C at the end.
+        """Return whether the table matches the traffic. With `keep`, wait for Ctrl-C at the end.
 
-        Raise TailraceError when that cannot be determined."""
+        Raise TailraceError if the comparison is impossible.
+        """
         with _ending_signals():
             self._title("Start a collector")
             self._command(*self._daemon.command)
@@ -328,7 +330,7 @@ class Tour:
         return address, f"{producer.transport}://{address[0]}:{address[1]}"
 
     async def _settle(self) -> None:
-        """Wait until everything that was sent, and every gap, is in the table."""
+        """Wait until all sent events and all gaps are in the table."""
         self._title("Wait until everything is in the table")
         begun = self._clock.monotonic()
         with trio.move_on_after(SETTLE_SECONDS):
@@ -417,13 +419,13 @@ class Tour:
         self._shell(as_typed("tailrace", *arguments))
 
     async def _show(self, name: str, *arguments: str) -> None:
-        """Show a command about the store, and its output."""
+        """Print a command about the store, and the command's output."""
         line = (name, "--store", str(self._daemon.store), *arguments)
         self._command(*line)
         self._print((await tailrace(*line)).rstrip())
 
     async def _query(self, *statements: str) -> list[list[dict[str, Any]]]:
-        """Run all statements at once, and return the rows of each."""
+        """Run several statements concurrently, and return the rows of each."""
         answers: list[list[dict[str, Any]]] = [[] for _ in statements]
 
         async def ask(sql: str, rows: list[dict[str, Any]]) -> None:
@@ -437,7 +439,7 @@ class Tour:
 
 
 async def trickle(address: tuple[str, int], epoch_ns: int, rate: float) -> None:
-    """Send Heph events over one connection, `rate` a second, until the collector goes away."""
+    """Send Heph events over one connection, `rate` a second, until the collector closes the connection."""
     with suppress(OSError, trio.BrokenResourceError):
         await send_tcp(address, chain([epoch(epoch_ns)], _endless()), rate)
 
@@ -449,8 +451,8 @@ def _endless() -> Iterator[bytes]:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, so that they also end the collector, and interrupt a write that waits for
-    a reader."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C. So these signals also end the collector, and interrupt a write that waits for a
+    reader."""
 
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)

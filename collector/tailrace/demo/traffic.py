@@ -1,4 +1,4 @@
-"""The traffic of a producer: the chunks, how they are sent at a bounded rate, and how they compare with the table, event by event."""
+"""Define the traffic of a producer, send it at a limited rate, and compare it with the table, event by event."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import trio
 
 
 class Write(NamedTuple):
-    """One write(2) to a file of a trace. `path` is relative to the trace's directory. With `anew`, the
-    file is emptied first, like documents that are rewritten in place."""
+    """One write(2) to a file of a trace. `path` is relative to the trace's directory. With `anew`, the file is emptied
+    first, as for a document that is rewritten in place."""
 
     path: str
     data: bytes
@@ -24,27 +24,27 @@ class Traffic(NamedTuple):
     chunks: Sequence[bytes] | Sequence[Write]
     """Datagrams, pieces of a stream, or writes to files, in order."""
     events: int
-    """The number of different events in the chunks."""
+    """Number of distinct events in the chunks."""
     lost: dict[str, int]
-    """The number of events left out on purpose, by stream as the table names it."""
+    """Number of events that were left out on purpose, by the stream's name in the table."""
     numbers: set[tuple[str, int]]
-    """Stream and counter of each event left out, for formats with counters."""
+    """Stream and counter of each event that was left out, for formats with counters."""
     about: str
 
 
 NAMED_MAX = 5
-"""Differences to list one by one. Further differences are counted."""
+"""Maximum number of differences to list one by one. Further differences are only counted."""
 
 EVENTS = "SELECT source, sum(events)::BIGINT AS events FROM streams GROUP BY source"
-"""Events in the table, by source."""
+"""Query for the number of events in the table, by source."""
 
 MISSING = """SELECT source, stream, reason, count(*) AS gaps, sum(remaining)::BIGINT AS events \
 FROM gaps GROUP BY ALL ORDER BY ALL"""
-"""Events that the table says are missing."""
+"""Query for the number of missing events in the table, by source, stream and reason."""
 
 NUMBERS = """SELECT source, stream, unnest(range(first, last + 1)) AS seq FROM gaps \
 WHERE first IS NOT NULL EXCEPT SELECT source, stream, seq FROM spans"""
-"""The missing numbers, for formats with counters: the numbers in gaps that no span has."""
+"""Query for the missing sequence numbers, for formats with counters: the numbers in gaps that no span has."""
 
 AnswerRows = Iterable[Mapping[str, Any]]
 
@@ -52,9 +52,10 @@ AnswerRows = Iterable[Mapping[str, Any]]
 def differences(
     source: str, traffic: Traffic, events: AnswerRows, missing: AnswerRows, numbers: AnswerRows
 ) -> list[str]:
-    """Return a line for each difference, or nothing if the table is right.
+    """Return one line for each difference between traffic and table; empty if there is none.
 
-    The rows are the answers to `EVENTS`, `MISSING` and `NUMBERS`. Rows of other sources are ignored."""
+    The rows are the answers to `EVENTS`, `MISSING` and `NUMBERS`. Rows of other sources are ignored.
+    """
     found = sum(row["events"] for row in events if row["source"] == source)
     lost: dict[str, int] = {}
     for row in missing:
@@ -82,7 +83,7 @@ def _named(source: str, what: str, numbers: set[tuple[str, int]]) -> list[str]:
 
 
 BURST_SECONDS = 0.02
-"""Seconds between bursts of chunks, because a timer is too coarse for single chunks."""
+"""Interval (seconds) between bursts of chunks, because a timer is too coarse for single chunks."""
 
 
 async def send_udp(address: tuple[str, int], chunks: Iterable[bytes], rate: float) -> None:
@@ -96,7 +97,7 @@ async def send_udp(address: tuple[str, int], chunks: Iterable[bytes], rate: floa
 
 
 async def send_tcp(address: tuple[str, int], chunks: Iterable[bytes], rate: float) -> None:
-    """Send chunks over one connection, `rate` a second, and close it."""
+    """Send chunks over one connection, `rate` a second, and close the connection."""
     async with await trio.open_tcp_stream(*address) as stream:
         pace = SendingPace(rate)
         for chunk in chunks:
@@ -105,7 +106,7 @@ async def send_tcp(address: tuple[str, int], chunks: Iterable[bytes], rate: floa
 
 
 async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> None:
-    """Make `rate` writes a second to files below a directory. Files stay open, as in the producers."""
+    """Make `rate` writes a second to files below a directory. The files stay open, as they do in real producers."""
     with ExitStack() as stack:
         files: dict[str, FileIO] = {}
         pace = SendingPace(rate)
@@ -134,7 +135,7 @@ SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
 
 
 class SendingPace:
-    """Waits after each burst, so that on average `rate` chunks are sent a second."""
+    """Limits the rate of sending: waits after each burst, so that on average `rate` chunks are sent a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate

@@ -1,7 +1,8 @@
-"""A client of an object store's endpoint, and the place of the endpoint.
+"""Provide a client for the endpoint of an object store, and find the endpoint of a store.
 
-Options and variables name the place, in the words of the collector's library. obstore is built on the same client of
-S3 as that library, and reports errors as text. A request that gets no answer has an `EndpointAnswer`, too.
+Storage options and environment variables specify the endpoint, under the names that the collector's library reads. obstore is
+built on the same S3 client as that library, and reports errors as text. A request without a reply also results in an
+`EndpointAnswer`.
 """
 
 from __future__ import annotations
@@ -34,21 +35,20 @@ NAMES = {
     "skip_signature": ("aws_skip_signature", "skip_signature"),
     "allow_invalid_certificates": ("aws_allow_invalid_certificates", "allow_invalid_certificates"),
 }  # fmt: skip
-"""For each name of obstore's the names that the collector's library reads, in any case; of several the first counts.
-Variables have the long ones.
-"""
+"""The option names that the collector's library reads (in any case), by obstore's name. If several are set, the first one
+takes precedence. Environment variables have the long names."""
 
 SENT = ("access_key_id", "session_token", "region")
-"""Options whose values are in the headers of a request."""
+"""Options whose values are sent in the headers of a request."""
 
 _VISIBLE = re.compile(r"[!-~]*")
 _ENDPOINT = re.compile(r"https?://(?:[\w.-]+|\[[\w.:]+\])(?::\d+)?(?:/[\w.~/%-]*)?", re.ASCII)
 _SECRETS = re.compile(r"(?<=//)[^/]*@|\?.*", re.DOTALL)
-"""The parts of a URL that may be secret: a user with a password, and a query."""
+"""A pattern for the parts of a URL that may be secret: a user with a password, and a query."""
 
 
 class StorePlace(NamedTuple):
-    """A prefix in a bucket behind an endpoint."""
+    """The location of a store: a prefix in a bucket at an endpoint."""
 
     bucket: str
     prefix: str
@@ -67,11 +67,11 @@ class StorePlace(NamedTuple):
 def place_of(
     url: str, options: Mapping[str, str], environ: Mapping[str, str]
 ) -> StorePlace | HostFinding:
-    """Return the place of a store, or why its endpoint cannot be tested."""
+    """Return the location of a store, or a finding if the endpoint cannot be tested."""
     store = urlsplit(url)
     if store.scheme not in SCHEMES or not store.netloc:
         return untested("The store is no URL as s3://bucket/prefix: others are not tested.")
-    bucket = store.netloc.rpartition("@")[2]  # a key before it would be a secret
+    bucket = store.netloc.rpartition("@")[2]  # a key before the bucket would be a secret
     place = StorePlace(bucket, store.path.strip("/"), "", _given(options, environ))
     host = f"{bucket}." if place.has("virtual_hosted_style_request") else ""
     usual = f"https://{host}s3.{place.given['region']}.amazonaws.com"
@@ -80,10 +80,10 @@ def place_of(
 
 
 def _obstacle(place: StorePlace) -> HostFinding | None:
-    """Return why requests to this endpoint are not even tried. No text shows what may be a secret."""
+    """Return a finding if requests to this endpoint cannot work, or None. The finding contains no secret."""
     text = _SECRETS.sub("", place.endpoint)
     for name in SENT:
-        # obstore ends with a panic, which is no Exception.
+        # obstore panics in this case, and a panic is not an Exception.
         if not _VISIBLE.fullmatch(place.given.get(name, "")):
             return untested(f"The option {name} has a character that no request can carry.")
     try:
@@ -109,7 +109,7 @@ def _obstacle(place: StorePlace) -> HostFinding | None:
 
 
 def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what is set, by obstore's names. Options override the environment."""
+    """Return the options and variables that are set, by obstore's names. Options override the environment."""
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     lower = {name.lower(): value for name, value in options.items()}
     found = {"region": "us-east-1"}
@@ -131,10 +131,11 @@ def untested(what: str, *commands: str) -> HostFinding:
 
 
 TIMEOUT = 10
-"""Seconds for a request."""
+"""Timeout (seconds) of a request."""
 
 CHUNKS_MAX = 1000
-"""A listing that has more chunks of 50 keys is not read further: its server goes round in circles."""
+"""Maximum number of chunks of 50 keys that a client reads from a listing. A longer listing indicates a server that repeats
+itself."""
 
 CONFIG = ("access_key_id", "secret_access_key", "session_token", "region")
 
@@ -147,14 +148,14 @@ _CAUSE = re.compile(
 
 
 class EndpointAnswer(NamedTuple):
-    """The outcome of a request. The status is 0 if nothing came, and then the server may have obeyed or not."""
+    """The outcome of a request. The status is 0 if no reply arrived; the server may have executed the request then."""
 
     status: int = 200
     code: str = ""
-    """The server's word for an error, or why nothing came."""
+    """The server's error code, or the reason why no reply arrived."""
     body: bytes = b""
     written: datetime | None = None
-    """When an object was written, by the server's clock."""
+    """The time at which an object was written, by the server's clock."""
     keys: frozenset[str] = frozenset()
 
     @property
@@ -163,12 +164,12 @@ class EndpointAnswer(NamedTuple):
 
     @property
     def exists_already(self) -> bool:
-        """Return whether the server refused because of `If-None-Match`. S3 says 409 if two come at once."""
+        """Whether the server refused the put because of `If-None-Match`. S3 returns 409 for two concurrent puts."""
         return self.status in {409, 412}
 
     @property
     def is_missing(self) -> bool:
-        """Return whether there is no object under the key."""
+        """Whether no object exists under the key."""
         return self.status == 404 and self.code != "NoSuchBucket"
 
     def __str__(self) -> str:
@@ -179,7 +180,7 @@ P = ParamSpec("P")
 
 
 def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
-    """Let a request that fails return an answer, read from the text of the error."""
+    """Make a failing request return an answer, which is parsed from the text of the exception."""
 
     def answer(*args: P.args, **kwargs: P.kwargs) -> EndpointAnswer:
         try:
@@ -188,13 +189,13 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             text = str(error)
         status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
         if status or code:
-            # A deletion of several keys is answered with 200, and may refuse each of them.
+            # The server answers a deletion of several keys with 200, although it may refuse single keys.
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )
         if _LATE.search(text):
             return EndpointAnswer(0, f"nothing within {TIMEOUT} s")
-        # Before the dash are the URL and the time.
+        # The text before the dash holds the URL and the time.
         line = text.partition("\n")[0].rpartition(" - ")[2]
         words = " ".join(filter(None, cause.groups())) if cause else line
         return EndpointAnswer(0, words.lower())
@@ -203,10 +204,10 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
 
 
 class Client:
-    """Connections of its own to an endpoint. Keys are relative to the store's prefix."""
+    """A client with its own connections to an endpoint. Keys are relative to the store's prefix."""
 
     def __init__(self, place: StorePlace) -> None:
-        """Raise BaseError or ValueError if there can be no such place. Nothing is asked yet."""
+        """Raise BaseError or ValueError if the location is invalid. Send no request yet."""
         self._store = S3Store(
             place.bucket,
             prefix=place.prefix or None,
@@ -225,7 +226,7 @@ class Client:
 
     @_answered
     def put(self, key: str, body: bytes, *, create: bool = False) -> EndpointAnswer:
-        """Store an object; with `create` only if there is none under this key."""
+        """Store an object. With `create`, store it only if no object exists under this key."""
         obstore.put(self._store, key, body, mode="create" if create else "overwrite")
         return EndpointAnswer()
 
@@ -236,7 +237,7 @@ class Client:
 
     @_answered
     def list(self, folder: str, after: str | None = None) -> EndpointAnswer:
-        """List the keys of a folder, or only those behind a key."""
+        """List the keys of a folder. With `after`, list only the keys after this one."""
         chunks = islice(obstore.list(self._store, folder, offset=after), CHUNKS_MAX)
         found = chain.from_iterable(chunks)
         return EndpointAnswer(keys=frozenset(each["path"] for each in found))

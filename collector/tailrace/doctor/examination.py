@@ -1,4 +1,4 @@
-"""Run all checks, in the order in which their findings are reported."""
+"""Run all checks in the order in which the report lists their findings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LOOKS = (
 )
 
 MEASUREMENTS = {machine.SPEED: machine.check_speed, network.RATE: network.check_rate}
-"""Checks that keep the disk or a core busy for a second or two, by their names."""
+"""Checks that keep the disk or a core busy for a second or two, by name."""
 
 
 def examine(host: Host, *, quick: bool) -> list[HostFinding]:
-    """Return every finding. Skip the measurements if a collector runs or `quick` is set."""
+    """Return the findings of all checks. Skip the measurements if a collector runs or `quick` is set."""
     clock_before = wall_minus_monotonic(host)
     host = host.with_daemon()
     findings = [finding for look in LOOKS for finding in look(host)]
@@ -41,12 +41,12 @@ def examine(host: Host, *, quick: bool) -> list[HostFinding]:
 
 
 def endpoint_not_asked_for() -> HostFinding:
-    """Return the finding about a configured object store that nobody asked to test."""
+    """Return the finding about a configured object store that was not tested, since the user did not request the test."""
     return good("endpoint", "Not tested, because that writes keys there: give its URL as --store.")
 
 
 def endpoint_without_obstore() -> HostFinding:
-    """Return the finding about an object store that is to be tested on a host without the package obstore."""
+    """Return the finding about an object store that cannot be tested, since the package obstore is not installed."""
     return HostFinding(
         check="endpoint",
         severity=Severity.PROBLEM,

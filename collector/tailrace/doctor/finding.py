@@ -1,4 +1,4 @@
-"""The finding of a check, its texts, and the report of all findings."""
+"""Define the finding of a check, the texts of findings, and the report of all findings."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 class Severity(StrEnum):
     PROBLEM = "problem"
-    """Something is lost, refused or does not start."""
+    """Events are lost or refused, or the collector does not start."""
     ADVICE = "advice"
-    """It works, but events could be lost, hidden or late under more load."""
+    """The collector works, but events could be lost, hidden or late under more load."""
     GOOD = "good"
 
 
 class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One result of a check. `figures` are measured or read values, by name with the unit."""
+    """One result of a check. `figures` holds measured or read values; their names end in the unit."""
 
     check: str
     """The name of the check."""
     severity: Severity
     what: str
-    """One sentence: what is the case."""
+    """One sentence that describes the state."""
     why: str = ""
-    """One sentence: why it matters; empty if all is good."""
+    """One sentence about the consequences; empty if the state is good."""
     commands: list[str] = []
-    """Shell lines that change it or show more of it; `#` begins a remark."""
+    """Shell commands that change the state or show more about it. A line that begins with `#` is a remark."""
     figures: HostFigures = {}
 
 
@@ -56,7 +56,7 @@ def sysctl(key: str, value: int) -> list[str]:
 
 
 def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
-    """Return the command that sets a key. With `source`, `section` is a source's name."""
+    """Return the command that sets a configuration key. `source` is whether `section` is a source's name."""
     place = f"sources.{section}" if source else section
     name = f"TAILRACE_{place}_{key}".replace(".", "_").upper()
     option = "--store, or " if (section, key) == ("store", "path") else ""
@@ -64,7 +64,7 @@ def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes in a unit that keeps it short: 4.2 MiB, 79 GiB."""
+    """Return a number of bytes in a unit that keeps it short, such as 4.2 MiB or 79 GiB."""
     for unit, worth in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if count >= worth:
             return f"{count / worth:.1f}".removesuffix(".0") + f" {unit}"
@@ -72,7 +72,7 @@ def size(count: int) -> str:
 
 
 def whole_size(count: int) -> str:
-    """Return at most this many bytes in the configuration's spelling: whole MiB, at least one."""
+    """Return a size of at most `count` bytes in the configuration's notation: whole MiB, at least one."""
     return str(Size(max(count // MIB, 1) * MIB))
 
 
@@ -83,7 +83,7 @@ def plural(count: int, noun: str) -> str:
 INDENT = "  "
 
 Style = Callable[[str, Severity], str]
-"""Marks the word of a severity, on a terminal by a colour."""
+"""A function that highlights the word of a severity, such as by a colour on a terminal."""
 
 
 def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
@@ -91,9 +91,10 @@ def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
 
 
 def text(findings: list[HostFinding], *, width: int, style: Style = plain) -> Iterator[str]:
-    """Yield lines: problems, then advice, each with commands, then one line for each good finding.
+    """Yield the lines of the report: problems, then advice, each with commands, then one line for each good finding.
 
-    Commands are not wrapped, so that they can be copied."""
+    Commands are not wrapped, so that users can copy them.
+    """
     for severity in Severity:
         of_this = [finding for finding in findings if finding.severity == severity]
         if of_this and severity == Severity.GOOD:
@@ -119,11 +120,12 @@ def count(findings: list[HostFinding], severity: Severity) -> int:
 
 
 def as_json(findings: list[HostFinding], *, config: str, store: str, spool: str) -> bytes:
-    """Return one JSON object.
+    """Return the report as one JSON object.
 
     Its members are `tailrace` (the version), `config` (the file, or empty), `store`, `spool`, the numbers
     of `problems` and `advice`, and `findings`, each with `check`, `severity` (problem, advice or good),
-    `what`, `why`, `commands` and `figures`, whose names end in their units."""
+    `what`, `why`, `commands` and `figures`, whose names end in their units.
+    """
     report: dict[str, Any] = {
         "tailrace": __version__,
         "config": config,
@@ -148,5 +150,5 @@ def _finding(finding: HostFinding, width: int, style: Style) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Wrap text into lines. A path that is longer than a line is not cut."""
+    """Wrap a text into lines. A path that is longer than a line is not cut."""
     return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)

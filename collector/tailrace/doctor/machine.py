@@ -1,7 +1,7 @@
 """Examine the host: its clock, and the disks of store and spool.
 
-`Host` gives all checks the kernel's files, the environment, the daemon and the clock. The checks of disks look at rights, room,
-how durable a file system is, and how fast a sync.
+`Host` gives all checks access to the kernel's files, the environment, the daemon and the clock. The checks of disks examine
+permissions, free space, the durability of the file system, and the duration of a sync.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tailrace.units import Duration
 
 
 class Host(NamedTuple):
-    """One host and one configuration. `root` is the parent of /proc and /run."""
+    """One host and one configuration. `root` is the parent directory of /proc and /run."""
 
     config: Config
     environ: Mapping[str, str]
@@ -49,7 +49,7 @@ class Host(NamedTuple):
 
     @property
     def store(self) -> Path | None:
-        """Return the store's directory, or None if it is not on this machine."""
+        """The store's directory, or None if the store is not on this machine."""
         path = store_path(self.config, self.environ)
         return None if "://" in path else Path(path).absolute()
 
@@ -59,12 +59,12 @@ class Host(NamedTuple):
 
     @property
     def directories(self) -> dict[str, Path]:
-        """Return the directories that are written to, by their use."""
+        """The directories into which the collector writes, by their use."""
         spool = {"spool": self.spool}
         return spool if self.store is None else {"store": self.store, **spool}
 
     def text(self, path: str) -> str | None:
-        """Return the text of a file below the root, or None if it cannot be read."""
+        """Return the text of a file below `root`, or None if the file is unreadable."""
         try:
             return (self.root / path).read_text(errors="replace")
         except OSError:
@@ -75,22 +75,22 @@ class Host(NamedTuple):
         return int(text) if text.isdecimal() else None
 
     def with_daemon(self) -> Host:
-        """Return the same host with the daemon of the configuration's name that runs on its store, if any."""
+        """Return the same host together with the daemon that runs on the configured store under the configured name, if any."""
         own = collector_path(self.config, self.environ).absolute()
         found = find(own, [own, self.spool], self.root, self.config.collector.name)
         return self._replace(daemon=found)
 
 
 def nearest(path: Path) -> Path:
-    """Return the path, or its nearest parent that exists."""
+    """Return the path, or its nearest existing parent."""
     return next(part for part in (path, *path.parents) if exists(part))
 
 
 def exists(path: Path) -> bool:
-    """Return whether the path exists and this user can see it."""
+    """Return whether the path exists and is visible to this user."""
     try:
         return path.exists()
-    except OSError:  # a parent directory cannot be entered
+    except OSError:  # this user may not enter a parent directory
         return False
 
 
@@ -101,7 +101,7 @@ _UNSYNCHRONISED = 0x40
 
 
 class _Timex(ctypes.Structure):
-    """The head of the kernel's struct timex (uapi/linux/timex.h), with room for the rest."""
+    """The first fields of the kernel's struct timex (uapi/linux/timex.h), with padding for the other fields."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -115,16 +115,15 @@ class _Timex(ctypes.Structure):
 
 
 def wall_minus_monotonic(host: Host) -> float:
-    """Return wall time minus monotonic time in nanoseconds. It changes only by slewing, unless the clock
-    is set."""
+    """Return wall time minus monotonic time (ns). The difference changes only by slewing, unless the clock is set."""
     return host.clock.wall_ns() - host.clock.monotonic() * 1e9
 
 
 def check_clock(
     host: Host, before: float, *, kernel: Callable[[], tuple[int, int] | None] | None = None
 ) -> Iterator[HostFinding]:
-    """Check for steps since `before`, an earlier `wall_minus_monotonic`, and for synchronisation.
-    `kernel` replaces adjtimex."""
+    """Check whether the clock was set since `before`, an earlier `wall_minus_monotonic`, and whether the clock is
+    synchronised. `kernel` replaces `adjtimex` in tests."""
     yield from _steps(wall_minus_monotonic(host) - before)
     yield _synchronised(host, (kernel or adjtimex)())
 
@@ -172,9 +171,10 @@ def _advice(what: str, figures: HostFigures) -> HostFinding:
 
 
 def adjtimex() -> tuple[int, int] | None:
-    """Return the kernel's status bits and greatest error in us, or None if it does not answer.
+    """Return the kernel's clock status bits and maximum error (us), or None if the call fails.
 
-    This changes nothing."""
+    The function does not change the clock.
+    """
     if not sys.platform.startswith("linux"):
         return None
     timex = _Timex()
@@ -189,7 +189,7 @@ DIRECTORIES = "directories"
 SPACE = "disk space"
 
 FILES = 2000
-"""Files that a store has at most, about: 1,000 log entries, the newest days' small files, locks, and segments."""
+"""Approximate maximum number of files of a store: 1,000 log entries, the newest days' small files, locks, and segments."""
 
 
 def check_directories(host: Host) -> Iterator[HostFinding]:
@@ -234,7 +234,8 @@ def _writable(use: str, directory: Path) -> HostFinding:
 
 
 def _written(directory: Path) -> list[Path]:
-    """Return the paths that an earlier collector, perhaps of another user, left and a new one writes to."""
+    """Return the existing paths into which a new collector writes. An earlier collector, perhaps of another user, may have
+    left them."""
     names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
     return [path for name in names if exists(path := directory / name)]
 
@@ -244,13 +245,13 @@ def _elsewhere(use: str) -> str:
 
 
 def _space(host: Host) -> Iterator[HostFinding]:
-    """Check the room for the spool at its limit and the quarantine. The table has no limit."""
+    """Check the free space for the full spool and the quarantine. The table has no limit."""
     config = host.config
     place = nearest(host.spool)
     try:
         free = shutil.disk_usage(place).free
     except OSError:
-        return  # `_writable` has reported that the directory cannot be entered
+        return  # `_writable` has reported this directory
     held = _held(host.spool)
     limit = int(config.spool.max_size)
     same = host.store is not None and nearest(host.store).stat().st_dev == place.stat().st_dev
@@ -279,13 +280,13 @@ def _space(host: Host) -> Iterator[HostFinding]:
 
 
 def _inodes(host: Host) -> Iterator[HostFinding]:
-    """Check the inodes: a disk that has room for bytes may have none for files."""
+    """Check the free inodes. A disk with free bytes may have no free inodes for files."""
     seen = set()
     for directory in host.directories.values():
         try:
             free = free_room(directory)
         except OSError:
-            continue  # `_writable` has reported that the directory cannot be entered
+            continue  # `_writable` has reported this directory
         if free.inodes is None or free.inodes >= FILES or free.mount in seen:
             continue
         seen.add(free.mount)
@@ -308,7 +309,7 @@ def _inodes(host: Host) -> Iterator[HostFinding]:
 
 
 def _held(spool: Path) -> int:
-    """Return the bytes of the existing segments. A running collector may be removing some."""
+    """Return the total size (bytes) of the existing segments. A running collector may remove some of them meanwhile."""
     total = 0
     with contextlib.suppress(OSError):
         for path in spool.glob("*.segment"):
@@ -346,7 +347,7 @@ class Mount(NamedTuple):
 
 
 def check_durability(host: Host) -> Iterator[HostFinding]:
-    """Yield one finding for each file system that is written to."""
+    """Yield one finding for each file system into which the collector writes."""
     mounts = _mounts(host)
     uses: dict[Mount | None, list[str]] = {}
     for use, directory in host.directories.items():
@@ -410,8 +411,8 @@ def _mounts(host: Host) -> list[Mount]:
 
 
 def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
-    """Return the mount of a directory, existing or not: the longest path, and the last mount of that
-    path, since it hides others."""
+    """Return the mount of a directory, which need not exist. It is the mount with the longest matching path; if several have
+    this path, the last one hides the others."""
     real = nearest(directory).resolve()
     above = [mount for mount in mounts if real.is_relative_to(mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
@@ -420,7 +421,7 @@ def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
 SPEED = "disk speed"
 
 SYNC_BYTES = 64 * KIB
-"""Bytes that a sync tick writes at about 20,000 small events a second."""
+"""Number of bytes that the spool writes between two syncs at about 20,000 small events a second."""
 SYNCS = 16
 BLOCK = MIB
 BYTES_MAX = 32 * MIB
@@ -428,7 +429,8 @@ SYNC_SECONDS = 0.6
 WRITE_SECONDS = 0.8
 
 SLOW_MB_PER_SECOND = 20.0
-"""About 250,000 events a second in the spool, with nothing left for the table."""
+"""Disk throughput (MB/s) below which the check gives advice. It suffices for about 250,000 events a second in the spool,
+with no capacity left for the table."""
 
 
 def check_speed(host: Host) -> Iterator[HostFinding]:
@@ -436,7 +438,7 @@ def check_speed(host: Host) -> Iterator[HostFinding]:
     if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         return
     try:
-        # The file has no name if the file system supports that; otherwise its name is removed at once.
+        # The file has no name if the file system supports such files. Otherwise the name is removed at once.
         with tempfile.TemporaryFile(dir=place, buffering=0) as file:
             latencies = _syncs(file, host.clock)
             rate = _throughput(file, host.clock)
@@ -477,7 +479,7 @@ def _judge_speed(interval: Duration, latencies: list[float], rate: float) -> Hos
 
 
 def _syncs(file: BinaryIO, clock: Clock) -> list[float]:
-    """Return the seconds that each small write with a sync takes."""
+    """Return the duration (seconds) of each of several small writes with a sync."""
     latencies: list[float] = []
     piece = os.urandom(SYNC_BYTES)
     end = clock.monotonic() + SYNC_SECONDS
@@ -490,7 +492,7 @@ def _syncs(file: BinaryIO, clock: Clock) -> list[float]:
 
 
 def _throughput(file: BinaryIO, clock: Clock) -> float:
-    """Return the megabytes a second of large writes, with a sync after every four."""
+    """Return the throughput (MB/s) of large writes, with a sync after every four."""
     block = os.urandom(BLOCK)
     before = now = clock.monotonic()
     written = 0

@@ -1,10 +1,10 @@
-"""Check the network: listeners' addresses, receive buffers, dropped datagrams, and the rate of small datagrams.
+"""Check the network: listening addresses, receive buffers, dropped datagrams, and the achievable rate of small datagrams.
 
-Each address is bound for a moment, and the path of a unix socket examined, unless a daemon holds it.
+The check binds each address for a moment, or examines the path of a unix socket, unless a daemon uses the address.
 
-To measure the rate, a child process sends datagrams over loopback to our own receive loop, faster step by step until
-one is lost. The result estimates the bursts that this host receives whole. A real collector also decodes from the
-spool when no datagram waits.
+To measure the rate, a child process sends datagrams over loopback to the collector's own receive loop. The rate grows step by
+step until a datagram is lost. The result estimates the bursts that this host receives without loss. A real collector also
+decodes from the spool when no datagram waits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tailrace.units import Size
 ADDRESSES = "addresses"
 
 PRIVILEGED = 1024
-"""Linux's default limit. The host's limit is in net.ipv4.ip_unprivileged_port_start."""
+"""The first unprivileged port by Linux's default. The host's actual value is in net.ipv4.ip_unprivileged_port_start."""
 
 
 class ListeningSocket(NamedTuple):
@@ -124,7 +124,7 @@ def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
 
 
 def _socket_file(name: str, path: Path) -> HostFinding | None:
-    """Return the problem that keeps a unix socket from being made at a path, if any."""
+    """Return the problem that prevents a unix socket at a path, or None."""
     shown, above = shlex.quote(str(path)), shlex.quote(str(path.parent))
     me = '"$(id -un)"'
     other = setting(name, "listen", f"$XDG_RUNTIME_DIR/{path.name}", source=True).replace("'", '"')
@@ -163,11 +163,11 @@ RMEM_DEFAULT = "net.core.rmem_default"
 MAX_BACKLOG = "net.core.netdev_max_backlog"
 
 USUAL_BACKLOG = 1000
-"""Linux's default."""
+"""Linux's default for net.core.netdev_max_backlog (packets)."""
 
 SMALL_DATAGRAM_CHARGE = 832
-"""Bytes of the buffer that a datagram of up to about 150 bytes takes, including the kernel's bookkeeping
-(measured on Linux 6)."""
+"""Buffer space (bytes) that a datagram of up to about 150 bytes takes, including the kernel's bookkeeping (measured on Linux
+6)."""
 
 
 def check_buffers(host: Host) -> Iterator[HostFinding]:
@@ -180,8 +180,8 @@ def check_buffers(host: Host) -> Iterator[HostFinding]:
 
 
 def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
-    """Return the finding for one source. `most` is the largest request of all sources, since one limit
-    applies to all."""
+    """Return the finding about the receive buffer of one source. `most` is the largest size that any source requests, since
+    one kernel limit applies to all."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffer(sock, asked)
         # This process may have a privilege that the daemon lacks.
@@ -208,7 +208,7 @@ def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
 
 
 def _buffer_limits(host: Host) -> str:
-    """Return the kernel's parameters in words. Its default has no effect on our sources."""
+    """Return the kernel's limits as a sentence. The kernel's default size does not affect the sources."""
     most, usual = host.number(_file(RMEM_MAX)), host.number(_file(RMEM_DEFAULT))
     if most is None or usual is None:
         return f"({RMEM_MAX} cannot be read here: only a container's host shows it.)"
@@ -218,11 +218,11 @@ def _buffer_limits(host: Host) -> str:
 
 
 def _backlog(host: Host) -> Iterator[HostFinding]:
-    """Check the queue between a network card and the sockets. Each CPU has one."""
+    """Check the queue between a network card and the sockets. Each CPU has one such queue."""
     backlog = host.number(_file(MAX_BACKLOG))
     if backlog is None:
         return
-    # softnet_stat has a line of hexadecimal counters for each CPU. The second counts dropped packets.
+    # softnet_stat has one line of hexadecimal counters for each CPU. The second counter is the number of dropped packets.
     lines = (host.text("proc/net/softnet_stat") or "").splitlines()
     dropped = sum(int(fields[1], 16) for line in lines if len(fields := line.split()) > 1)
     figures = {"backlog": backlog, "dropped": dropped}
@@ -247,7 +247,7 @@ def _file(key: str) -> str:
 DROPS = "drops"
 
 LARGEST_BUFFER = 2**30
-"""The largest buffer to advise. Beyond it, the reader is too slow."""
+"""Maximum buffer size (bytes) to advise. If more is needed, the reader is too slow."""
 
 
 def check_drops(host: Host) -> Iterator[HostFinding]:
@@ -305,10 +305,10 @@ def _dropped_by_host(host: Host) -> Iterator[HostFinding]:
 
 
 def _drops(host: Host, port: int) -> int:
-    """Return how many datagrams the sockets bound to a port have dropped.
+    """Return the number of datagrams that the sockets bound to a port have dropped.
 
-    A line has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT; the last field
-    is `drops`."""
+    Each line has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT. The last field is `drops`.
+    """
     dropped = 0
     for path in ("proc/net/udp", "proc/net/udp6"):
         for line in (host.text(path) or "").splitlines()[1:]:
@@ -336,23 +336,24 @@ RATES = (25_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 600_000, 8
 STEP_SECONDS = 0.15
 PROBE_SECONDS = 3.0
 QUEUE_SECONDS = 0.005
-"""Seconds between two looks at a queue that is emptying."""
+"""Interval (seconds) between two checks of a queue that is emptying."""
 
 RESTED_SECONDS = 5 * REST_MAX
-"""Seconds to wait for datagrams that have left the queue and that the source has not counted yet."""
+"""Time limit (seconds) to wait for datagrams that have left the queue and that the source has not counted yet."""
 
 REACHED = 0.9
-"""A sender that reaches less than this share of a rate is the bottleneck."""
+"""Share of the requested rate below which the sender is the bottleneck."""
 
 LOW = 50_000
-"""Datagrams a second: less than a tenth of what the loop reads on a core of its own."""
+"""Rate (datagrams a second) below which the check gives advice: less than a tenth of what the receive loop reads on a core
+of its own."""
 
 
 class RateStep(NamedTuple):
     sent: int
     received: int
     per_second: float
-    """The rate that was reached, which can be less than requested."""
+    """The achieved rate (datagrams a second), which can be less than the requested rate."""
 
 
 def check_rate(host: Host) -> Iterator[HostFinding]:
@@ -389,10 +390,10 @@ def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
 
 
 async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
-    """Return the steps up to the first with a loss, or none if nothing can be sent."""
+    """Return the steps up to the first one with a loss; empty if no datagram can be sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)
-    # Request what the kernel grants, so that the source does not warn.
+    # The source requests the size that the kernel grants, so that it logs no warning.
     config = structs.replace(config, listen="127.0.0.1:0", receive_buffer=Size(buffer))
     steps: list[RateStep] = []
     try:
@@ -430,10 +431,10 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
             raise OSError("the sending process has ended")
         answer += piece
     sent, seconds = int(answer.split()[0]), float(answer.split()[1])
-    # On loopback, a datagram is in the queue or dropped when `send` returns.
+    # On loopback, a datagram is in the queue or dropped by the time `send` returns.
     while source.figures().queue_bytes:  # noqa: ASYNC110 - only the kernel knows
         await trio.sleep(QUEUE_SECONDS)
-    # Datagrams that left the queue last are counted once the source has rested.
+    # The source counts the last datagrams only after its rest.
     with trio.move_on_after(RESTED_SECONDS):
         while intake.received - before < sent:  # noqa: ASYNC110 - the source does not say
             await trio.sleep(QUEUE_SECONDS)
@@ -460,7 +461,7 @@ async def _sender(port: int) -> AsyncIterator[trio.Process]:
 
 
 class _Counting:
-    """An intake that only counts."""
+    """An intake that only counts datagrams."""
 
     def __init__(self, clock: Clock) -> None:
         self.received = 0
@@ -490,13 +491,13 @@ class _Counting:
         return 0, 0
 
     def loss(self, number: int, loss: FileLoss) -> None:
-        """Do nothing: there are no strangers."""
+        """Do nothing, since no other program sends to the probe."""
 
     def close(self, number: int, reason: str) -> None:
-        """Do nothing: there is one session, and nothing of it is kept."""
+        """Do nothing, since the probe has one session and keeps no data of it."""
 
     def sessions(self) -> dict[int, OpenInfo]:
         return {}
 
     async def room(self) -> None:
-        """Return at once: there is always room."""
+        """Return at once, since the probe always has room."""

@@ -1,11 +1,11 @@
-"""Test the endpoint of an object store for `tailrace doctor --store URL`, and name the promises that it breaks.
+"""Test the endpoint of an object store for `tailrace doctor --store URL`, and report the guarantees that it violates.
 
-A Delta table at a URL is only as right as its server. The first object under a version's name is that version of the
-table. If two writers both believe that they created it, the rows of one are lost, and no gap names them.
+A Delta table at a URL is only as correct as its server. The first object under a version's name is that version of the table.
+If two writers both receive a success for the same version, the rows of one writer are lost, and no gap reports them.
 
-The checks write small keys in a folder below the store's prefix, beside the table, and delete them. Each client has
-connections of its own, to any of the endpoint's addresses. Another client than the writer reads each key, so that the
-checks notice nodes which disagree.
+The checks write small keys in a folder below the store's prefix, beside the table, and delete them afterwards. Each client has
+connections of its own, to any of the endpoint's addresses. Each key is read by another client than its writer, so the checks
+detect nodes that return different answers.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ WRITERS = 8
 KEYS = 50
 
 SECONDS = 60
-"""Each part of the examination that repeats a test begins no repetition after so long."""
+"""Time limit (seconds) for each repeated test. After this time the test begins no further repetition."""
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
-"""Variables, in any case, that send requests to a proxy."""
+"""Environment variables, in lower case, that route requests to a proxy."""
 
 
 class EndpointProbe:
-    """One examination. Every key that a test may have left is in `written`."""
+    """The state of one examination. `written` holds every key that a test may have left."""
 
     def __init__(self, place: StorePlace, clock: Clock) -> None:
         self.place = place
@@ -57,7 +57,7 @@ class EndpointProbe:
         return self.clients[number % WRITERS]
 
     def key(self, name: str) -> str:
-        """Return a key that will be written, and remember to delete it."""
+        """Return the full name of a key that will be written, and remember to delete the key."""
         key = f"{self.folder}/{name}"
         self.written.add(key)
         return key
@@ -66,7 +66,7 @@ class EndpointProbe:
 def examine(
     url: str, options: Mapping[str, str], environ: Mapping[str, str], clock: Clock
 ) -> Iterator[HostFinding]:
-    """Yield the findings about the endpoint of a store. The table is neither read nor written."""
+    """Yield the findings about the endpoint of a store. Neither read nor write the table."""
     place = place_of(url, options, environ)
     if isinstance(place, HostFinding):
         yield place
@@ -96,7 +96,7 @@ def examine(
 
 
 def _proxies(environ: Mapping[str, str]) -> list[str]:
-    """Return a remark if requests may go to a proxy. Its URL may hold a password."""
+    """Return one remark for each variable that sets a proxy. The remark omits the proxy's URL, which may contain a password."""
     names = [name for name in sorted(environ) if name.lower() in PROXIES and environ[name]]
     return [
         f"# requests go to the proxy in {name}, unless NO_PROXY names the host" for name in names
@@ -108,7 +108,7 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
     for right, answer, ahead in _rights(probe):
         if ahead is not None:
             yield _judge_clock(ahead)
-        # The key is not there if it could not be put; a server that is slow to show it is found out later.
+        # A key that could not be put is missing. A server that shows a new key late is detected later.
         if not answer.done and not (right == GET and answer.is_missing):
             refused[right] = answer
     yield from _judge_rights(probe.place, refused)
@@ -123,9 +123,9 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
 class Right(NamedTuple):
     name: str
     action: str
-    """S3's name of it."""
+    """The name of the right in S3."""
     without: str
-    """The work that a collector without it cannot do."""
+    """The work that a collector cannot do without the right."""
 
 
 PUT = Right("put", "s3:PutObject", "store events")
@@ -134,7 +134,7 @@ LIST = Right("list", "s3:ListBucket", "find the newest version")
 DELETE = Right("delete", "s3:DeleteObject", "remove what was merged or is too old")
 
 NEEDED = frozenset({PUT, GET, LIST})
-"""The rights without which nothing else can be tested."""
+"""The rights without which no further test is possible."""
 
 RIGHTS_CHECK = "endpoint rights"
 
@@ -149,14 +149,15 @@ _TO_DO: Mapping[str, str] = {
 
 
 def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float | None]]:
-    """Try each right. Yield the answer, and by how many seconds the server's clock is ahead, where an answer has a time."""
+    """Test each right. Yield the right, the answer, and the number of seconds by which the server's clock is ahead; None if
+    the answer has no time."""
     client, key = probe.client(0), probe.key("rights")
     sent = probe.clock.wall_ns()
     put = client.put(key, b"rights")
     received = probe.clock.wall_ns()
     yield PUT, put, None
     found = client.get(key)
-    # The server's time has whole seconds.
+    # The server's time is rounded down to whole seconds.
     ahead = found.written.timestamp() + 0.5 - (sent + received) / 2e9 if found.written else None
     yield GET, found, ahead
     yield LIST, client.list(probe.folder), None
@@ -193,10 +194,10 @@ def _joined(words: list[str], last: str) -> str:
 CLOCK = "endpoint clock"
 
 DIFFERENCE = 5.0
-"""Seconds that the server's clock may differ from ours."""
+"""Maximum difference (seconds) between the server's clock and this host's that is reported as good."""
 
 REFUSED = 15 * 60
-"""S3 refuses requests that were signed so many seconds from its own time."""
+"""Difference (seconds) between a request's time and the server's time from which S3 refuses the request."""
 
 
 def _judge_clock(ahead: float) -> HostFinding:
@@ -218,31 +219,32 @@ def _judge_clock(ahead: float) -> HostFinding:
 CREATE_CHECK = "conditional puts"
 
 UNKNOWN = frozenset({400, 405, 501})
-"""Answers of servers that have no conditional puts."""
+"""HTTP status codes of servers that do not support conditional puts."""
 
 
 class Raced(NamedTuple):
-    """A key for which writers raced: the answer to each, to one who came later, and the bytes in the end."""
+    """A key for which several writers raced: the answer to each writer, the answer to one later writer, and the object in
+    the end."""
 
     key: str
     answers: list[EndpointAnswer]
     later: EndpointAnswer
     stored: EndpointAnswer
-    """The object in the end."""
+    """The object that a client reads after all writes."""
 
     @property
     def winners(self) -> list[int]:
-        """Return the writers who were told that they have created it; the one who came later is the last."""
+        """The indices of the writers that received a success for the creation. The later writer has the last index."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
     def is_right(self) -> bool:
-        """Return whether one won, nobody else may have, and its bytes are there."""
+        """Whether exactly one writer won, no answer is unclear, and the winner's bytes are stored."""
         return len(self.winners) == 1 and self.holds(self.winners[0]) and not self.failures
 
     @property
     def failures(self) -> list[EndpointAnswer]:
-        """Return answers that say neither that it was created nor that it was there already."""
+        """The answers that report neither a creation nor an existing key."""
         return [
             answer for answer in [*self.answers, self.later]
             if not answer.done and not answer.exists_already
@@ -253,7 +255,7 @@ class Raced(NamedTuple):
 
 
 def race(probe: EndpointProbe) -> list[Raced]:
-    """Let writers race for keys, each with a client of its own."""
+    """Make writers race to create keys, each with a client of its own. Return the result of each key."""
     keys = [probe.key(f"race-{number:02}") for number in range(KEYS)]
     gate = _Gate(probe.clock)
 
@@ -279,17 +281,17 @@ def race(probe: EndpointProbe) -> list[Raced]:
 
 
 class _Gate:
-    """Lets all writers go at the same moment, and none once it is too late."""
+    """A gate that lets all writers start each race at the same moment. It stays closed once the time is over."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._end = clock.monotonic() + SECONDS
         self._open = True
-        # A writer is away for one request at most.
+        # A writer reaches the gate after at most one request.
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:
-        """Wait for the others; return whether to go. A writer who keeps the others waiting ends the race."""
+        """Wait for the other writers. Return whether to write the next key. A writer that is too late ends the race for all."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
@@ -305,7 +307,7 @@ def _body(writer: int) -> bytes:
 
 
 def judged(raced: Sequence[Raced]) -> HostFinding:
-    """Return the finding: the worst that happened to any key."""
+    """Return the finding about the worst result of any key."""
     several = [each for each in raced if len(each.winners) > 1]
     failures = [answer for each in raced for answer in each.failures]
     replaced = [
@@ -372,7 +374,8 @@ def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
 ) -> HostFinding:
-    """Return the finding about answers that are neither yes nor no, most often of a server that knows no conditions."""
+    """Return the finding about answers that report neither a creation nor an existing key. Most such servers do not support
+    conditions."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
         what = f"The server refuses conditional puts: {text}."
@@ -395,16 +398,16 @@ LISTING = "listing after write"
 ROUNDS = 20
 
 PATIENCE = 3.0
-"""Seconds within which a stale answer may become right, for the finding to say when it did."""
+"""Time (seconds) for which a check repeats a request after a stale answer, to report when the answer becomes correct."""
 
 WAITS = 2
-"""How often that is waited for, for each promise."""
+"""Maximum number of stale answers of each guarantee after which the check repeats the request."""
 
 PAUSE = 0.05
 
 
 class Promise(NamedTuple):
-    """A promise of S3, and what is the case where it is broken."""
+    """A guarantee of S3, and a description of its violation."""
 
     check: str
     broken: str
@@ -418,14 +421,14 @@ DELETED_LISTED = Promise(LISTING, "a deleted key was still listed")
 WHOLE = Promise(LISTING, "keys were missing")
 
 Look = Callable[[Client], tuple[EndpointAnswer, bool]]
-"""Asks through a client; returns its answer, and whether the promise is kept."""
+"""A function that sends a request through a client. It returns the answer, and whether the guarantee was kept."""
 
 
 class Freshness:
-    """Looks, and counts what was stale."""
+    """Tests for stale answers: sends requests, and counts the answers that violate a guarantee."""
 
     def __init__(self, probe: EndpointProbe, *, deletes: bool) -> None:
-        """With `deletes`, the keys may delete."""
+        """Test deletions only if `deletes` is set, since the credentials may not allow them."""
         self._probe = probe
         self._deletes = deletes
         self._looks: Counter[str] = Counter()
@@ -434,7 +437,7 @@ class Freshness:
         self._failed: Counter[str] = Counter()
 
     def measure(self, kept: Collection[str]) -> None:
-        """Write, read, list and delete keys of our own; then list all, of which `kept` were not deleted."""
+        """Write, read, list and delete new keys. Then list all keys, of which `kept` must exist."""
         clock = self._probe.clock
         end = clock.monotonic() + SECONDS
         for number in range(ROUNDS):
@@ -484,7 +487,7 @@ class Freshness:
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
     def _until_kept(self, reader: Client, look: Look) -> float:
-        """Return after how many seconds the promise was kept; infinity if it was not in `PATIENCE`."""
+        """Return the number of seconds until the guarantee was kept; infinity if it was not kept within `PATIENCE`."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
@@ -536,7 +539,7 @@ def _times(count: int) -> str:
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
-    """Look whether a key has these bytes, or is not there."""
+    """Read a key. Return whether it has the given bytes, or is missing if `body` is None."""
     answer = reader.get(key)
     kept = answer.is_missing if body is None else answer.done and answer.body == body
     return answer, kept
@@ -548,7 +551,8 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the folder, and what is behind a key of it, as a table's newest versions are found."""
+    """List the whole folder, and the keys after the first kept key, in the way in which a table's newest versions are found.
+    Return whether both listings are complete."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}
@@ -559,7 +563,7 @@ KEYS_CHECK = "endpoint clean-up"
 
 
 def _clean(probe: EndpointProbe) -> dict[str, str]:
-    """Delete all keys of this examination. Return those that remain, or may, each with why."""
+    """Delete all keys of this examination. Return the keys that remain or may remain, each with the reason."""
     client = probe.client(0)
     keys = sorted(probe.written)
     deleted = client.delete(*keys)

@@ -1,13 +1,13 @@
-"""Examine the surroundings of the collector's process and of its producers.
+"""Examine the environment of the collector's process and of its producers.
 
-Limits of the process are open files, and the networks that its systemd unit admits. The kernel drops packets of networks in
-IPAddressDeny= without an error on either side. The check reads the unit's files, so that `tailrace check` works within the
-unit's own sandbox. A filter that was set on the running service alone (`systemctl set-property --runtime`) is visible as a
-drop-in.
+The limits of the process are the number of open files, and the networks that its systemd unit admits. The kernel drops packets
+of networks in IPAddressDeny= without an error on either side. The check reads the unit's files, so `tailrace check` works
+within the unit's own sandbox. A filter that was set only on the running service (`systemctl set-property --runtime`) is visible
+as a drop-in.
 
-Producers have settings in the environment that delay or hide events: PRODUCERS.md lists them and what each costs. A producer
-may be started in another environment than this one. The search for files of tail sources is the daemon's own, and opens no
-file.
+Producers have environment variables that delay or hide events. PRODUCERS.md lists these variables and the effect of each. A
+producer may run in another environment than this process. The check searches for files of tail sources with the daemon's own
+search, and opens no file.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tailrace.sources.tail.search import Found, Outside, Search, parse as parse_
 
 UNIT_CHECK = "unit"
 UNIT = "tailrace.service"
-"""The unit of the collector `main`."""
+"""The systemd unit of the collector `main`."""
 
 DIRECTORIES = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
-"""Directories of units; the first that has the unit counts. `system.control` below the first two has
-settings made by hand."""
+"""Directories of units. The first directory that has the unit takes precedence. `system.control` below the first two holds
+settings that an administrator has made by command."""
 
 ALL = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 NAMES = {
@@ -50,17 +50,17 @@ NAMES = {
     "link-local": (ip_network("169.254.0.0/16"), ip_network("fe80::/64")),
     "multicast": (ip_network("224.0.0.0/4"), ip_network("ff00::/8")),
 }
-"""systemd's names for networks."""
+"""systemd's names for groups of networks."""
 
 
 class Filter(NamedTuple):
-    """The networks of a unit. `allowed` overrides `denied`, and a network in neither is admitted."""
+    """The network filter of a unit. `allowed` overrides `denied`. A network in neither is admitted."""
 
     allowed: list[Network]
     denied: list[Network]
 
     def blocks(self, network: Network) -> bool:
-        """Return whether no address of a network, except loopback, is admitted."""
+        """Return whether the filter admits no address of a network, apart from loopback."""
         return any(_within(network, denied) for denied in self.denied) and not any(
             _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
         )
@@ -98,14 +98,15 @@ def check_unit(host: Host) -> Iterator[HostFinding]:
 
 
 def name_of(config: Config) -> str:
-    """Return the unit of a configuration's collector: an instance of a template, unless it is `main`."""
+    """Return the name of the unit of a configuration's collector. Collectors other than `main` have an instance of a
+    template unit."""
     name = config.collector.name
     return UNIT if name == MAIN else f"tailrace@{name}.service"
 
 
 def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
-    """Return the listeners and stores of a configuration whose peers the unit's filter blocks, or nothing
-    without an installed unit."""
+    """Return the listeners and stores of a configuration whose peers are blocked by the unit's filter. Return nothing if no
+    unit is installed."""
     name = name_of(config)
     unit = read(root, name)
     if unit is None:
@@ -115,7 +116,7 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
         Blocked(name, key, address, [network for network in networks if unit.blocks(network)])
         for key, address, networks in meant
     ]
-    # If any network will do, one family that is not blocked is enough.
+    # If any network is acceptable, one address family that is not blocked is enough.
     return [
         one for one, (_, _, networks) in zip(found, meant, strict=True)
         if one.networks and (one.networks == networks or not set(networks) & set(ALL))
@@ -124,7 +125,7 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
 
 def read(root: Path, name: str = UNIT) -> Filter | None:
     """Return the filter of an installed unit with its drop-ins, or None if there is no unit. An instance may have a unit
-    of its own in place of its template, and has the drop-ins of both."""
+    file of its own in place of its template's, and has the drop-ins of both."""
     places = [root / place / "system" for place in DIRECTORIES]
     base, at, _ = name.partition("@")
     names = [name, f"{base}@.service"] if at else [name]
@@ -146,7 +147,7 @@ def read(root: Path, name: str = UNIT) -> Filter | None:
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings of [Service]. An empty value resets the earlier values."""
+    """Yield the settings of the section [Service] as pairs. An empty value resets the earlier values."""
     section = ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
@@ -164,11 +165,11 @@ def _networks(value: str) -> Iterator[Network]:
             try:
                 yield ip_network(word, strict=False)
             except ValueError:
-                continue  # systemd ignores it, too, and logs that
+                continue  # systemd also ignores and logs this value
 
 
 def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
-    """Yield key, address and networks of every setting that concerns other machines."""
+    """Yield key, address and networks of each setting that refers to other machines."""
     listeners: dict[str, AdminConfig | UdpConfig | TcpConfig] = {"admin.listen": config.admin}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig):
@@ -184,7 +185,7 @@ def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
 
 
 def _of_family(host: str) -> tuple[Network, ...]:
-    """Return the networks that can reach an address. `::`, and any name, may be of both families."""
+    """Return the networks that can reach an address. `::` and host names may belong to both address families."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -211,7 +212,7 @@ OPEN_FILES = "open files"
 
 
 def check_limits(host: Host) -> Iterator[HostFinding]:
-    """Compare with the hard limit, to which the daemon raises its own soft limit."""
+    """Check the hard limit of open files, up to which the daemon raises its soft limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(host.config)
     figures = {"needed": wanted, "hard": hard}
@@ -245,9 +246,9 @@ def _count(limit: int) -> str:
 PRODUCERS = "producers"
 
 DFTRACER_BUFFER = 16 * 2**20
-"""Bytes that DFTracer keeps in memory unless DFTRACER_WRITE_BUFFER_SIZE sets another size."""
+"""Default size (bytes) of DFTracer's memory buffer, unless DFTRACER_WRITE_BUFFER_SIZE is set."""
 LIVE_BUFFER = 64 * 2**10
-"""A buffer of this size hides at most about 300 events."""
+"""Buffer size (bytes) that delays at most about 300 events."""
 
 _ON = {"1", "true", "on", "yes"}
 
@@ -305,7 +306,7 @@ def _dftracer(host: Host) -> Iterator[HostFinding]:
             "Their ids are then no counter, so nobody can tell what is missing.",
             "export DFTRACER_ENABLE_AGGREGATION=0",
         )
-    if log := environ.get("DFTRACER_LOG_FILE"):  # a prefix of file names
+    if log := environ.get("DFTRACER_LOG_FILE"):  # the variable holds a prefix of file names
         yield from _unwatched(host, "dftracer", {"DFTRACER_LOG_FILE": str(Path(log).parent)})
 
 
@@ -317,9 +318,10 @@ def _ovni(host: Host) -> Iterator[HostFinding]:
 
 
 def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[HostFinding]:
-    """Yield a finding for each variable whose directory no source of this format watches.
+    """Yield a finding for each variable whose directory is not watched by any source of this format.
 
-    All findings have the same command, which adds all these directories."""
+    All findings have the same command, which adds all of these directories.
+    """
     sources = {name: c for name, c in tails(host).items() if c.format == format_}
     patterns = [pattern for config in sources.values() for pattern in config.paths]
     absolute = {variable: str(Path(place).absolute()) for variable, place in places.items()}
@@ -364,7 +366,7 @@ def _number(text: str, default: int) -> int:
 TAILS = "tail paths"
 
 SEARCH_SECONDS = 2.0
-"""The limit for all patterns together. The report names patterns that were not searched to the end."""
+"""Time limit (seconds) for the search of all patterns together. The report lists patterns whose search was cut short."""
 
 
 class Searched(msgspec.Struct):
@@ -394,7 +396,7 @@ def tails(host: Host) -> dict[str, TailConfig]:
 
 
 def reaches(pattern: str, directory: str) -> bool:
-    """Return whether files in or below a directory can match a pattern."""
+    """Return whether a pattern can match files in or below a directory."""
     root, parts = parse_pattern(pattern)
     place = os.path.abspath(directory)  # noqa: PTH100 - like the pattern, without following links
     if place == root or root.startswith(place.rstrip("/") + "/"):
@@ -411,7 +413,7 @@ def reaches(pattern: str, directory: str) -> bool:
 
 
 def _streams(format_: str) -> Callable[[str], bool]:
-    """Return a predicate for the files of a format. Without a decoder, it accepts every file."""
+    """Return a predicate that selects the files of a format. Without a decoder, the predicate accepts every file."""
     from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - imports all formats, which only tails need
 
     known = FORMATS.get(format_)
@@ -435,12 +437,12 @@ def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float)
     if errors:
         root = parse_pattern(pattern).root
         unlisted = [path for path in _unlisted(root, host, end) if not search.covers(path)]
-        seen.unlisted = unlisted or [root]  # only a link would show where exactly
+        seen.unlisted = unlisted or [root]  # only a link could show the exact directory
     return seen
 
 
 def _unlisted(root: str, host: Host, end: float) -> list[str]:
-    """Return the directories, including the root, that cannot be listed or reached."""
+    """Return the directories that cannot be listed or reached. The root may be among them."""
     failed: list[OSError] = []
     for _ in os.walk(root, onerror=failed.append):
         if host.clock.monotonic() > end:
@@ -449,8 +451,8 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
 
 
 def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iterator[HostFinding]:
-    """Yield the findings for one pattern. `following` is the command that makes the source follow links
-    out of its roots."""
+    """Yield the findings about one pattern of a source. `following` is the command that makes the source follow links out of
+    its root directories."""
     figures: HostFigures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'
     problem = partial(HostFinding, check=TAILS, severity=Severity.PROBLEM, figures=figures)
@@ -506,7 +508,7 @@ def _nothing(name: str, pattern: str, figures: HostFigures) -> HostFinding:
 
 
 def _names(paths: list[str]) -> str:
-    """Return the first path, and how many more there are."""
+    """Return the first path, and the number of further paths."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"
 
 

@@ -1,8 +1,8 @@
-"""The child process of the rate probe: sends datagrams to a port of this host at the rate it is told.
+"""Send datagrams to a port of this host at a given rate, as the child process of the rate probe.
 
-It is a program of its own that uses only the standard library and is run by its path. Standard input has
-a line `COUNT RATE` for each step; standard output gets `SENT SECONDS` when the step is done. The end of
-the input ends the process.
+The module is a separate program that uses only the standard library, and is run by its path. Standard input has one line `COUNT
+RATE` for each step. The program writes `SENT SECONDS` to standard output when the step is done. The end of standard input ends
+the program.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 import time
 
 SIZE = 72
-"""Bytes of a datagram, which holds one usual Heph event."""
+"""Size (bytes) of a datagram, which holds one usual Heph event."""
 
 _EVENT = struct.pack(">IIIIQQQH", 0xC1FC1FB7, SIZE, 1, 0, 0, 0, 0, SIZE - 42) + bytes(SIZE - 42)
 
 BATCH = 32
-"""Datagrams handed to the kernel at a time. The kernel cuts one large buffer into pieces (UDP_SEGMENT);
-without that, the sender is slower than the receiver."""
+"""Number of datagrams in one system call. The kernel splits one large buffer into datagrams (UDP_SEGMENT). Without this
+feature, the sender would be slower than the receiver."""
 
 _UDP_SEGMENT = 103
 
@@ -40,7 +40,8 @@ def main() -> None:
 
 
 def send(sock: socket.socket, count: int, rate: int, batch: int) -> tuple[int, float]:
-    """Send at least `count` datagrams evenly at `rate` a second. Return their number and the seconds."""
+    """Send at least `count` datagrams, evenly spaced, at `rate` a second. Return the number of sent datagrams and the
+    duration (seconds)."""
     data = _EVENT * batch
     sent = 0
     begin = time.perf_counter()

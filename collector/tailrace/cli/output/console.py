@@ -1,6 +1,6 @@
-"""Write a command's results to standard output, and everything else to standard error.
+"""Write a command's results to standard output, and all other messages to standard error.
 
-Results are UTF-8 bytes whatever the locale. On a terminal, a table is fitted to its width.
+Results are UTF-8 in every locale. On a terminal, a table is fitted to the terminal's width.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tailrace.units import counted
 
 
 class Console:
-    """Asks an engine and prints the answers. It raises what the engine raises, BrokenPipeError when
-    nobody reads, and KeyboardInterrupt on Ctrl-C."""
+    """A printer for query results. It raises the engine's exceptions, BrokenPipeError if the output has no reader, and
+    KeyboardInterrupt on Ctrl-C."""
 
     def __init__(self, engine: Engine) -> None:
         self.out: BinaryIO = sys.stdout.buffer
@@ -32,7 +32,7 @@ class Console:
         self._patience = Patience(engine, unguarded(sys.stderr) if sys.stderr.isatty() else None)
 
     def ask(self, sql: str, parameters: Parameters = ()) -> tuple[RowAnswer, Iterator[Page]]:
-        """Ask for an answer to print with `table` or `csv`."""
+        """Run a query, and return an answer to print with `table` or `csv`."""
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
 
@@ -43,7 +43,7 @@ class Console:
         *,
         spare: Sequence[str] = (),
     ) -> None:
-        """Print a table. A terminal that is too narrow leaves out `spare` columns, the first one first."""
+        """Print a table. If the terminal is too narrow, leave out the columns in `spare`, in the order of that list."""
         width = shutil.get_terminal_size().columns if self.terminal else None
         bold = self.terminal and not os.environ.get("NO_COLOR")
         heading = _bold if bold else str
@@ -52,7 +52,7 @@ class Console:
         self.out.flush()
 
     def rows(self, columns: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
-        """Print a table. If it has no rows, say so, because a heading alone looks like a broken answer."""
+        """Print a table. If the table is empty, also print "0 rows", because a heading alone could be mistaken for an error."""
         rest = iter(pages)
         first = next(rest, [])
         self.table(columns, chain([first], rest))
@@ -64,7 +64,7 @@ class Console:
         self.out.write(f"{text}\n".encode())
 
     def json(self, sql: str, parameters: Parameters = (), more: Page | None = None) -> None:
-        """Print the answer's rows as objects, then `more` rows with the same columns."""
+        """Run a query and print its rows as objects, then `more` rows with the same columns."""
         answer = self._patience.make(
             lambda: self._engine.ask(sql, Shape.JSON, parameters=parameters)
         )
@@ -72,11 +72,11 @@ class Console:
         output.write_json(answer.columns, pages, self.out)
 
     def figures(self, texts: Sequence[str], numbers: Sequence[str], rows: Page) -> None:
-        """Print a table of our own: columns of texts, then columns of numbers."""
+        """Print a table of given rows: columns of texts, then columns of numbers."""
         self.rows(_columns(texts, numbers), [rows])
 
     def objects(self, texts: Sequence[str], numbers: Sequence[str], rows: Page) -> None:
-        """Print rows of our own as objects, with the same columns."""
+        """Print given rows as objects: columns of texts, then columns of numbers."""
         output.write_json(_columns(texts, numbers), [rows], self.out)
 
     def csv(self, sql: str, *, safe: bool = False) -> None:
@@ -100,11 +100,11 @@ def _bold(text: str) -> str:
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 _LONG = 1000
-"""From here on four digits would need an exponent."""
+"""The value from which a number is printed without decimals, since four digits would otherwise need an exponent."""
 
 
 def spell(duration: int | None, unit: str) -> str | None:
-    """Return a duration of nanoseconds as "1.234 ms", and a number of ticks unchanged."""
+    """Return a duration in nanoseconds as text, such as "1.234 ms". Return a number of ticks without a unit."""
     if duration is None:
         return None
     if unit != "ns":
@@ -123,7 +123,7 @@ _SECONDS = (("d", 86_400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e
 
 
 def spell_bytes(amount: float) -> str:
-    """Return bytes as "1.23 MB"."""
+    """Return a number of bytes as text, such as "1.23 MB"."""
     power = 0
     while round(amount) >= _STEP and power < len(_BYTES) - 1:
         amount /= _STEP
@@ -132,7 +132,7 @@ def spell_bytes(amount: float) -> str:
 
 
 def spell_seconds(amount: float) -> str:
-    """Return a duration as "1.23 s", at least a microsecond."""
+    """Return a duration (seconds) as text, such as "1.23 s". The smallest unit is a microsecond."""
     for unit, worth in _SECONDS:
         if amount >= worth:
             return f"{_digits(amount / worth)} {unit}"

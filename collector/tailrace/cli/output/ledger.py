@@ -1,4 +1,4 @@
-"""Write what a collector received, stored and lost, for people: the final ledger of `tailrace serve` and `tailrace import`."""
+"""Format the final ledger of `tailrace serve` and `tailrace import`: the received, stored and lost events as text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from tailrace.figures import SourceStatus, Status
 
 SLOW_MIN = 1000
-"""So many records that were read the slow way take no time that anybody sees."""
+"""Minimum number of slowly decoded records that the ledger reports. Fewer records take no noticeable time."""
 
 
 def final_ledger(status: Status, names: Mapping[str, int | None] | None = None) -> str:
-    """Return what arrived, what is missing and why, one paragraph for each source. `names` has, by source, how many names that
-    events ask for no file has, if the table was asked; None for an unknown number."""
+    """Return the final ledger: the received and the missing events with reasons, one paragraph for each source. `names` is
+    the number of names, by source, that events reference and no file contains; None for an unknown number."""
     lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
     for name, source in status.sources.items():
         lines += _ledger(name, source, _in_words((names or {}).get(name, 0)))
@@ -28,7 +28,7 @@ def final_ledger(status: Status, names: Mapping[str, int | None] | None = None) 
 
 
 def _in_words(names: int | None) -> str:
-    """Return how many names are missing, as the end of a sentence."""
+    """Return the number of missing names, as the end of a sentence."""
     if names == 0:
         return ""
     asked = "an unknown number of names" if names is None else counted(names, "name")

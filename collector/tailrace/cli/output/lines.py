@@ -1,6 +1,6 @@
-"""Print rows as they are stored, one a line: as JSON with all columns, or for people.
+"""Print stored rows, one a line: as JSON with all columns, or as text.
 
-For people: time (or @ticks), source/session/stream, kind, name, #seq, +duration in ticks, attributes.
+A text line has the time (or @ticks), source/session/stream, kind, name, #seq, +duration in ticks, and attributes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _NAMES = [column.name for column in COLUMNS]
 _COLUMNS = [AnswerColumn(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enumerate(COLUMNS)]
 
 SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
-"""Positions in a row."""
+"""Positions of the columns `source` and `kind` in a row."""
 
 SESSION_SHOWN = 8
-"""Characters of a session's id."""
+"""Number of characters of a session's id that a text line shows."""
 
 
 class RowPrinter:
-    """Prints rows at once. Lines for people are cut to `width` cells, if given."""
+    """A printer that writes each row at once. Text lines are cut to `width` cells; None means no limit."""
 
     def __init__(self, out: BinaryIO, *, as_json: bool, width: int | None) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""Show overviews of a collector: on the whole screen of a terminal, one below the other, or as JSON."""
+"""Show overviews of collectors: on the whole screen of a terminal, as consecutive pages, or as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tailrace.terminal import printable, unguarded
 from tailrace.units import counted
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""Switch to the terminal's second screen without a cursor, and back."""
+"""Control sequences that switch to the terminal's second screen without a cursor, and back."""
 
 HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -30,27 +30,27 @@ TEXTS = ("source", "format")
 NUMBERS = (
     "open", "streams", "rows", "rows/s", "received/s", "missing", "awaited", "malformed", "behind",
 )  # fmt: skip
-"""The columns of the table of sources."""
+"""The numeric columns of the table of sources."""
 
 TREND_CELLS = 20
-"""The newest rates of a source, which its trend on the whole screen draws."""
+"""Number of rates in a source's trend on the whole screen."""
 
 BARS = " ▁▂▃▄▅▆▇█"
 
 
 Trends = dict[str, deque[float]]
-"""The newest rates of each source of a collector."""
+"""The newest rates of each source of one collector, by source."""
 
 
 class Answered(NamedTuple):
-    """An overview. `problem` is why there is no newer one; its rates are unknown then."""
+    """An overview of a collector. `problem` is the reason why there is no newer overview; its rates are unknown then."""
 
     overview: Overview
     problem: str = ""
 
 
 Show = Callable[[Sequence[Answered]], None]
-"""Shows the collectors of a store once."""
+"""A function that shows the collectors of a store once."""
 
 
 def print_objects(seen: Sequence[Answered]) -> None:
@@ -60,7 +60,7 @@ def print_objects(seen: Sequence[Answered]) -> None:
 
 
 def print_pages(seen: Sequence[Answered]) -> None:
-    """Print the pages, and an empty line after each, cut to the width of a terminal."""
+    """Print the pages, each followed by an empty line. Cut lines to the width of a terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in seen:
         lines = [*page(each, width=width, bold=False), ""]
@@ -70,7 +70,7 @@ def print_pages(seen: Sequence[Answered]) -> None:
 
 @contextmanager
 def whole_screen() -> Iterator[Show]:
-    """Give a function that draws pages over those before, on the terminal's second screen."""
+    """Yield a function that draws pages on the terminal's second screen, over the previous pages."""
     terminal = unguarded(sys.stdout)
     trends: defaultdict[str, Trends] = defaultdict(
         lambda: defaultdict(lambda: deque(maxlen=TREND_CELLS))
@@ -107,7 +107,7 @@ def page(
     width: int | None,
     bold: bool,
 ) -> list[str]:
-    """Return the lines of a page: the collector, its problems, a table of its sources."""
+    """Return the lines of a collector's page: the collector, its problems, and a table of its sources."""
     strong = _bold if bold else str
     lines = [_cut(line, width) for line in _heading(seen.overview)]
     lines += [strong(_cut(line, width)) for line in _problems(seen)]
@@ -165,7 +165,7 @@ def _cells(source: SourceOverview, trends: Trends | None) -> tuple[str | None, .
 
 
 def _trend(rates: Sequence[float]) -> str:
-    """Return a bar for each rate, relative to the greatest; a rate above zero is never an empty bar."""
+    """Return a bar for each rate, relative to the greatest rate. A rate above zero always has a visible bar."""
     greatest = max(rates, default=0.0) or 1.0
     return "".join(BARS[math.ceil(rate / greatest * (len(BARS) - 1))] for rate in rates)
 
