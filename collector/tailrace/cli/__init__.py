@@ -1,8 +1,8 @@
 """Start the command `tailrace`. Until its other modules are imported, the command needs only the standard library.
 
-Before other imports, the command prepares for signals. It also isolates itself from the user's variables and modules, from the
-duties of process 1, and from closed streams (`interpreter`, `reaper`, `standard`). If an import fails because a package is
-missing or broken, the command prints one line about it; `tailrace run` then runs the program untraced.
+Before other imports, the command prepares for signals. The command also isolates itself from the user's variables and modules,
+from the duties of process 1, and from closed streams (`interpreter`, `reaper`, `standard`). If an import fails because a
+package is missing or broken, the command prints one line about it; `tailrace run` then runs the program untraced.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def main() -> None:
 
 def _expect_signals(command: str) -> None:
     """Prepare for signals, so that no signal ends this process needlessly or with a traceback before its handlers exist."""
-    # The parent process may have blocked SIGTERM and SIGHUP. It may also have ignored SIGCHLD, which a process that waits for
-    # children needs.
+    # The parent process may have blocked SIGTERM and SIGHUP. The parent process may also have ignored SIGCHLD, which a process
+    # that waits for children needs.
     held = {
         signal.SIGINT,
         *HELD.get(command, ()),

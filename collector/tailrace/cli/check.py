@@ -1,4 +1,4 @@
-"""`tailrace check`: report every mistake in a configuration file, or its effect."""
+"""Define `tailrace check`, which reports every mistake in a configuration file, or the file's effect."""
 
 from __future__ import annotations
 

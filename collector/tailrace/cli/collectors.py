@@ -1,4 +1,5 @@
-"""`tailrace collectors` and `tailrace top`: list the collectors of a store, and watch those that run."""
+"""Define `tailrace collectors`, which lists the collectors of a store, and `tailrace top`, which watches the running
+collectors."""
 
 from __future__ import annotations
 

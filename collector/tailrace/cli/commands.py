@@ -106,7 +106,7 @@ def load(name: str) -> click.Command:
 
 
 class Commands(click.Group):
-    """The group of all subcommands. It lists their names without importing their modules."""
+    """The group of all subcommands. The group lists the commands' names without importing their modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -229,8 +229,8 @@ def run() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """End the process at once if a thread may still read a table at a URL. Such a thread reads ahead, or a stop did not wait
-    for it.
+    """End the process at once if a thread may still read a table at a URL. The thread may read ahead, or a stop did not wait
+    for the thread.
 
     Such threads cannot be stopped. The interpreter's shutdown would destroy objects that they use, and crash.
     """

@@ -1,4 +1,4 @@
-"""`tailrace export`: write events in the formats of other tools."""
+"""Define `tailrace export`, which writes events in the formats of other tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tailrace import`: send finished files and directories through the whole pipeline, once."""
+"""Define `tailrace import`, which sends finished files and directories through the whole pipeline once."""
 
 from __future__ import annotations
 

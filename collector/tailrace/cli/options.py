@@ -97,8 +97,8 @@ def job_options(command: F) -> F:
 
 
 def job_options_of(side: str) -> Callable[[F], F]:
-    """Return a decorator for one side of a comparison. For the side `a` it adds --rank-a, --node-a and --job-a. The command
-    receives them as one `JobFilter`."""
+    """Return a decorator for one side of a comparison. For the side `a` the decorator adds --rank-a, --node-a and --job-a.
+    The command receives them as one `JobFilter`."""
     return lambda command: _job_options(command, side, f"Take only sessions of {side.upper()}")
 
 

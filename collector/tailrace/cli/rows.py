@@ -1,4 +1,4 @@
-"""`tailrace query` and `tailrace follow`: run SQL over rows, and show rows as they arrive."""
+"""Define `tailrace query`, which runs SQL over rows, and `tailrace follow`, which shows rows as they arrive."""
 
 from __future__ import annotations
 

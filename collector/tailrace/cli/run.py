@@ -1,4 +1,4 @@
-"""`tailrace run`: run a collector around one program."""
+"""Define `tailrace run`, which runs a program beside a collector of its own."""
 
 from __future__ import annotations
 

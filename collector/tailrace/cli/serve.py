@@ -1,4 +1,4 @@
-"""`tailrace serve`: run the daemon."""
+"""Define `tailrace serve`, which runs the daemon."""
 
 from __future__ import annotations
 

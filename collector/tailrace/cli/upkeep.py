@@ -1,4 +1,4 @@
-"""`tailrace upkeep`: run the table's upkeep once, in a process of its own."""
+"""Define `tailrace upkeep`, which runs the table's upkeep once, in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tailrace view`: look at a store in a browser."""
+"""Define `tailrace view`, which shows a store in a browser."""
 
 from __future__ import annotations
 

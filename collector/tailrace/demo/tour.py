@@ -103,18 +103,18 @@ class DemoDaemon:
 
     @property
     def admin(self) -> str:
-        """The address of the daemon's HTTP endpoint as host:port."""
+        """Return the address of the daemon's HTTP endpoint as host:port."""
         return str(self._ports["admin"])
 
     @property
     def final_ledger(self) -> str:
-        """The last part of the daemon's output: for each source, the received and the missing events."""
+        """Return the last part of the daemon's output: for each source, the received and the missing events."""
         _, heading, rest = self.output.rpartition("final ledger")
         return (heading + rest).rstrip()
 
     @property
     def output(self) -> str:
-        """The daemon's output so far."""
+        """Return the daemon's output so far."""
         return self._output.read_text(errors="replace")
 
     def address(self, source: str) -> tuple[str, int]:

@@ -164,12 +164,12 @@ class EndpointAnswer(NamedTuple):
 
     @property
     def exists_already(self) -> bool:
-        """Whether the server refused the put because of `If-None-Match`. S3 returns 409 for two concurrent puts."""
+        """Return whether the server refused the put because of `If-None-Match`. S3 returns 409 for two concurrent puts."""
         return self.status in {409, 412}
 
     @property
     def is_missing(self) -> bool:
-        """Whether no object exists under the key."""
+        """Return whether no object exists under the key."""
         return self.status == 404 and self.code != "NoSuchBucket"
 
     def __str__(self) -> str:

@@ -49,7 +49,7 @@ class Host(NamedTuple):
 
     @property
     def store(self) -> Path | None:
-        """The store's directory, or None if the store is not on this machine."""
+        """Return the store's directory, or None if the store is not on this machine."""
         path = store_path(self.config, self.environ)
         return None if "://" in path else Path(path).absolute()
 
@@ -59,7 +59,7 @@ class Host(NamedTuple):
 
     @property
     def directories(self) -> dict[str, Path]:
-        """The directories into which the collector writes, by their use."""
+        """Return the directories into which the collector writes, by their use."""
         spool = {"spool": self.spool}
         return spool if self.store is None else {"store": self.store, **spool}
 

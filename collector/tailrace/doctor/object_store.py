@@ -234,17 +234,17 @@ class Raced(NamedTuple):
 
     @property
     def winners(self) -> list[int]:
-        """The indices of the writers that received a success for the creation. The later writer has the last index."""
+        """Return the indices of the writers that received a success for the creation. The later writer has the last index."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
     def is_right(self) -> bool:
-        """Whether exactly one writer won, no answer is unclear, and the winner's bytes are stored."""
+        """Return whether exactly one writer won, no answer is unclear, and the winner's bytes are stored."""
         return len(self.winners) == 1 and self.holds(self.winners[0]) and not self.failures
 
     @property
     def failures(self) -> list[EndpointAnswer]:
-        """The answers that report neither a creation nor an existing key."""
+        """Return the answers that report neither a creation nor an existing key."""
         return [
             answer for answer in [*self.answers, self.later]
             if not answer.done and not answer.exists_already

@@ -1,1 +1,1 @@
-"""Make one store and one certificate of what the nodes of a job collected."""
+"""Merge the stores of a job's nodes into one store, and certify the job."""

@@ -95,7 +95,7 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
     @property
     def complete(self) -> bool:
-        """Whether no event is missing, and each rank started and ended normally."""
+        """Return whether no event is missing, and each rank started and ended normally."""
         ended = all(rank.state == RankState.ENDED for rank in self.ranks)
         return ended and not self.totals.unknown and not any(self.totals.missing.values())
 

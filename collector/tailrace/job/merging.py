@@ -49,7 +49,7 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
-    """Write all events that killed collectors had received into the table. Return whether there was such a collector.
+    """Write all events that killed collectors had received into the table. Return whether a killed collector had left any work.
 
     Raise StoreError while a collector runs on the store.
     """

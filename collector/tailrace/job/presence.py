@@ -43,7 +43,7 @@ class RankPresence(NamedTuple):
 
 
 class NodePresence(NamedTuple):
-    """A node of a job. Its collector started `began` times and ended normally `ended` times. It refused `no_room`
+    """A node of a job. Its collector started `began` times and ended normally `ended` times. The collector refused `no_room`
     connections and datagrams for lack of room."""
 
     job: str | None

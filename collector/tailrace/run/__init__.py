@@ -1,1 +1,1 @@
-"""Run a collector for the length of one program, and certify what it collected."""
+"""Run a collector for the duration of one program, and certify the stored events."""

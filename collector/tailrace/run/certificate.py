@@ -209,7 +209,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
     @property
     def untraced(self) -> bool:
-        """Whether the program succeeded without any event, neither stored nor missing."""
+        """Return whether the program succeeded without any event, neither stored nor missing."""
         return not self.streams and self.program.exit_status == 0
 
 

@@ -50,7 +50,7 @@ RANKS = tuple(launcher.rank for launcher in LAUNCHERS)
 SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 NODE, JOB = "TAILRACE_JOB_NODE", "TAILRACE_JOB_ID"
-"""Variables that a user sets where the launcher's values are wrong. They also configure `[job]`."""
+"""Variables that a user sets where the launcher's values are wrong. The variables also configure `[job]`."""
 
 SLURM_NO_STEP = 0xFFFF_FFF0
 """The lowest of Slurm's step ids for processes that were not started by srun: the batch script, an interactive shell."""
@@ -104,7 +104,7 @@ def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
     if scheduler is not None:
         scheduler = scheduler.replace(
             "\u0192", "f"
-        )  # Flux takes either, not everybody can type the former
+        )  # Flux accepts both letters, and f is easier to type
     if scheduler is None or launch is None:
         return scheduler or launch
     step = launch.removeprefix("slurm.pmix.").removeprefix(f"{scheduler}.")

@@ -161,7 +161,7 @@ class Meeting:
 
     @property
     def failure(self) -> str | None:
-        """The error of a collector that failed to start within the last `FAILURE_SECONDS`; None otherwise."""
+        """Return the error of a collector that failed to start within the last `FAILURE_SECONDS`; None otherwise."""
         try:
             age = time.time() - self._failure.stat().st_mtime  # noqa: TID251 - the file system's time
             return self._failure.read_text() if age < FAILURE_SECONDS else None

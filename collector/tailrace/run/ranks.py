@@ -48,8 +48,8 @@ class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
 
 
 class NodeEnded(msgspec.Struct, kw_only=True, tag="ended"):
-    """The collector ended normally, after the last rank. `no_room` holds the number of connections and datagrams that it
-    refused for lack of room, by cause."""
+    """The collector ended normally, after the last rank. `no_room` holds the number of connections and datagrams that the
+    collector refused for lack of room, by cause."""
 
     time: int
     no_room: dict[str, int] = {}

@@ -76,9 +76,10 @@ def unguarded(found: Mapping[str, SourceConfig]) -> list[str]:
 def sources(
     directory: Path, environ: Mapping[str, str], files: Iterable[str], token: RunToken
 ) -> dict[str, SourceConfig]:
-    """Return listeners of every kind, the places where tracers write, and files given as FORMAT=PATH.
+    """Return all sources of a run: listeners of every kind, the directories of tracers, and the files given as FORMAT=PATH.
 
-    Raise ConfigError for invalid files (see `followed`)."""
+    Raise ConfigError for invalid files (see `followed`).
+    """
     found = listeners(token)
     log_file = Path(environ.get("DFTRACER_LOG_FILE", directory / "dftracer/trace"))
     found["dftracer"] = _tail("dftracer", log_file.absolute().parent)

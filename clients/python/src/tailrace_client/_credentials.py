@@ -12,8 +12,8 @@ _ALLOWED = "16 to 256 printable ASCII characters without spaces"
 
 
 class Credentials:
-    """A token for `tcp://` and `tls://`, and the PEM files for `tls://`. Each connection reads the files again, so that they
-    may be replaced at any time.
+    """A token for `tcp://` and `tls://`, and the PEM files for `tls://`. Each connection reads the files again, so that the
+    files may be replaced at any time.
 
     `tls_authority` holds the certificates of the authority that signs collectors' certificates. The default is the system's
     trust store. `tls_certificate` and `tls_key` are the client's own.

@@ -41,7 +41,7 @@ class Found(NamedTuple):
     inode: int
     kind: int
     flags: int
-    """The file's status flags; 0 for a socket. They help to detect a reused inode: the kernel may give the inode of a
+    """The file's status flags; 0 for a socket. The flags help to detect a reused inode: the kernel may give the inode of a
     removed file to another file, which the program is unlikely to open with the same flags."""
 
     @classmethod
@@ -149,7 +149,7 @@ def connect(candidates: Iterable[Address]) -> Kept:
             if not kept.mark.holds():
                 raise TakenError
             if kept.socket.getsockname() == kept.socket.getpeername():
-                # The kernel may give our end the peer's port, if the port is ephemeral and no process listens on it.
+                # The kernel may give the client's end the peer's port, if the port is ephemeral and no process listens on it.
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "connected to itself")
             kept.socket.settimeout(0)
         except OSError as error:
@@ -174,7 +174,7 @@ def _made(address: Address) -> Kept:
 def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
     """Wait at most `seconds` until bytes have arrived. With `to_send`, also stop if the send buffer has room."""
     with suppress(ValueError):  # another thread has closed the socket
-        if not hasattr(select, "poll"):  # eventlet removes it
+        if not hasattr(select, "poll"):  # eventlet removes this function
             select.select([connection], [connection] if to_send else [], [], max(0.0, seconds))
             return
         poll = select.poll()

@@ -22,7 +22,7 @@ BUFFER_BYTES = 4 * 2**20
 _SUBSTREAM_MAX = 2**64 - 1
 
 _IMPORTED = time.monotonic_ns()
-"""Tick 0 of all emitters (ns of the monotonic clock). It is the time of the import, so that a span that began before
+"""Tick 0 of all emitters (ns of the monotonic clock). Tick 0 is the time of the import, so that a span that began before
 `connect` (or before a fork) has no negative start."""
 
 
@@ -47,9 +47,9 @@ class Emitter:
     ) -> None:
         """Begin to emit to `address`. Raise ValueError for an invalid address, or for labels that are too long.
 
-        `buffer_bytes` is the maximum size of the waiting events. Up to half of it also applies to sent events that are not
-        known to be durable. `clock` returns a simulator's own time (ns). The default clock is the monotonic clock, converted to
-        wall time. `process` is a name for users. `credentials` apply to TCP and TLS; the default is the credentials in the
+        `buffer_bytes` is the maximum size of the waiting events. Sent events that are not known to be durable may take up to
+        half of `buffer_bytes`. `clock` returns a simulator's own time (ns). The default clock is the monotonic clock, converted
+        to wall time. `process` is a name for users. `credentials` apply to TCP and TLS; the default is the credentials in the
         environment. `acknowledge`: whether the client asks the collector which events are durable. If so, only acknowledged
         events count as delivered. Pass False for a peer that never answers. `labels` describe the run: revision, job,
         parameters.
@@ -168,8 +168,8 @@ class Emitter:
 
     def flush(self, timeout: float = 1.0) -> bool:
         """Wait at most `timeout` seconds until the collector has acknowledged all earlier events as durable. Return whether
-        it has. For a file, and with `acknowledge=False`, wait until the kernel has accepted the events. Return False for an
-        emitter without an address."""
+        the collector has acknowledged them. For a file, and with `acknowledge=False`, wait until the kernel has accepted the
+        events. Return False for an emitter without an address."""
         return self._sender is not None and self._sender.flush(timeout)
 
     def close(self, timeout: float = 1.0) -> bool:

@@ -3,10 +3,10 @@ the module.
 
 The client announces its session on each new connection. After a reconnect, chunks wait for the collector's answer. Without this
 wait, each of several connections that break before an answer would carry the same chunks. The wait takes at most
-`ANSWER_SECONDS`. It doubles after each connection that broke without an answer, since a busy collector answers late. Then the
-link sends the chunks that are not durable, and after them the new chunks. Over UDP, the link does not wait: it sends the events
-again that the answer does not acknowledge. A window (`Window`) limits the datagrams in flight. If the kernel reports that no
-process listens at the address, the link sends only announcements.
+`ANSWER_SECONDS`. The wait doubles after each connection that broke without an answer, since a busy collector answers late. Then
+the link sends the chunks that are not durable, and after them the new chunks. Over UDP, the link does not wait: it sends the
+events again that the answer does not acknowledge. A window (`Window`) limits the datagrams in flight. If the kernel reports
+that no process listens at the address, the link sends only announcements.
 
 A goodbye is unsettled until the collector answers it. If the connection breaks before the answer, the link connects again.
 

@@ -48,27 +48,25 @@ def connect(
     acknowledge: bool = True,
     labels: Mapping[str, object] | None = None,
 ) -> Emitter:
-    """Send this process's spans and events to `address`, or to the one in TAILRACE_ADDRESS.
+    """Send this process's spans and events to `address`; the default is the address in TAILRACE_ADDRESS.
 
-    Forms: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port`, `file:///path`.
-    Without an address, and after `close`, nothing is emitted. Events that come while it is off are
-    counted, and the next `connect` with an address reports how many there were. If TAILRACE_ADDRESS
-    is set when the package is imported, everything is on without this call. The call returns at once: nobody needs
-    to listen yet. A second call closes the first connection, for which it waits up to a second. Raise ValueError for an invalid
-    `address`. An invalid TAILRACE_ADDRESS is not the program's mistake: the call gives a
-    RuntimeWarning, and everything is off.
+    Forms: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port`, `file:///path`. Without an address, and
+    after `close`, the process emits nothing. Events that occur meanwhile are counted, and the next `connect` with an address
+    reports their number. If TAILRACE_ADDRESS is set when the package is imported, the package connects without this call. The
+    call returns at once: no collector needs to listen yet. A second call closes the first connection, and waits for the closing
+    up to a second. Raise ValueError for an invalid `address`. An invalid TAILRACE_ADDRESS is not the program's mistake: the
+    call gives a RuntimeWarning, and the process emits nothing.
 
-    `buffer_bytes` bounds the memory for events that are not delivered yet. `clock` returns a
-    simulator's own time, in integer nanoseconds, instead of wall time. `process` is a name for
-    people, by default the program's. `credentials`, for TCP and TLS, are by default those of the
-    environment: TAILRACE_TOKEN or TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY,
-    TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. `acknowledge`: whether the collector is asked what
-    is durable. Pass False for a peer that never answers, such as a socket that only stores bytes.
-    `labels` say which run this is (revision, job, parameters), in the column `producer` of the view
-    `sessions`. Raise ValueError if they take more than 400 bytes as JSON.
+    `buffer_bytes` is the maximum memory for events that are not delivered yet. `clock` returns a simulator's own time, in
+    integer nanoseconds, instead of wall time. `process` is a name for users, by default the program's name. `credentials` apply
+    to TCP and TLS; the default is the credentials in the environment: TAILRACE_TOKEN or TAILRACE_TOKEN_FILE,
+    TAILRACE_TLS_AUTHORITY, TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. `acknowledge`: whether the client asks the collector
+    which events are durable. Pass False for a peer that never answers, such as a socket that only stores bytes. `labels`
+    describe the run (revision, job, parameters) in the column `producer` of the view `sessions`. Raise ValueError if the labels
+    take more than 400 bytes as JSON.
 
-    The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events
-    that are not delivered yet. A process that a signal or `os._exit` ends says no goodbye.
+    The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events that are not delivered yet. A
+    process that is ended by a signal or `os._exit` sends no goodbye.
     """
     global current, _off_answer, _warned, _again, _is_wanted  # noqa: PLW0603 - one emitter a process
     _switch_off(1.0)

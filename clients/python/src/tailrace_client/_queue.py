@@ -8,15 +8,15 @@
 
 The queue keeps a chunk that is `sent`, or to be sent `again`, until an answer of the collector states that the chunk is
 durable. If the buffer is full, the queue forgets the oldest sent chunk (`Forgotten`), never a new one. The queue releases a
-chunk without sequence numbers as soon as the kernel has the chunk. The queue does so with every chunk if the client asks for no
-answers (`keep`).
+chunk without sequence numbers as soon as the kernel has the chunk. If the client asks for no answers (`keep`), the queue
+releases every chunk as soon as the kernel has the chunk.
 
 A position is a byte offset in the order of recording: the number of bytes put before.
 
-The events of a forgotten chunk may still have arrived, but the client cannot send them again. Such an event has arrived if an
-answer states that it is durable. Such an event is lost if the client asked the question (`turn`) after it had sent the event,
-and the answer reports the event in a hole or above the highest number that the collector has. The collector cannot name a
-stream from which it received nothing, so a question states the last number of each stream (`ends`).
+The events of a forgotten chunk may still have arrived, but the client cannot send them again. A forgotten event has arrived if
+an answer states that the event is durable. A forgotten event is lost if the client asked the question (`turn`) after it had
+sent the event, and the answer reports the event in a hole or above the highest number that the collector has. The collector
+cannot name a stream from which it received nothing, so a question states the last number of each stream (`ends`).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Stream:
     @property
     def next(self) -> int:
         """The sequence number of the next event."""
-        left: int = self.counter.__length_hint__()  # exact, and of any size
+        left: int = self.counter.__length_hint__()  # the hint of a range is exact
         return _NUMBERS_END - left
 
 

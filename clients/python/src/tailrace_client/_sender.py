@@ -373,10 +373,10 @@ class Sender:
                 self._unstarted.pop()
                 self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
                 if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
-                    self._rest = _Rest.NONE  # until the thread has found that it is no greenlet
+                    self._rest = _Rest.NONE  # until the thread has checked that it is no greenlet
                 # A `threading.Thread` would fail at its end if a library has replaced the `threading` module meanwhile.
                 _thread.start_new_thread(self._run, ())
-            except IndexError:  # another caller is about to start it
+            except IndexError:  # another caller is about to start the thread
                 return True
             except RuntimeError:  # the interpreter is ending, or allows no further thread
                 self._unstarted.append(True)

@@ -61,7 +61,7 @@ def _job(by: str, environ: Mapping[str, str]) -> str | None:
     if scheduler is not None:
         scheduler = scheduler.replace(
             "\u0192", "f"
-        )  # Flux takes either, not everybody can type the former
+        )  # Flux accepts both letters, and f is easier to type
     if scheduler is None or launch is None:
         return scheduler or launch
     step = launch.removeprefix("slurm.pmix.").removeprefix(f"{scheduler}.")

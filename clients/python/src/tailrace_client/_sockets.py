@@ -152,7 +152,7 @@ tunnel. A longer packet is sent alone, in fragments."""
 LOCAL_DATAGRAM_BYTES = 16 * 1024
 """Maximum size (bytes) of a datagram to this host, where no Ethernet frame limits the size."""
 
-_DATAGRAM_MAX = 65_507  # over IPv4
+_DATAGRAM_MAX = 65_507  # the maximum over IPv4
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 

@@ -120,7 +120,7 @@ class Tls(Tcp):
         except self._no_room:
             raise
         except OSError:
-            self.receive()  # raises the reason, if the peer sent one
+            self.receive()  # raises the peer's error, if the peer sent one
             raise
 
     def receive(self) -> bytes:

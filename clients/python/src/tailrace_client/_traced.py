@@ -159,7 +159,7 @@ def _async_generator(
                 except StopAsyncIteration:
                     return
                 finally:
-                    value = None  # see the same statement above
+                    value = None  # a kept exception would keep this frame
             try:
                 resume, value = generator.asend, (yield item)
             except GeneratorExit:

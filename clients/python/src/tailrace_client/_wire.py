@@ -265,7 +265,8 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
 
     The packer takes a stream (an object with `number` and `counter`), substream, start, end and attributes, and returns a
     packet. The packer returns None if the attributes have other names or types. It raises UnicodeEncodeError for a text with
-    lone surrogates. In both cases it has taken no sequence number. It raises MisfitError after it has taken a number.
+    lone surrogates. In both cases the packer has taken no sequence number. The packer raises MisfitError after it has taken a
+    number.
     """
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))

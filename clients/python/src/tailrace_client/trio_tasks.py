@@ -17,8 +17,8 @@ the loop's thread, on the substream of the caller of `trio.run`. The span has th
     task       as above; 0 if there was no `TaskSpans` when the task began
     queued     nanoseconds from when the task could run to when it was resumed
 
-Both can be added to a running loop and removed from it (`trio.lowlevel.add_instrument`). A task that began before the addition,
-or ends after the removal, has no span. An instrument serves only one loop at a time.
+Both instruments can be added to a running loop and removed from the loop (`trio.lowlevel.add_instrument`). A task that began
+before the addition, or ends after the removal, has no span. An instrument serves only one loop at a time.
 """
 
 from __future__ import annotations
