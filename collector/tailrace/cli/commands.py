@@ -232,7 +232,8 @@ def _leave(end: SystemExit) -> None:
     """End the process at once if a thread may still read a table at a URL. The thread may read ahead, or a stop did not wait
     for the thread.
 
-    Such threads cannot be stopped. The interpreter's shutdown would destroy objects that they use, and crash.
+    A thread that reads a table cannot be stopped. The interpreter's shutdown would destroy objects that the thread uses, and
+    crash.
     """
     may_read = "pyarrow.dataset" in sys.modules or len(threading.enumerate()) > 1
     if may_read and isinstance(end.code, int | None):

@@ -126,8 +126,8 @@ class DemoDaemon:
         return self._traces / source
 
     async def start(self) -> None:
-        """Start the collector, and return once it is ready. If it does not get ready in time, raise TailraceError with its
-        output."""
+        """Start the collector, and return once it is ready. If the collector is not ready in time, raise TailraceError with
+        the collector's output."""
         with self._output.open("wb") as output:
             self._process = await trio.lowlevel.open_process(
                 command_line(*self.command),
@@ -451,8 +451,8 @@ def _endless() -> Iterator[bytes]:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C. So these signals also end the collector, and interrupt a write that waits for a
-    reader."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C. With this treatment the signals also end the collector, and interrupt a write
+    that waits for a reader."""
 
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)

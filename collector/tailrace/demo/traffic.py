@@ -135,7 +135,7 @@ SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
 
 
 class SendingPace:
-    """Limits the rate of sending: waits after each burst, so that on average `rate` chunks are sent a second."""
+    """A limiter of the sending rate. It waits after each burst, so that on average `rate` chunks are sent a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate

@@ -226,7 +226,7 @@ class Client:
 
     @_answered
     def put(self, key: str, body: bytes, *, create: bool = False) -> EndpointAnswer:
-        """Store an object. With `create`, store it only if no object exists under this key."""
+        """Store an object. With `create`, store the object only if no object exists under this key."""
         obstore.put(self._store, key, body, mode="create" if create else "overwrite")
         return EndpointAnswer()
 

@@ -38,7 +38,7 @@ class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     """One sentence about the consequences; empty if the state is good."""
     commands: list[str] = []
-    """Shell commands that change the state or show more about it. A line that begins with `#` is a remark."""
+    """Shell commands that change the state or show details of the state. A line that begins with `#` is a remark."""
     figures: HostFigures = {}
 
 
@@ -64,7 +64,7 @@ def setting(section: str, key: str, value: str, *, source: bool = False) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes in a unit that keeps it short, such as 4.2 MiB or 79 GiB."""
+    """Return a number of bytes as a short text with a unit, such as 4.2 MiB or 79 GiB."""
     for unit, worth in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if count >= worth:
             return f"{count / worth:.1f}".removesuffix(".0") + f" {unit}"
@@ -122,9 +122,9 @@ def count(findings: list[HostFinding], severity: Severity) -> int:
 def as_json(findings: list[HostFinding], *, config: str, store: str, spool: str) -> bytes:
     """Return the report as one JSON object.
 
-    Its members are `tailrace` (the version), `config` (the file, or empty), `store`, `spool`, the numbers
-    of `problems` and `advice`, and `findings`, each with `check`, `severity` (problem, advice or good),
-    `what`, `why`, `commands` and `figures`, whose names end in their units.
+    The members of the object are `tailrace` (the version), `config` (the file, or empty), `store`, `spool`, the numbers of
+    `problems` and `advice`, and `findings`, each with `check`, `severity` (problem, advice or good), `what`, `why`, `commands`
+    and `figures`, whose names end in their units.
     """
     report: dict[str, Any] = {
         "tailrace": __version__,

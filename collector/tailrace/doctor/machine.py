@@ -235,7 +235,7 @@ def _writable(use: str, directory: Path) -> HostFinding:
 
 def _written(directory: Path) -> list[Path]:
     """Return the existing paths into which a new collector writes. An earlier collector, perhaps of another user, may have
-    left them."""
+    left these paths."""
     names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
     return [path for name in names if exists(path := directory / name)]
 
@@ -411,8 +411,8 @@ def _mounts(host: Host) -> list[Mount]:
 
 
 def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
-    """Return the mount of a directory, which need not exist. It is the mount with the longest matching path; if several have
-    this path, the last one hides the others."""
+    """Return the mount of a directory, which need not exist. The mount with the longest matching path applies; among several
+    mounts of this path, the last mount hides the others."""
     real = nearest(directory).resolve()
     above = [mount for mount in mounts if real.is_relative_to(mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)

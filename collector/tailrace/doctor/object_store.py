@@ -1,4 +1,4 @@
-"""Test the endpoint of an object store for `tailrace doctor --store URL`, and report the guarantees that it violates.
+"""Test the endpoint of an object store for `tailrace doctor --store URL`, and report the guarantees that the endpoint violates.
 
 A Delta table at a URL is only as correct as its server. The first object under a version's name is that version of the table.
 If two writers both receive a success for the same version, the rows of one writer are lost, and no gap reports them.
@@ -539,7 +539,7 @@ def _times(count: int) -> str:
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
-    """Read a key. Return whether it has the given bytes, or is missing if `body` is None."""
+    """Read a key. Return whether the key has the given bytes; if `body` is None, return whether the key is missing."""
     answer = reader.get(key)
     kept = answer.is_missing if body is None else answer.done and answer.body == body
     return answer, kept

@@ -1,7 +1,7 @@
 """Define the job certificate: the ranks of a job and their nodes, with the stored and the missing events of each rank.
 
-A job certificate is one JSON object. Its digest and its signature are made as those of a run certificate (`run.certificate`).
-`lines` summarises the certificate as text.
+A job certificate is one JSON object. The digest and the signature of a job certificate are made as those of a run certificate
+(`run.certificate`). `lines` summarises the certificate as text.
 """
 
 from __future__ import annotations

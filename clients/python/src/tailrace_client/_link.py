@@ -155,7 +155,7 @@ _STREAM_CALL_BYTES = 2**20
 
 
 class Link:
-    """Sends a recorder's chunks and a session's packets through one transport."""
+    """A sender of a recorder's chunks and a session's packets through one transport."""
 
     def __init__(
         self,

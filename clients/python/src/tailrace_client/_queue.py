@@ -32,8 +32,8 @@ from tailrace_client._chunk import UNNUMBERED, Chunk, runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
-"""Maximum number of entries of a stream. Above this number, the next entry is merged into the last one, even if their turns
-differ."""
+"""Maximum number of entries of a stream. Above this number, the next entry is merged into the last entry, even if the turns
+of the entries differ."""
 
 _RANGES_MAX = 1024
 """Maximum number of ranges into which answers may split a stream's entries. The ranges above this number are merged into
@@ -67,7 +67,7 @@ class Forgotten:
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
         """Add a forgotten chunk that began at position `begin`. Announcements up to `turn` may have overtaken the chunk;
-        later announcements arrive after it."""
+        later announcements arrive after the chunk."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None
@@ -81,8 +81,8 @@ class Forgotten:
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """Return the streams whose forgotten events the answer to question `turn` can settle. The value is the last such
-        event's number plus one."""
+        """Return the streams whose forgotten events the answer to question `turn` can settle. The value is the number of the
+        stream's last such event plus one."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -130,7 +130,7 @@ class Forgotten:
 
 def _joined(pasts: list[_Past]) -> list[_Past]:
     """Return at most `_RANGES_MAX` entries. The last entries are merged into one. The events between merged entries have
-    arrived, so no later valid answer can report them lost."""
+    arrived, so no later valid answer can report these events as lost."""
     kept, rest = pasts[: _RANGES_MAX - 1], pasts[_RANGES_MAX - 1 :]
     if len(rest) < 2:
         return pasts
@@ -203,7 +203,7 @@ class _Item:
 
 class Queue:
     """The send queue of a client. It takes chunks, and returns buffers for system calls. Only one caller at a time may use
-    it."""
+    the queue."""
 
     def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
         """Keep at most `room` bytes, and call `release(size)` for each chunk that the queue drops. `late` is the number of
@@ -267,8 +267,8 @@ class Queue:
         return not (self._under_way or self._packets or self._again or self._new)
 
     def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
-        """Return the buffers to offer to the kernel next. They are whole chunks of at most `size` bytes in total, or one
-        longer chunk. The first buffer leaves out the bytes that the kernel has already accepted."""
+        """Return the buffers to offer to the kernel next. The buffers are whole chunks of at most `size` bytes in total, or
+        one longer chunk. The first buffer leaves out the bytes that the kernel has already accepted."""
         under_way = self._under_way
         total = sum(len(item.chunk.data) for item in under_way)
         sources = (self._packets,) if only_packets else (self._packets, self._again, self._new)

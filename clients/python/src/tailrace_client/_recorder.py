@@ -119,7 +119,7 @@ class Lane:
 
 
 _SHARES = 8
-"""Fraction of the memory, as a divisor, that the unused grants of all lanes may take at most."""
+"""Divisor of the memory limit: the unused grants of all lanes take at most the resulting share."""
 
 
 class Memory:
@@ -276,7 +276,8 @@ _substream = SUBSTREAM.get
 class Recorder:
     """Records in any thread and in signal handlers.
 
-    A recorder never raises. It waits only for another thread that writes to the same stream, and only for a few instructions.
+    A recorder never raises. The recorder waits only for another thread that writes to the same stream, and only for a few
+    instructions.
     """
 
     __slots__ = (
@@ -452,7 +453,8 @@ class Recorder:
         self._shapes, self._latest = {}, {}
 
     def _shape(self, name: str, attributes: Mapping[str, object]) -> Packer:
-        """Return the packer for events with these attribute names. Make it the first choice for the next event of this name."""
+        """Return the packer for events with these attribute names. Make this packer the first choice for the next event of
+        the same name."""
         key = (name, *attributes)
         pack = self._shapes.get(key)
         if pack is None:

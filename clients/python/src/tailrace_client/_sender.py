@@ -19,9 +19,9 @@ is sent at once if the collector is on this host. uWSGI's own hook resets the se
 A forked child starts with a new sender state. If the collector is on this host, the child's first event connects. So the
 collector receives the child's session even if the child soon ends by `os._exit`. At the exit of the interpreter, or of a
 `multiprocessing` worker, open senders send a goodbye. They stay open, because threads, destructors and exit functions that were
-registered earlier may still emit. Such a call sends its event and another goodbye. All such calls together wait for up to
-`EXIT_SECONDS`. In the first half of this time they wait for answers. In the second half they wait only for events that could
-not be sent at once. Later calls send without waiting.
+registered earlier may still emit. A call that emits then sends its event and another goodbye. All such calls together wait for
+up to `EXIT_SECONDS`. In the first half of this time the calls wait for answers. In the second half the calls wait only for
+events that could not be sent at once. Later calls send without waiting.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ class Sender:
     # Functions that the program calls
 
     def flush(self, seconds: float) -> bool:
-        """Wait at most `seconds` until all events recorded before are durable or lost. Return whether all of them are
-        durable. If the client asks for no answers, return whether the kernel has accepted all of them."""
+        """Wait at most `seconds` until all events recorded before are durable or lost. Return whether all these events are
+        durable. If the client asks for no answers, return whether the kernel has accepted all these events."""
         if self._closed:
             return False
         deadline = time.monotonic() + seconds
@@ -287,7 +287,7 @@ class Sender:
         link = self._link
         begun = time.monotonic()
         deadline = begun + self._late_seconds
-        while link.fresh:  # again if a destructor emits while this thread holds the lock
+        while link.fresh:  # repeat if a destructor emits while this thread holds the lock
             position = self._lock.run(self._end, begun + _LOOK_SECONDS)
             if position is None:
                 break
@@ -318,15 +318,15 @@ class Sender:
         return self.link
 
     def _gathered(self) -> int:
-        """Move the recorded chunks into the queue. Return the position (bytes) of their end in the queue."""
+        """Move the recorded chunks into the queue. Return the position (bytes) of the last chunk's end in the queue."""
         link = self._link
         link.gather()
         link.hurry()
         return link.queue.put_bytes
 
     def _end(self) -> int:
-        """Move the recorded chunks into the queue, and request a goodbye after them. Return the position of their end, or
-        `_NOTHING` if no event was recorded or discarded."""
+        """Move the recorded chunks into the queue, and request a goodbye after them. Return the position of the last chunk's
+        end, or `_NOTHING` if no event was recorded or discarded."""
         position = self._gathered()
         if not position and not any(self._link.recorder.discarded.values()):
             return _NOTHING
@@ -336,7 +336,8 @@ class Sender:
     def _waits_for(
         self, reached: Callable[[int], bool], position: int | None, deadline: float
     ) -> bool:
-        """Wait until a position is reached. Return whether it was reached and no event before it was lost."""
+        """Wait until a position is reached. Return whether the position was reached and no event before the position was
+        lost."""
         if position is None or not self._wait(deadline, partial(reached, position)):
             return False
         return not self._link.fate.has_lost(position)
@@ -469,7 +470,7 @@ def _will_fork() -> bool:
     """Return whether this is a uWSGI process that has not forked its workers yet.
 
     If another thread waits for the GIL during that fork, a worker waits for that thread forever. The reason is that uWSGI calls
-    the interpreter's fork functions only if it is configured to do so.
+    the interpreter's fork functions only with a special configuration.
     """
     return not _is_forked and (server := _uwsgi()) is not None and not server.worker_id()
 
@@ -533,8 +534,8 @@ def _register_in_worker(_: object) -> None:
 
 
 def _register_at_fork() -> None:
-    """Register a function for forks by Python and by uWSGI. uWSGI calls Python's fork functions only if it is configured to
-    do so."""
+    """Register a function for forks by Python and by uWSGI. uWSGI calls Python's fork functions only with a special
+    configuration."""
     os.register_at_fork(after_in_child=_forked)
     server, decorators = _uwsgi(), sys.modules.get("uwsgidecorators")
     if server is None:

@@ -4,9 +4,9 @@ A `Session` makes the client's packets and reads the collector's answers. No inp
 answer, answers to other sessions, and impossible claims. Event numbers have 32 bits on the wire, and are unwrapped to full
 numbers here.
 
-The session states the process's rank, node and job (`place`), which it reads from the variables of the process's launcher. One
-launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm rank. So the
-inner launcher takes precedence.
+The session states the process's rank, node and job (`place`), read from the variables of the process's launcher. One launcher
+may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm rank. So the inner
+launcher takes precedence.
 """
 
 from __future__ import annotations
