@@ -1,3 +1,3 @@
-"""Answer for any window of time what a timeline draws there, in a size that a screen can show."""
+"""Return the rows that a timeline draws in a window of time, in a number that a screen can show."""
 
 from __future__ import annotations

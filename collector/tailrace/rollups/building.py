@@ -1,14 +1,16 @@
-"""Make the sidecar of a data file: sums of its short spans at several levels, and its long spans one by one.
+"""Write the sidecar of a data file: sums of its short spans at several levels, and each of its long spans.
 
-At level k, a bucket is 2 ** k wide, in nanoseconds of stored times or in ticks of rows without one; it holds
-the spans that begin in it and are shorter than that. The ticks of stored times count as 2 ** s ns, as the
-first and the last of a session show. Levels are four times as wide as the one before; they begin where sums
-and long spans together are at most `SHARE` of the spans, and end where wider buckets save little.
+At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored time, in ticks for other rows. A
+bucket sums the spans that begin in it and are shorter than its width. To compare durations in ticks with a
+width in nanoseconds, one tick counts as 2 ** s ns; s follows from the first and last row of the session.
+Buckets of each level are four times as wide as those of the level below. The lowest level is the first at
+which sums and long spans together are at most `SHARE` of the spans. The highest level is the last one that
+has clearly fewer sums than the level below.
 
-The sidecar is a function of the file alone. Memory is that of a few row groups and of the sums; the database
-writes to disk what exceeds `MEMORY`.
+The sidecar is a function of the file alone. The process needs memory for a few row groups and for the sums;
+the database writes to disk what exceeds `MEMORY`.
 
-`tend` makes the sidecars that the data files of a table lack, and removes those of files that are gone.
+`tend` writes the missing sidecars of a table's data files, and removes the sidecars of deleted files.
 """
 
 from __future__ import annotations
@@ -33,23 +35,23 @@ from tailrace.store.refusal import line
 SHARE = 0.25
 MEMORY = "256MB"
 SAMPLE = 32_768
-"""Rows from which the lowest level is estimated."""
+"""Number of rows from which the lowest level is estimated."""
 
 GROUPS = 4
-"""Row groups that are read at a time; those of merged files are small."""
+"""Number of row groups to read at a time. The row groups of merged files are small."""
 
 STEP = 2
-"""The logarithm of how much wider the buckets of the next level are."""
+"""Base-2 logarithm of the ratio between the bucket widths of successive levels."""
 
 HIGHEST = 52
 SAVES = 0.9
-"""A further level has at most this share of the sums of the level before."""
+"""Maximum ratio between the numbers of sums in a level and in the level below."""
 
 FEW = 16
-"""So few sums need no further level."""
+"""Number of sums up to which no further level is added."""
 
 EACH = "events"
-"""The table of the rows of one batch."""
+"""Name of the database table that has the rows of one batch."""
 
 _WORDS = ["source", "format", "session", "stream", "kind", "name"]
 _FAR = [
@@ -93,7 +95,7 @@ JOIN lanes AS l ON l.source = e.source AND l.session = e.session AND l.stream = 
 """  # noqa: S608 - our own words
 
 _BOUND = "(1::BIGINT << greatest({level} - CASE WHEN timed THEN scale ELSE 0 END, 0))"
-"""The ticks that a span of a level does not reach."""
+"""SQL for the duration (ticks) that all spans in the sums of a level are shorter than."""
 
 _EDGE = "(edge >> {level}) * (1::BIGINT << {level})"
 
@@ -119,10 +121,10 @@ FROM longs ORDER BY floor(log2(greatest(longest, 1))), spot
 
 
 def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
-    """Write the sidecar of the data file `path` of the table; `source` is where it is, or the open file.
+    """Write the sidecar of the table's data file `path`. `source` is the file's location or the open file.
 
-    Raise OSError or pyarrow's errors for a file that cannot be read or written, and duckdb's IOException and
-    OutOfMemoryException where disk or memory do not suffice."""
+    Raise OSError or pyarrow's errors for a file that cannot be read or written, and duckdb's IOException or
+    OutOfMemoryException if disk space or memory is too small."""
     file = parquet.ParquetFile(source, read_dictionary=_WORDS)
     with (
         TemporaryDirectory(prefix="tailrace-rollups-") as spill,
@@ -160,9 +162,10 @@ def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.T
 def _gather(
     database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], sqls: dict[str, str]
 ) -> None:
-    """Run statements over each batch of rows, called `batch`; gather the answers in tables, by their names.
+    """Run the statements over each batch of rows (the relation `batch`), and append each result to the table
+    of the statement's name.
 
-    The table `events` has only the last answer."""
+    The table `events` has only the result of the last batch."""
     made = False
     for batch in batches:
         database.register("batch", batch)
@@ -180,7 +183,7 @@ def _gather(
 def _note_lanes(
     database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile
 ) -> list[SidecarLane]:
-    """Note the lanes of the file in the table `lanes`, and return them."""
+    """Create the table `lanes` with the lanes of the file, and return the lanes."""
     _gather(database, _batches(file, _FAR), {"extents": _EXTENTS, "paces": _PACES})
     database.execute(_LANES)
     fields = ", ".join(("scale", *LaneExtent._fields))
@@ -189,7 +192,7 @@ def _note_lanes(
 
 
 def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile) -> int:
-    """Return the lowest level, estimated from rows in the middle of the file."""
+    """Return the lowest level, as estimated from rows in the middle of the file."""
     middle = file.read_row_group(file.num_row_groups // 2, columns=list(COLUMNS), use_threads=False)
     batch = middle.slice(max(0, (middle.num_rows - SAMPLE) // 2), SAMPLE)
     _gather(database, [batch], {"sample": _IN_LANES})
@@ -198,7 +201,7 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
 
 
 def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
-    """Make the tables `longs`, and `cells` with the lowest level."""
+    """Create the table `longs`, and the table `cells` with the sums of the lowest level."""
     bound = _BOUND.format(level=first)
     of_batch = {
         EACH: _IN_LANES,
@@ -212,7 +215,7 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
 
 
 def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
-    """Add to `cells` the levels that save something."""
+    """Add the sums of further levels to `cells`, while each level saves enough (`SAVES`)."""
     database.execute("CREATE TABLE finer AS FROM cells")
     kept = _count(database, "finer")
     for level in range(first + STEP, HIGHEST + 1, STEP):
@@ -231,7 +234,7 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
 
 
 def _level(rows: str, level: int) -> str:
-    """Return the SQL of a level's sums of shorter spans' rows or sums."""
+    """Return SQL that sums short spans, given as rows or as sums of a lower level, to one level."""
     return added(rows, f"{level} AS level, lane, scale", _EDGE.format(level=level))
 
 
@@ -245,11 +248,12 @@ logger = logging.getLogger(__name__)
 def tend(
     store: str, options: dict[str, str], sidecars: Sidecars, least_rows: int = LEAST_ROWS
 ) -> Iterator[str]:
-    """Make the sidecars that large files of the newest version lack; yield the path of each file that got one.
+    """Write the missing sidecars of the large files in the newest version. Yield the path of each file that
+    got a sidecar.
 
-    First remove the sidecars of files that no longer exist. A file that cannot be read, or whose sidecar
-    cannot be written, is logged and left to the next time; so is one for which memory or disk do not
-    suffice. Raise StoreError if the table cannot be read.
+    First remove the sidecars of files that no longer exist. If a file cannot be read, its sidecar cannot be
+    written, or memory or disk space is too small, log the failure; the next call tries again. Raise
+    StoreError if the table cannot be read.
     """
     table = TableReader(store, options)
     files = table.files()
@@ -272,7 +276,8 @@ def tend(
 
 
 def _existing(table: TableReader) -> list[str]:
-    """Return the data files on a local disk, also those of versions that somebody may still read."""
+    """Return the data files on a local disk, including files of older versions that a reader may still
+    use."""
     if not table.local:
         return []
     root = Path(table.root)

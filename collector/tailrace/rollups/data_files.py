@@ -1,8 +1,8 @@
-"""Cache what a process knows of a table's data files, and read what a window has of them.
+"""Cache facts about a table's data files, and read the pieces of a window from their sidecars.
 
-`FileCache` has how far the lanes of each file reach, the sidecars, and pages of these. It forgets the files that a newer
-version no longer has, and keeps what it knows of the others. `reach` finds the lanes of a file that may reach into a
-window, and `SidecarReader` reads the sums and the long spans of these lanes.
+`FileCache` holds for each file the extents of its lanes, its sidecar, and pages of the sidecar. When the
+table has a newer version, `FileCache` forgets the files that the version no longer has. `reach` finds the
+lanes of a file that may overlap a window. `SidecarReader` reads the sums and the long spans of these lanes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, Side
 
 THREADS = 2
 DATABASE = "256MB"
-"""The most memory of the database that reads rows; beyond that it writes to disk."""
+"""Memory limit of the database that reads rows. The database writes to disk what exceeds the limit."""
 
 FARTHEST = 2**63 - 1
 
@@ -37,10 +37,11 @@ LaneId = tuple[str, str, str, int | None]
 
 
 class FileLanes:
-    """The lanes of a data file as columns; those with both kinds of rows are there twice.
+    """The lanes of a data file as columns. A lane has two entries if it has rows with and without a stored
+    time.
 
-    `low` and `high` bound the stored times or ticks of the rows, and `longest` the ticks of the spans. `id` is the
-    number that `FileCache` has given to the lane."""
+    `low` and `high` are the least and greatest stored time (or tick) of the rows. `longest` is the duration
+    of the longest span in ticks. `id` is the number that `FileCache` gave to the lane."""
 
     def __init__(self, extents: Sequence[LaneExtent], scales: Iterable[int], ids: list[int]) -> None:  # fmt: skip
         self.extents = extents
@@ -76,12 +77,12 @@ class CachedFile:
 
 
 class FileCache:
-    """The data files of one table that this process knows. Whoever reads pages has the lock."""
+    """The data files of one table that this process has read. A caller that reads pages must hold `lock`."""
 
     def __init__(self, sidecars: Sidecars | None, memory: int = MEMORY) -> None:
         self.sidecars = sidecars
         self.files: dict[str, CachedFile] = {}
-        """The files with sidecars, by their paths in the table."""
+        """The data files that have sidecars, by their paths in the table."""
         self.pages = KeptPages(memory)
         self.blocks = KeptBlocks()
         self.lock = threading.RLock()
@@ -93,7 +94,7 @@ class FileCache:
             config={
                 "memory_limit": DATABASE,
                 "threads": THREADS,
-                # Memory of ended statements goes back to the system soon, and few threads keep some.
+                # Return the memory of finished statements to the system soon. Few threads retain memory.
                 "allocator_background_threads": True,
                 "async_threads": THREADS,
                 "temp_directory": spill,
@@ -106,7 +107,8 @@ class FileCache:
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
-        """Hold the sidecars of these data files, as far as they are there, and no others. Return the files."""
+        """Load the sidecars of these data files, forget all other files, and return the files that have a
+        sidecar."""
         with self.lock:
             wanted = set(paths)
             for path in self.files.keys() - wanted:
@@ -118,7 +120,7 @@ class FileCache:
             return dict(self.files)
 
     def drop_damaged(self) -> bool:
-        """Forget the sidecars that cannot be read to their end; return whether there are any."""
+        """Forget the sidecars that cannot be read completely. Return whether any was damaged."""
         if self.sidecars is None:
             return False
         with self.lock:
@@ -128,24 +130,24 @@ class FileCache:
         return bool(damaged)
 
     def plain(self, path: str) -> FileLanes | None:
-        """Return the lanes of a file without a sidecar, if they are known."""
+        """Return the cached lanes of a file without a sidecar, None if they are not cached."""
         return self._plain.get(path)
 
     def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
-        """Note, and return, the lanes of a file without a sidecar."""
+        """Cache and return the lanes of a file without a sidecar."""
         with self.lock:
             lanes = FileLanes(extents, [0] * len(extents), [self.id_of(each.key) for each in extents])  # fmt: skip
             self._plain[path] = lanes
             return lanes
 
     def id_of(self, key: LaneId) -> int:
-        """Return the number of a lane, the same one each time."""
+        """Return the number of a lane. A lane keeps its number."""
         with self.lock:
             return self._ids.setdefault(key, len(self._ids))
 
     @property
     def lanes(self) -> int:
-        """Return how many lanes have a number."""
+        """Return the number of lanes that have been numbered."""
         return len(self._ids)
 
     def _note(self, path: str) -> None:
@@ -167,13 +169,15 @@ class FileCache:
 
 
 ROUNDED = 1 + 1e-9
-"""Lengths are compared in floating point here, and exactly when they are drawn."""
+"""Safety factor for durations in floating point. This module may select spans too many; the drawing code
+compares exactly."""
 
 
 class Reach(NamedTuple):
-    """The lanes of a file that may reach into the window, as columns; `lanes` are their places among the file's.
+    """The lanes of a file that may overlap the window, as columns.
 
-    `finest` is the highest level that fits. `opens` and `closes` bound the window in times or ticks."""
+    `lanes` are indices into the file's lanes. `finest` is the highest sidecar level whose buckets fit into
+    the frame's buckets. `opens` and `closes` bound the window in stored times or in ticks."""
 
     lanes: Longs
     number: Longs
@@ -186,8 +190,8 @@ class Reach(NamedTuple):
 
 
 def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
-    """Return which lanes of a file may reach into the window. `numbers` has the number in the frame of each lane that
-    is known, `NONE` of those that are not in the frame."""
+    """Return the lanes of a file that may overlap the window. `numbers` maps the id of a lane to its number
+    in the frame, or to `NONE` for a lane outside the frame."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -212,13 +216,14 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return the level of each lane that reaches into the window; None if rows are to be read."""
+    """Return the sidecar level to use for each lane, or None if the file's lowest level is too coarse for
+    some lane."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return the ticks that spans in the sums of a level do not reach."""
+    """Return for each lane the duration (ticks) that all spans in the sums of its level are shorter than."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
@@ -231,7 +236,7 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the sums of these levels in the window."""
+        """Yield the sums in the window, at the given level of each lane."""
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
         for each in sorted(set(level.tolist())):
@@ -248,7 +253,8 @@ class SidecarReader:
                 yield self._pieces(page, chosen, table.number[row])
 
     def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
-        """Yield the spans of at least so many ticks that reach into the window and begin before some time or tick."""
+        """Yield the long spans that overlap the window, have at least `least` ticks, and begin before
+        `before`."""
         table = _Lookup(self._file.lanes, reached)
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
@@ -269,7 +275,8 @@ class SidecarReader:
             yield self._cache.pages.of(file, number)
 
     def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> Iterator[SidecarPage]:
-        """Yield the pages that may have spans which reach into the window: they are ordered by length, then by begin."""
+        """Yield the pages that may contain spans which overlap the window. Pages are ordered by duration,
+        then by begin."""
         file = self._file.longs
         chosen = np.zeros(len(file.rows), np.bool_)
         for timed in (False, True):
@@ -318,7 +325,8 @@ class SidecarReader:
 
 
 class _Lookup:
-    """The facts about the lanes that reach into the window, by the lane and the kind of a sidecar's rows."""
+    """Lookup tables from a sidecar row (its lane, and whether it has a stored time) to the facts about its
+    lane."""
 
     def __init__(self, file: FileLanes, reached: Reach) -> None:
         self._size = 2 * len(file.extents)
@@ -328,13 +336,13 @@ class _Lookup:
         self.closes = self.column(reached.closes, -FARTHEST)
 
     def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
-        """Return values of lanes such that `rows` finds them; `missing` for other lanes."""
+        """Return the values as a lookup table that is indexed by `rows`, with `missing` for other lanes."""
         found = np.full(self._size, missing, values.dtype)
         found[self._at] = values
         return found
 
     @staticmethod
     def rows(page: SidecarPage) -> Longs:
-        """Return where the facts about each row's lane are."""
+        """Return for each row of a page the index of its lane in the lookup tables."""
         found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
         return found

@@ -1,8 +1,8 @@
-"""Draw the pieces of a frame: turn rows and sums of rows into the columns that a frame shows of its lanes.
+"""Compute the drawn columns of a frame from its pieces, which are rows and sums of rows.
 
-`added` and `latest` do for columns in memory what `events` does in SQL: they add rows up by buckets. `stacked` gives
-a lane's spans rows: a span stands below the spans that contain it and overlaps none, and a bucket of short spans
-below those that contain its begin.
+`added` and `latest` sum columns in memory by bucket, as `events` does in SQL. `stacked` assigns rows of the
+drawing to a lane's spans. A span is drawn below the spans that contain it, and overlaps no other span. A
+bucket of short spans is drawn below the spans that contain the bucket's begin.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NEARLY = 2.0**62
 
 
 def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Add up the pieces (spans, or instants) that agree in all keys.
+    """Sum the pieces (spans, or instants) that agree in all keys.
 
-    Return the sums in the order of the keys, and for each the index of its longest piece. A sum has the label, `spot`,
-    `start`, `offset` and `kind` of that piece."""
+    Return the sums in the order of the keys, and for each sum the index of its longest piece. A sum has the
+    label, `spot`, `start`, `offset` and `kind` of its longest piece."""
     key = _packed(keys)
     order = np.argsort(key) if len(keys) == 1 or key.ndim == 1 else np.lexsort(key)
     first = _firsts(key[..., order])
@@ -43,8 +43,10 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Return the sums of a counter's values that agree in all keys, as `added` does. `spot`, `offset` and `latest` are
-    those of the latest."""
+    """Sum the values of counters that agree in all keys.
+
+    Return the sums in the order of the keys, and for each sum the index of its latest piece. A sum has the
+    `spot`, `offset` and `latest` of its latest piece."""
     key = _packed(keys)
     order = np.lexsort((pieces.offset, pieces.spot, *(key if key.ndim > 1 else (key,))))
     first = _firsts(key[..., order])
@@ -60,10 +62,10 @@ def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
-    """Return numbers that have the order of the keys.
+    """Return integers that sort as the keys do.
 
-    The result is one number a row if 64 bits hold all keys; else it has a row for each key, the last key first, as
-    `numpy.lexsort` takes them."""
+    If 64 bits hold all keys of a row, return one integer for each row. Otherwise return a two-dimensional
+    array with the last key first, as `numpy.lexsort` expects."""
     wide = [key.astype(np.int64) for key in keys]
     if not len(wide[0]):
         return wide[0]
@@ -82,7 +84,7 @@ def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
 
 
 def _firsts(ordered: Longs) -> Longs:
-    """Return the places in sorted keys where the key differs from the one before."""
+    """Return the indices in the sorted keys at which the key differs from its predecessor."""
     if ordered.ndim == 1:
         return np.flatnonzero(_changes(ordered))
     changes = _changes(ordered[0])
@@ -92,14 +94,14 @@ def _firsts(ordered: Longs) -> Longs:
 
 
 def _changes(ordered: NDArray[Any]) -> Truths:
-    """Return which values differ from the one before; the first one does."""
+    """Return whether each value differs from its predecessor. The first value counts as different."""
     found = np.ones(len(ordered), np.bool_)
     found[1:] = ordered[1:] != ordered[:-1]
     return found
 
 
 def _sum_each(values: Longs, first: Longs) -> Longs:
-    """Return the sums of groups, at most `MOST`."""
+    """Return the sum of each group of values, limited to `MOST`."""
     if not len(first):
         return values[:0]
     found: Longs = np.add.reduceat(values, first)
@@ -111,11 +113,12 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""So few buckets are looked at one by one."""
+"""Maximum number of buckets to place one by one; more are placed by a vectorized search."""
 
 
 class LaneStack:
-    """The rows of one lane. Spans come by their begins and, of equal begins, the longer first."""
+    """The drawn rows of one lane. Spans must be added in the order of their begins; of spans with equal
+    begins, the longest comes first."""
 
     __slots__ = ("ends",)
 
@@ -123,7 +126,7 @@ class LaneStack:
         self.ends: list[int] = []
 
     def take(self, begin: int, end: int) -> int:
-        """Return the row of a span: below those that contain it, where nothing else is."""
+        """Return a free row for a span, below all spans that contain it."""
         ends = self.ends
         row = len(ends)
         while row and (ends[row - 1] <= begin or ends[row - 1] < end):
@@ -131,7 +134,7 @@ class LaneStack:
         while row < len(ends) and ends[row] > begin:
             row += 1
         if row == len(ends):
-            if row == DEEPEST:  # overlap each other in the last row
+            if row == DEEPEST:  # the spans in the last row may overlap
                 row -= 1
                 ends[row] = max(ends[row], end)
                 return row
@@ -140,14 +143,15 @@ class LaneStack:
         return row
 
     def below(self, begin: int) -> int:
-        """Return the first row behind all spans that have not ended at `begin`."""
+        """Return the first row below all spans that have not ended at `begin`."""
         row = len(self.ends)
         while row and self.ends[row - 1] <= begin:
             row -= 1
         return row
 
     def steps(self) -> list[tuple[int, int]]:
-        """Return from when on which row is the first behind all spans that have not ended: times in order."""
+        """Return pairs of a time and a row, ordered by time. From this time on, the row is the first one
+        below all spans that have not ended."""
         found: list[tuple[int, int]] = []
         latest = -1
         for row in range(len(self.ends), 0, -1):
@@ -158,7 +162,8 @@ class LaneStack:
 
 
 def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
-    """Return the rows of one lane's spans, which are in order; `short` marks the buckets."""
+    """Return the drawn row of each span of one lane. The spans are sorted; `short` marks buckets of short
+    spans."""
     rows = np.zeros(len(begin), np.int32)
     stack = LaneStack()
     longs = np.flatnonzero(~short)
@@ -176,11 +181,12 @@ def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
 
 
 OPEN_MAX = 64
-"""Open spans of a lane that are drawn one by one; more are drawn by buckets of their begins."""
+"""Maximum number of open spans of a lane that are drawn one by one. More open spans are merged by buckets of
+their begins."""
 
 
 class Drawn(NamedTuple):
-    """Pieces with their places on the axis. `short` are sums; the end of what is open is `LATEST`."""
+    """Pieces with their begins and ends on the axis. `short` marks sums. An open span ends at `LATEST`."""
 
     pieces: Pieces
     begin: Longs
@@ -199,7 +205,8 @@ class Drawn(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """Pieces by what they are, with what is short added up."""
+    """Pieces in four groups: sums of short spans, long spans, sums of instants, and sums of counter
+    values."""
 
     shorts: Pieces
     longs: Pieces
@@ -212,14 +219,14 @@ class Summed(NamedTuple):
 
 
 def summed(pieces: Pieces, scales: Scales) -> Summed:
-    """Return pieces with what is short added up."""
+    """Return the pieces with short spans, instants and counter values summed by bucket."""
     of_spans = pieces.what == SPAN
     short = of_spans & _is_short(pieces, scales)
     bucket, inside = scales.inside(pieces)
     inside &= scales.place(pieces, pieces.spot) >= 0
 
     def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
-        """Add up the chosen pieces in the window by bucket; the `edge` of a sum is where its bucket begins."""
+        """Sum the chosen pieces in the window by bucket. The `edge` of a sum is the begin of its bucket."""
         rows = np.flatnonzero(chosen & inside)
         some = pieces.take(rows)
         keys = (getattr(some, name) for name in more)
@@ -236,7 +243,7 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
 
 
 def spans(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the spans in sight: short ones added up, others one by one, in the order in which they are stacked."""
+    """Return the spans in the window, in the order that `stacked` needs. Short spans are summed."""
     shorts = _sums(pieces.shorts, scales)
     longs = _singles(_open_bounded(pieces.longs, scales), scales)
     found = Drawn(
@@ -253,7 +260,8 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
-    """Return the depths of drawn spans: those that are stored and, behind these, those of other spans."""
+    """Return the drawn row of each span. Spans with a recorded depth come first; spans without one are
+    stacked below them."""
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]
@@ -265,19 +273,19 @@ def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
 
 
 def instants(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the instants in sight, added up, in order."""
+    """Return the summed instants in the window, ordered by lane and time."""
     found = _sums(pieces.instants, scales)
     return found.take(np.lexsort((found.begin, found.pieces.number)))
 
 
 def counters(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the values of counters in sight, added up, in order."""
+    """Return the summed counter values in the window, ordered by lane, name, member and time."""
     found = _sums(pieces.values, scales)
     return found.take(np.lexsort((found.begin, found.pieces.member, found.pieces.label, found.pieces.number)))  # fmt: skip
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Return the same such that equal names of counters have equal numbers."""
+    """Return the pieces with one number for all equal names of counters."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
@@ -295,7 +303,8 @@ def _is_short(pieces: Pieces, scales: Scales) -> Truths:
 
 
 def _sums(sums: Pieces, scales: Scales) -> Drawn:
-    """Return sums with their places: that of a single row is where it is, others fill their bucket."""
+    """Return sums with their begins and ends on the axis. A sum of one row has the place of the row; any
+    other sum fills its bucket."""
     single = sums.events == 1
     bucket = sums.edge >> np.where(sums.timed, scales.log, scales.short[sums.number])
     low, high = scales.edges(sums, bucket)
@@ -305,7 +314,7 @@ def _sums(sums: Pieces, scales: Scales) -> Drawn:
 
 
 def _singles(longs: Pieces, scales: Scales) -> Drawn:
-    """Return the spans among those that are not added up which reach into the window."""
+    """Return the long spans that overlap the window, with their begins and ends on the axis."""
     begin = scales.place(longs, longs.spot)
     end = np.where(longs.open, LATEST, scales.finish(longs, np.maximum(begin, 0)))
     of = longs.number
@@ -316,8 +325,8 @@ def _singles(longs: Pieces, scales: Scales) -> Drawn:
 
 
 def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
-    """Return the same; where a lane has very many open spans, those that begin in one bucket are one, and so are those
-    that begin before the window."""
+    """Return the long spans. If a lane has more than `OPEN_MAX` open spans, merge those that begin in one
+    bucket, and those that begin before the window."""
     placed = longs.open & (scales.place(longs, longs.spot) >= 0)
     open_of = np.bincount(longs.number[placed], minlength=len(scales.short))
     many = placed & (open_of[longs.number] > OPEN_MAX)
@@ -326,6 +335,6 @@ def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
     crowd = longs.take(many)
     begin = scales.place(crowd, crowd.spot)
     bucket = np.maximum(begin, scales.begin[crowd.number] - 1) >> scales.log
-    # The label is that of the one that has been open for longest.
+    # The merged span has the label of the span that began first.
     merged, _ = added(crowd._replace(longest=-begin), crowd.number, crowd.depth, bucket)
     return joined([longs.take(~many), merged._replace(longest=np.zeros(merged.rows, np.int64))])

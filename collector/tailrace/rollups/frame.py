@@ -1,13 +1,14 @@
-"""Answer what a timeline draws in a window of time, as columns.
+"""Compute the columns that a timeline draws for a window of time.
 
-Spans at least as long as a bucket are there one by one; so are open spans, and each gap. Shorter spans and
-instants are one row for each bucket that holds any (`scale`): their number and, if it is 1, exactly the one.
-Counters have the least, greatest and latest value of each bucket.
+A span at least as long as a bucket, an open span and a gap each have a row. Shorter spans and instants share
+one row for each bucket that contains any (`scale`). This row has the count of the events; if the count is 1,
+the row describes the event exactly. Counters have the least, greatest and latest value of each bucket.
 
-A frame is made of sums and long spans of sidecars, and of rows where there are no sums. Each file gives, for each of its lanes
-that may reach into the window, sums of the highest level whose buckets fit into those of the frame, and the spans that
-are too long for this level. Where a file's lowest level is too coarse, or a file has no sidecar, rows are read instead:
-from so far before the window that no span which began earlier and is not among the file's long spans can reach into it.
+A frame is computed from the sums and long spans of sidecars, and from table rows where no sums exist. For
+each lane that may overlap the window, each file supplies two things: the sums of the highest level whose
+buckets fit into the frame's buckets, and the spans that are too long for this level. The rows of a file are
+read instead if the file has no sidecar, or if its lowest level is too coarse. The reader then starts so far
+before the window that every span which begins earlier and overlaps the window is among the file's long spans.
 """
 
 from __future__ import annotations
@@ -53,17 +54,19 @@ from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, sc
 from tailrace.rollups.snapshot import AskedLabel, LaneKey, TimelineSnapshot
 
 MOST_ROWS = 50_000
-"""The most rows of each kind in a frame. A window with more gets wider buckets than a pixel."""
+"""Maximum number of rows of each kind in a frame. If a window has more rows, the buckets become wider than a
+pixel."""
 
 UNNAMED = "(span without a name)"
 
 
 class SpanColumns(msgspec.Struct, frozen=True):
-    """Spans, and buckets of several spans that are shorter than a bucket is wide.
+    """Columns of spans, and of buckets that sum several spans shorter than the bucket.
 
-    `lane` is a place in the frame's lanes, `name` one in its names: of several spans, that of the longest. `begin` and
-    `end` are ns from the begin of the window; `end` is null of an open span. `busy` is the sum of the durations.
-    `offset` is null of several spans; with the lane's source and session it is the place of the row."""
+    `lane` is an index into the frame's lanes, and `name` an index into its names. A bucket has the name of
+    its longest span. `begin` and `end` are nanoseconds from the begin of the window; `end` is null for an
+    open span. `busy` is the sum of the durations. `offset` is null for a bucket of several spans; otherwise
+    the lane's source, the lane's session and `offset` identify the row."""
 
     lane: list[int]
     depth: list[int]
@@ -77,9 +80,11 @@ class SpanColumns(msgspec.Struct, frozen=True):
 
 
 class InstantColumns(msgspec.Struct, frozen=True):
-    """Events without a duration: instants, annotations, ends without a begin, and counters without a number.
+    """Columns of events without a duration: instants, annotations, ends without a begin, and counters without
+    a number.
 
-    `time` is ns from the begin of the window; `kind`, `name` and `offset` are null of several in a bucket."""
+    `time` is in nanoseconds from the begin of the window. `kind`, `name` and `offset` are null for a bucket
+    of several events."""
 
     lane: list[int]
     time: list[int]
@@ -90,7 +95,8 @@ class InstantColumns(msgspec.Struct, frozen=True):
 
 
 class CounterColumns(msgspec.Struct, frozen=True):
-    """The least, greatest and latest value of counters in each bucket; `time` is ns from the begin of the window."""
+    """Columns of the least, greatest and latest value of each counter in each bucket. `time` is in
+    nanoseconds from the begin of the window."""
 
     lane: list[int]
     name: list[int]
@@ -102,8 +108,11 @@ class CounterColumns(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The answer to a window. `bucket` is the width of its buckets in ns, `coarse` whether it is wider than a
-    pixel, for want of room. `gaps` lie in the window, of the streams of its lanes and of no known stream."""
+    """The content of a window of time.
+
+    `bucket` is the width of the buckets in nanoseconds. `coarse` is whether a bucket is wider than a pixel
+    because the frame would have too many rows otherwise. `gaps` are the gaps in the window, of the streams of
+    `lanes` and of the unknown streams of their sessions."""
 
     version: int
     window: Range
@@ -120,10 +129,11 @@ class Frame(msgspec.Struct, frozen=True):
 def frame(
     snapshot: TimelineSnapshot, window: Range, pixels: int, lanes: Sequence[LaneKey] | None = None
 ) -> Frame:
-    """Return what lanes, or all of them, have in a window that is drawn `pixels` wide.
+    """Return the content of a window that is drawn `pixels` wide, for the given lanes or, by default, for all
+    lanes.
 
-    Raise QueryError or StoreError when the table cannot be read, BrokenOffError if its files were deleted
-    meanwhile, and ValueError for an empty window."""
+    Raise QueryError or StoreError when the table cannot be read, BrokenOffError if upkeep deleted files of
+    the table during the read, and ValueError for an empty window."""
     if window.end <= window.begin or pixels < 1:
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
@@ -147,7 +157,7 @@ def frame(
 
 
 class Drawing(NamedTuple):
-    """The rows of a frame with buckets of one width."""
+    """The rows of a frame whose buckets all have the width 2 ** `log` ns."""
 
     log: int
     texts: FrameTexts
@@ -159,7 +169,7 @@ class Drawing(NamedTuple):
 def _drawn(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
-    """Return a frame's rows; without the sidecars that turn out to be damaged or gone."""
+    """Return the rows of a frame. If a sidecar is damaged or gone, drop the sidecar and draw again."""
     while True:
         try:
             return _draw(snapshot, window, finest, keys)
@@ -173,7 +183,9 @@ def _drawn(
 def _draw(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
-    """Return a frame's rows in buckets so wide that there are `MOST_ROWS` at most, of what is read once."""
+    """Return the rows of a frame, in buckets so wide that no kind of row exceeds `MOST_ROWS`.
+
+    Widen the buckets without a new read as far as `SPARE` allows; after that, read again."""
     sessions = [snapshot.session(key) for key in keys]
 
     def scales_of(log: int) -> Scales:
@@ -203,7 +215,7 @@ def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | Broke
 
 
 class FrameNames:
-    """The names of a frame, each once, and the codes of its texts."""
+    """The distinct names of a frame, and the numbers by which its pieces refer to the names."""
 
     def __init__(
         self, snapshot: TimelineSnapshot, texts: FrameTexts, lanes: Sequence[LaneKey]
@@ -215,16 +227,16 @@ class FrameNames:
         self._codes: dict[str, int] = {}
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the different texts with these numbers, and the place of each number's text among them."""
+        """Return the distinct texts with these numbers, and for each number the index of its text."""
         return self._texts.unified(numbers)
 
     def of(self, pieces: Pieces) -> Longs:
-        """Return the code of the name of each piece."""
+        """Return the number of the name of each piece."""
         counters = pieces.member if pieces.rows and pieces.what[0] == COUNTER else None
         labels, label = self.unified(pieces.label)
         members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
         asked = np.array([(text or "").startswith("?") for text in labels], np.bool_)
-        # A name that is asked for is one of its session.
+        # The name of a label with a question mark depends on the session.
         number = np.where(asked[label], pieces.number, NONE) if len(label) else label
         packed = ((number + 1) * len(labels) + label) * len(members) + member
         different, places = np.unique(packed, return_inverse=True)
@@ -302,17 +314,17 @@ def _counters(drawn: Drawn, texts: FrameNames, zero: int) -> CounterColumns:
 
 
 def _streams(lanes: Sequence[LaneKey]) -> set[tuple[str, str, str]]:
-    """Return the streams of lanes, and those of what belongs to no known stream of their sessions."""
+    """Return the streams of the lanes, and for each of their sessions the unknown stream."""
     return {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
 
 
 def _from(zero: int, times: Longs) -> list[int]:
-    """Return times from `zero` on, which may differ by more than 64 bits hold."""
+    """Return the times relative to `zero`. A difference may need more than 64 bits."""
     return [time - zero for time in times.tolist()]
 
 
 def _masked(values: Longs, missing: Truths) -> list[int | None]:
-    """Return a list of values, with None in some places."""
+    """Return the values as a list, with None where `missing` is true."""
     found: list[int | None] = values.tolist()
     for place in np.flatnonzero(missing).tolist():
         found[place] = None
@@ -320,14 +332,15 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
 
 
 ENOUGH = 300_000
-"""Rows of pieces that are added up before there are more."""
+"""Number of waiting pieces above which the pieces are summed, to save memory."""
 
 RAW = 1.5
-"""The cost of a row, beside that of a sum."""
+"""Cost of a row that is read from a data file, relative to the cost of a sum."""
 
 
 class FileRows(NamedTuple):
-    """The rows that are read of a file: of the lanes that reach into the window, each from `since` on."""
+    """The rows to read from one file: for each lane that may overlap the window, the rows from `since` to the
+    end of the window."""
 
     path: str
     lanes: FileLanes
@@ -336,9 +349,9 @@ class FileRows(NamedTuple):
 
     @classmethod
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
-        """Return what is read where the spans of each lane have at most so many ticks."""
+        """Return the rows to read if the spans of each lane have at most `bounds` ticks."""
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
-        # Floating point is off by less than 4096.
+        # The rounding error of the floating-point length is less than 4096.
         since = np.maximum(reached.opens.astype(float) - length - 4096, -9.2e18).astype(np.int64)
         return cls(path, lanes, reached, since)
 
@@ -350,13 +363,13 @@ class FileRows(NamedTuple):
 
     @property
     def about(self) -> float:
-        """Return about how many rows these are."""
+        """Return an estimate of the number of rows to read."""
         events = self.lanes.events[self.reached.lanes]
         return float((_shares(self.lanes, self.reached, self.since) * events).sum())
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Estimate how many spans a frame has, from the sizes of sidecars."""
+    """Return an estimate of the number of spans in a frame, from the sizes of the sidecars."""
     found = 0.0
     numbers = _numbers(snapshot.cache, lanes)
     for path, lanes_of in snapshot.file_lanes.items():
@@ -379,7 +392,7 @@ def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scale
 def pieces_of(
     snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
 ) -> Summed:
-    """Return what a frame is made of. Raise OSError, and the errors of Arrow and of the database."""
+    """Return the summed pieces of a frame. Raise OSError, and the errors of Arrow and of DuckDB."""
     waiting: list[Pieces] = []
     with snapshot.cache.lock:
         for part in _parts(snapshot, lanes, scales, texts):
@@ -424,7 +437,8 @@ def _parts(
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
-    """Return about which share of each lane's rows in a file is between some time and the window's end."""
+    """Return for each lane an estimate of the share of its rows in a file that lie between `since` and the
+    window's end."""
     low, high = lanes.low[reached.lanes], lanes.high[reached.lanes]
     inside = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
     found: Floats = np.clip(inside / np.maximum(high - low.astype(float), 1), 0, 1)
@@ -432,7 +446,7 @@ def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return since when rows are read of each lane, whatever file they are in."""
+    """Return for each lane the earliest range of rows that any of the files needs."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])
@@ -445,7 +459,8 @@ def _lowest(file: CachedFile, reached: Reach) -> Longs:
 
 
 def _numbers(cache: FileCache, lanes: Sequence[LaneKey]) -> NDArray[np.int32]:
-    """Return the number in the frame of each lane that is known."""
+    """Return the number in the frame of each lane that the cache knows, `NONE` for lanes outside the
+    frame."""
     found = np.full(cache.lanes + len(lanes), NONE, np.int32)
     for number, key in enumerate(lanes):
         found[cache.id_of(key)] = number

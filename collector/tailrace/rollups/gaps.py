@@ -1,12 +1,14 @@
-"""Place the gaps of a frame in time, without a look at each event in Python.
+"""Find the times of gaps in the database, without a loop over events in Python.
 
-A gap lies between the events that are nearest by number or by offset, as in `export.lost`. Nearly always an event
-stands directly before and directly behind a gap, and a join by equal numbers finds both. The database compares the
-other gaps with all events of their streams. The findings of each file stay true, so a newer version of the table
-costs a look at its new files, and at all files for new gaps alone.
+A gap lies between its nearest events by sequence number or by offset, as in `export.lost`. Nearly every gap
+has an event directly before and directly after it; a join on equal numbers finds these two. The database
+compares the remaining gaps with all events of their streams. Data files never change, so the nearest events
+in a file are found once. After a new version of the table, only its new files are searched, and all files for
+new gaps alone.
 
-In a frame, gaps of one stream that begin in one bucket and end in one bucket are drawn as one, with their number and
-how much is missing. So a frame has few gaps, however many the table has, and leaves none out.
+A frame draws several gaps of one stream as one if their begins are in one bucket and their ends are in one
+bucket. Such a gap has the number of gaps and the sum of missing events. So the number of gaps in a frame is
+bounded, and no gap is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tailrace.timeline import DRAWN, NUMBERS, Gap, SessionClock, between
 
 
 class PlacedGap(NamedTuple):
-    """A gap, and the times between which it lies; None where these are unknown."""
+    """A gap, and the times between which it lies. `begin` and `end` are None where the time is unknown."""
 
     gap: Gap
     begin: int | None
@@ -34,10 +36,11 @@ class PlacedGap(NamedTuple):
 
 
 class SeenGap(NamedTuple):
-    """One gap, or `gaps` of one stream that are in the same place of a frame.
+    """One drawn gap: the merger of `gaps` gaps of one stream at the same place in a frame.
 
-    `first` is one of them; its columns hold if it is the only one. `remaining` is the sum of what is missing, as far as it is
-    known; None if nothing is. `unknown` gaps lack an unknown number of events. `reason` is None of several reasons."""
+    `first` is one of the merged gaps; its columns are valid only if `gaps` is 1. `remaining` is the sum of
+    the known numbers of missing events, None if no number is known. `unknown` is the number of gaps that lack
+    an unknown number of events. `reason` is None if the gaps have several reasons."""
 
     first: PlacedGap
     gaps: int
@@ -52,7 +55,7 @@ GapStream = tuple[str, str, str]
 
 
 class GapTable:
-    """All gaps of a snapshot, stream by stream."""
+    """All gaps of a snapshot, grouped by stream."""
 
     def __init__(self, gaps: Sequence[PlacedGap]) -> None:
         self.gaps = gaps
@@ -64,7 +67,8 @@ class GapTable:
         self._end: Longs = np.array([each.end or 0 for each in gaps], np.int64)
 
     def within(self, window: Range, log: int, streams: Collection[GapStream]) -> Iterator[SeenGap]:
-        """Yield what some streams lack in a window with buckets of 2 ** `log` ns; gaps without a place are in any."""
+        """Yield the gaps of the given streams in a window, merged by buckets of 2 ** `log` ns. Every window
+        contains the gaps without a known time."""
         wanted = np.zeros(len(self._streams), np.bool_)
         wanted[[number for stream, number in self._streams.items() if stream in streams]] = True
         seen = wanted[self._stream] if len(self.gaps) else np.zeros(0, np.bool_)
@@ -102,8 +106,8 @@ WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{formats}}
 """  # noqa: S608 - our own words
 
 _OTHERWISE = ("dftracer", "et3")
-"""The formats whose events are numbered otherwise than by `seq`. Which row groups have a number follows from the bounds of
-a column alone."""
+"""Formats whose event numbers are not in the column `seq`. The condition uses only `format`, so that DuckDB
+can skip row groups by the bounds of this column."""
 
 _BESIDE = """
 SELECT g.key, g.below, any_value(struct_pack(place := e.number, time := e.time, start := e.start))
@@ -129,11 +133,12 @@ GROUP BY g.key
 """  # noqa: S608 - our own words
 
 CROWD = 1000
-"""Gaps that are compared with all events at a time."""
+"""Maximum number of gaps in one statement that compares gaps with all events of their streams."""
 
 
 class NearEvent(NamedTuple):
-    """An event near a gap: its number or offset, and its stored time and tick."""
+    """An event near a gap. `place` is the event's number or offset, `time` its stored time, `start` its
+    tick."""
 
     place: int
     time: int | None
@@ -144,7 +149,7 @@ class NearEvent(NamedTuple):
 
 
 class _Nearest:
-    """The nearest events of a gap: below and above by number, then by offset."""
+    """The nearest events before and after a gap, by number and by offset."""
 
     __slots__ = ("by_number", "by_offset", "gap")
 
@@ -155,11 +160,13 @@ class _Nearest:
 
     @property
     def exact(self) -> bool:
-        """Return whether no event can be nearer."""
+        """Return whether the events directly before and after the gap are found, so that no event can be
+        nearer."""
         return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
-        """Take the nearest events of some files: by number, then by offset, below and above."""
+        """Keep the nearest of the known events and the given ones. The order is: before and after by number,
+        then before and after by offset."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:
@@ -169,7 +176,7 @@ class _Nearest:
                 kept[side % 2] = event
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return when the events before and behind the gap begin."""
+        """Return the begins of the nearest events before and after the gap."""
         first, end = self.gap.first, self.gap.end
         found = (
             None if first is None else _begin(self.by_number[0], session),
@@ -185,7 +192,7 @@ class _Nearest:
 
 
 class GapPlaces:
-    """The places of a table's gaps, from one version to the next."""
+    """The nearest events of a table's gaps, kept for the next version of the table."""
 
     def __init__(self) -> None:
         self._files: set[str] = set()
@@ -198,7 +205,7 @@ class GapPlaces:
         database: duckdb.DuckDBPyConnection,
         sessions: dict[tuple[str, str], SessionClock],
     ) -> list[PlacedGap]:
-        """Return gaps with their places. Raise the database's errors."""
+        """Return the gaps with their times. Raise DuckDB's errors."""
         known = {gap: nearest for gap in gaps if (nearest := self._known.get(gap)) is not None}
         new = {gap: _Nearest(gap) for gap in gaps if gap not in known}
         look = _Look(rows, database)
@@ -209,7 +216,7 @@ class GapPlaces:
 
 
 class _Look:
-    """Looks at the events of files for those that are nearest to gaps."""
+    """Searches data files for the events nearest to gaps."""
 
     def __init__(self, rows: RowSource, database: duckdb.DuckDBPyConnection) -> None:
         self._rows = rows
@@ -221,7 +228,7 @@ class _Look:
             self._around(paths, [each for each in gaps if not each.exact])
 
     def _beside(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
-        """Look for events that stand directly before and behind gaps."""
+        """Find the events directly before and after gaps, by equal numbers."""
         wanted = [
             (key, below, *each.gap.place, number + (-1 if below else 1))
             for key, each in enumerate(gaps)
@@ -234,7 +241,7 @@ class _Look:
             gaps[key].see([event, None] if below else [None, event])
 
     def _around(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
-        """Compare gaps with all events of their streams."""
+        """Find the nearest events of gaps among all events of their streams."""
         for at in range(0, len(gaps), CROWD):
             some = gaps[at : at + CROWD]
             wanted = [
@@ -273,7 +280,8 @@ class _Look:
 
 
 def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield how the events of some formats are numbered, and which rows these are."""
+    """Yield, for the given formats, the SQL of an event's number and the condition on the rows that have this
+    number."""
     if not set(formats) <= set(_OTHERWISE):
         yield "seq", f"format NOT IN {_OTHERWISE}"
     if not set(formats).isdisjoint(_OTHERWISE):
