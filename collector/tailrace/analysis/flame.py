@@ -1,9 +1,10 @@
-"""Build a flame graph: share the time of all lanes among names, by the names that enclose them.
+"""Build a flame graph: distribute the time of all lanes among names, grouped by the names of the enclosing
+spans.
 
-Each moment of a lane belongs to the innermost span that is open then, which is the span that began last. Where
-spans nest, a span's share is its duration minus the durations of its direct children. Where spans overlap without
-nesting, the shares still add up to the time during which any span was open. Spans of one name under the same
-enclosing names are one node.
+Each moment of a lane counts for the innermost open span, which is the open span that began last. Where spans
+nest, the share of a span is its duration minus the durations of its direct children. Where spans overlap
+without nesting, the shares still add up to the time during which any span was open. Spans with one name and
+with equal names of enclosing spans form one node.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span that has ended. `owner` receives its share."""
+    """A span that has ended. Its share of the time counts for `owner`."""
 
     start: int
     end: int
@@ -32,10 +33,10 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return the ticks during which each owner's spans are innermost.
+    """Return for each owner the ticks during which one of its spans is innermost.
 
-    The spans of the lane come in the order of their starts; of two that begin together, the outer comes
-    first. A span that ends before it begins has no share."""
+    The spans must be sorted by start; if two spans start together, the outer one comes first. A span that
+    ends before it begins has no share."""
     shared: dict[K, int] = defaultdict(int)
     open_spans: list[LaneSpan[K]] = []
     now = 0
@@ -49,7 +50,8 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Share the time from `now` to `moment`, close spans that end by then, and return `moment`."""
+    """Assign the time from `now` to `moment` to the innermost open spans, close the spans that end by
+    `moment`, and return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)
@@ -63,7 +65,7 @@ def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K,
 
 
 DEEPEST = 200
-"""Spans inside each other that have nodes of their own. Spans below count for the deepest node."""
+"""Maximum depth of the nodes. Deeper spans count for the deepest node that encloses them."""
 
 UNITS = ("ns", "ticks")
 
@@ -78,9 +80,10 @@ FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
 
 
 class FlameNode(NamedTuple):
-    """One node, as it stands in the list of all nodes: `parent` is a place in that list before it.
+    """One node of a flame graph. `parent` is the index of an earlier node in the list of nodes.
 
-    `own` is the time during which a span of the node is innermost; `total` has the nodes inside, too."""
+    `own` is the time during which a span of the node is innermost. `total` also includes the time of the
+    nodes below."""
 
     parent: int | None
     name: str | None
@@ -90,16 +93,17 @@ class FlameNode(NamedTuple):
 
 
 class FlameGraph(NamedTuple):
-    """The nodes of a flame graph. `open` counts the spans of the window that have not ended: no node counts them."""
+    """A flame graph. `open` is the number of spans of the window that have not ended; no node counts these
+    spans."""
 
     unit: str
     nodes: list[FlameNode]
     open: int
 
     def pruned(self, most: int) -> tuple[list[FlameNode], int]:
-        """Return at most `most` nodes, those with the largest totals, and how many are left out.
+        """Return at most `most` nodes with the largest totals, and the number of nodes left out.
 
-        A node never stays without its parent, whose total is at least as large."""
+        A node is never returned without its parent, whose total is at least as large."""
         if len(self.nodes) <= most:
             return self.nodes, 0
         ranked = sorted(range(len(self.nodes)), key=lambda place: (-self.nodes[place].total, place))
@@ -114,7 +118,7 @@ class FlameGraph(NamedTuple):
 
 
 class _Nodes:
-    """The nodes while they are made."""
+    """Collects the nodes of a flame graph, and counts their spans, while spans are read."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int | None, str | None], int] = {}
@@ -122,7 +126,7 @@ class _Nodes:
         self.counts: list[int] = []
 
     def count(self, parent: int | None, name: str | None) -> int:
-        """Count a span; return the place of its node."""
+        """Count a span of this name under this parent, and return the index of its node."""
         place = self._places.setdefault((parent, name), len(self._made))
         if place == len(self._made):
             self._made.append((parent, name))
@@ -143,9 +147,10 @@ class _Nodes:
 
 
 def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
-    """Return the flame graph of the spans that overlap a window, cut to it. `unit` is one of `UNITS`.
+    """Return the flame graph of the spans that overlap a window. Spans are cut at the window's bounds. `unit`
+    is one of `UNITS`.
 
-    It reads every span of the window in order. Raise QueryError or StoreError."""
+    Read every span of the window in order. Raise QueryError or StoreError."""
     nodes = _Nodes()
     own: dict[int, int] = {}
     for _, rows in groupby(_in_lanes(engine, window, unit), itemgetter(0, 1, 2, 3)):
@@ -158,7 +163,7 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
 
 
 def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSpan[int]]:
-    """Yield the spans of one lane, cut to the window, with their nodes as owners."""
+    """Yield the spans of one lane, cut to the window. The owner of a span is the index of its node."""
     enclosing: list[tuple[int, int]] = []
     for row in rows:
         begin, length, name = row[4:]
@@ -188,7 +193,7 @@ def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
 
 
 def _overlapping(window: Window) -> RowCondition:
-    """Return the condition on spans that overlap the window. An open span ends at no time."""
+    """Return the SQL condition on spans that overlap the window. An open span counts as endless."""
     conditions = [window.selection.condition]
     if window.since is not None:
         conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))

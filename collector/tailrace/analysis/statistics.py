@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """How many spans began in a range of time, and took a duration of a class (see `heat_map`)."""
+    """One cell of a heat map: the number of spans that began in a range of time and have a duration of a
+    class (see `heat_map`)."""
 
     column: int
     row: int
@@ -34,8 +35,8 @@ class Cell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """The cells that contain spans. Column n begins at `since` + n * `width` ns. `open` counts the spans that have
-    not ended: no cell counts them."""
+    """A heat map without its empty cells. Column n begins at `since` + n * `width` ns. `open` is the number
+    of spans that have not ended; no cell counts these spans."""
 
     since: int | None
     width: int
@@ -44,10 +45,12 @@ class HeatMap(NamedTuple):
 
 
 def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> HeatMap:
-    """Return how long the spans of a window took, of one name or all, in at most `columns` ranges of time.
+    """Return a heat map of the durations of the spans in a window, with at most `columns` ranges of time.
+    Count the spans with one name, or all spans.
 
-    Row 0 has durations of 0 ns (and below, where a span ends before it begins), row n has 2^(n-1) to 2^n - 1 ns.
-    Spans without a wall time or without a duration in ns are in no cell. Raise QueryError or StoreError."""
+    Row 0 has durations of at most 0 ns (a span may end before it begins). Row n has durations of 2^(n-1) to
+    2^n - 1 ns. Spans without a wall time or without a duration in ns are in no cell. Raise QueryError or
+    StoreError."""
     named = [] if name is None else [RowCondition("name = ?", (name,))]
     chosen = all_of([window.rows, *named])
     bounds = f"SELECT min(time), max(time) FROM spans WHERE {chosen.sql}"  # noqa: S608 - our own words
@@ -57,7 +60,7 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
         return HeatMap(since, 1, [], 0)
     until = last + 1 if window.until is None else window.until
     width = max(-(-(until - since) // columns), 1)
-    # The logarithm of a large number may be rounded up.
+    # `log2` of a large number may be rounded up, so the SQL corrects the power.
     sql = (
         "SELECT cell, CASE WHEN duration > 0 THEN 1 + power - (1::HUGEINT << power > duration)::INT ELSE 0 END, count(*)"  # noqa: S608 - our own words
         " FROM (SELECT ((time::HUGEINT - ?) // ?)::BIGINT AS cell, duration,"
@@ -73,21 +76,21 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
 COLUMNS = (
     "name", "category", "source", "session", "format", "stream", "substream", "day", "depth", "parent",
 )  # fmt: skip
-"""The columns of `spans` to group by."""
+"""Columns of `spans` by which spans can be grouped."""
 
 ATTRIBUTES = "attributes."
-"""The beginning of a key that names a member of the attributes."""
+"""Prefix of a key that names a member of the attributes."""
 
 
 class GroupKey(NamedTuple):
-    """One key to group by, and its SQL over a row of `spans`: a text or null."""
+    """A key to group by. `sql` is its SQL expression over a row of `spans`, a text or null."""
 
     word: str
     sql: str
 
     @classmethod
     def parse(cls, word: str) -> Self:
-        """Return the key that a word names: a column, or `attributes.` and the name of a member.
+        """Return the key of a word: the name of a column, or `attributes.` and the name of a member.
 
         Raise UnknownError, which lists the columns, for any other word."""
         member = word.removeprefix(ATTRIBUTES)
@@ -103,7 +106,7 @@ class GroupKey(NamedTuple):
 
 
 def parse(words: Sequence[str]) -> tuple[GroupKey, ...]:
-    """Return the keys that words name, each once, in order. Raise UnknownError."""
+    """Return the keys of the words, in order and without duplicates. Raise UnknownError."""
     return tuple(GroupKey.parse(word) for word in dict.fromkeys(words))
 
 
@@ -111,22 +114,22 @@ BY_NAME = parse(["name"])
 
 
 _LAST = 2**63 - 2
-"""The last time behind which there is another one."""
+"""The greatest time (64 bits) that has a successor."""
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 GroupValues = tuple[str | None, ...]
-"""The values of the keys, in order."""
+"""The values of a group's keys, in the order of the keys."""
 
 
 class SpanStatistics(NamedTuple):
-    """The figures of one group. Durations are in `unit`, and None if no span has a known duration.
+    """The figures of one group of spans. Durations are in `unit`, and None if no span has a known duration.
 
-    `self_time` is None where it was not asked for; see `flame` for its meaning."""
+    `self_time` is None if the caller did not request it; see `flame` for its meaning."""
 
     group: GroupValues
     unit: str
-    """`ns` or `ticks`."""
+    """Unit of the durations: `ns` or `ticks`."""
     ended: int
     open: int
     total: int | None
@@ -147,16 +150,17 @@ SELECT s.*, c.ticks_per_second,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
 FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
-"""Spans that meet a condition, which stands beside the view's name, so that it chooses files (`query.statement`)."""
+"""SQL for the spans that meet the condition `rows`, with their length and unit. The condition stands directly
+in the WHERE clause of the view, so that the engine skips files (`query.statement`)."""
 
 
 def statistics(
     engine: Engine, window: Window, by: Sequence[GroupKey] = BY_NAME, *, self_time: bool = True
 ) -> list[SpanStatistics]:
-    """Return the figures of the spans that begin within a window, the longest total first.
+    """Return the figures of the spans that begin within a window, ordered by descending total.
 
-    `self_time` reads every span of the window in order, which takes about a microsecond a span.
-    Raise QueryError or StoreError when the table cannot be read."""
+    With `self_time`, read every span of the window in order, which takes about a microsecond a span. Raise
+    QueryError or StoreError when the table cannot be read."""
     keys = "".join(f"{key.sql}, " for key in by)
     places = ", ".join(str(place) for place in range(1, len(by) + 2))
     percentiles = ", ".join(f"quantile_disc(length, {share})" for share in PERCENTILES.values())
@@ -189,15 +193,15 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane. A span outside of the window belongs to no group."""
+    """Yield the spans of one lane. The owner of a span outside the window has no group."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
 
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the ended spans of the window, and the spans behind the window that its last spans may contain,
-    lane by lane in the order of their starts."""
+    """Yield the ended spans of the window, and later spans that a span of the window may contain. Rows are
+    ordered by lane, then by start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -209,7 +213,8 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return the time behind which no span lies that one of the window may contain; None without a bound."""
+    """Return the time before which all spans begin that a span of the window may contain, or None without a
+    bound."""
     if window.until is None:
         return None
     rows = window.rows
@@ -229,21 +234,22 @@ FIGURES = {
     "p99": "p99",
     "max": "most",
 }
-"""The figures to compare, by the words that users know them by: attributes of `SpanStatistics`."""
+"""The figures that can be compared: names in the user interface, and attributes of `SpanStatistics`."""
 
 UNKNOWN = "unknown"
-"""The word for a change of which a run that has the group lacks the figure."""
+"""Word for a change that cannot be computed because one run has the group but lacks the figure."""
 
 
 class FigureChange(NamedTuple):
-    """A group in both runs, of which either may lack it. Figures are None where nothing has ended."""
+    """One group of two compared runs. `before` or `after` is None if the run lacks the group. A figure is
+    None if no span of the group has ended."""
 
     group: GroupValues
     unit: str
     before: SpanStatistics | None
     after: SpanStatistics | None
     figure: str
-    """The word of the compared figure."""
+    """Name of the compared figure, a key of `FIGURES`."""
 
     @property
     def from_(self) -> int | None:
@@ -255,9 +261,9 @@ class FigureChange(NamedTuple):
 
     @property
     def growth(self) -> float | None:
-        """Return by which share the figure grew: 0.1 is 10 percent more. From nothing it grew without bound.
+        """Return the relative growth of the figure: 0.1 is 10 percent more. The growth from 0 is infinite.
 
-        Return None where a run lacks the figure."""
+        Return None if a run lacks the figure."""
         if self.from_ is None or self.to is None:
             return None
         if self.from_ == self.to:
@@ -266,7 +272,7 @@ class FigureChange(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Return the change in words: a percentage, `new`, `gone`, or `UNKNOWN`."""
+        """Return the change as text: a percentage, `new`, `gone`, or `UNKNOWN`."""
         if self.before is None:
             return "new"
         if self.after is None:
@@ -277,13 +283,13 @@ class FigureChange(NamedTuple):
 def changes(
     before: Iterable[SpanStatistics], after: Iterable[SpanStatistics], figure: str
 ) -> list[FigureChange]:
-    """Return every group of either run: those that grew most first, then new groups, then gone ones."""
+    """Return the changes of all groups of both runs: first by descending growth, then new groups, then gone
+    groups."""
     return sorted(_pairs(before, after, figure), key=_rank)
 
 
 def exceeding(found: Iterable[FigureChange], threshold: float) -> list[FigureChange]:
-    """Return the changes that grew by more than a share. A new group grew from nothing that is known, so it
-    exceeds no threshold."""
+    """Return the changes whose growth exceeds `threshold`. A new group exceeds no threshold."""
     return [each for each in found if each.growth is not None and each.growth > threshold]
 
 

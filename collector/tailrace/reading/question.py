@@ -1,8 +1,8 @@
-"""Turn keywords into SQL. Every value becomes a parameter, and every column is one that the view has.
+"""Translate keyword arguments into SQL. Every value becomes a parameter, and every column name is checked
+against the view.
 
-The losses that concern an answer are computed from gap rows, which have fewer columns to filter by: a source, a
-session and mostly a stream, but no name and no time. A question's `scope` selects every gap that may
-concern its rows.
+The losses that concern an answer are computed from gap rows. A gap row has a source, a session and mostly a
+stream, but no name and no time. So the `scope` of a question selects every gap that may concern its rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})(?!\d)", re.ASCII)
 
 TextFilter = str | Iterable[str]
-"""One text, or several of which any may match."""
+"""One text, or several texts of which a row must equal one."""
 
 StreamFilter = str | int | Iterable[str | int]
 
@@ -72,7 +72,8 @@ class EventKeywords(NamedKeywords, total=False):
 
 
 class Question(NamedTuple):
-    """A statement with its parameters, the scope of its answer, and the call that asked it."""
+    """A statement with its parameters, the scope of its answer, and the text of the Python call that asked
+    it."""
 
     sql: str
     parameters: Parameters
@@ -111,7 +112,8 @@ class Filters(NamedTuple):
         return Window(self.selection, since, until)
 
     def rows(self, view: View) -> RowCondition:
-        """Return the condition on a view's rows, by their own times or else by their sessions' times."""
+        """Return the SQL condition on a view's rows. A view without a column `time` is filtered by the times
+        of the sessions."""
         timed = any(column.name == "time" for column in view.columns)
         columns = [
             *_equal("name", self.name),
@@ -122,7 +124,8 @@ class Filters(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """Return the scope of these rows. Gaps have no name and no time, so only sessions narrow them."""
+        """Return the scope of the rows. Gaps have no name and no time, so filters on names are ignored and
+        filters on time select sessions."""
         return self.window.scope
 
 
@@ -138,9 +141,9 @@ def select(
     job: TextFilter | None = None,
     **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Question:
-    """Build a question about a view from its keywords (`EventKeywords`, `GapKeywords`).
+    """Return a question about a view, built from its keywords (`EventKeywords`, `GapKeywords`).
 
-    Raise QueryError when a value is not the column, time, text or number that its keyword takes."""
+    Raise QueryError if a value is not of the type that its keyword takes."""
     filters = Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job))
     rows = filters.rows(view)
     sql = f"SELECT {_columns(view, columns)} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
@@ -161,7 +164,7 @@ def gaps_of(question: Question) -> Question:
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return a question for any SQL. It may concern the whole table."""
+    """Return a question with the given SQL. Its scope is the whole table."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
@@ -205,7 +208,7 @@ def _limit(limit: SupportsIndex) -> int:
 
 
 def labels_of(label: object) -> tuple[RunLabel, ...] | None:
-    """Return labels as a filter. Raise QueryError unless they are a mapping of texts."""
+    """Return the keyword `label` as a filter. Raise QueryError unless it is a mapping of texts."""
     if label is None:
         return None
     if not isinstance(label, Mapping) or not label:
@@ -214,7 +217,8 @@ def labels_of(label: object) -> tuple[RunLabel, ...] | None:
 
 
 def job_of(rank: object, node: TextFilter | None, job: TextFilter | None) -> JobFilter:
-    """Return ranks, nodes and jobs as a filter. Raise QueryError unless they are whole numbers and texts."""
+    """Return the keywords `rank`, `node` and `job` as a filter. Raise QueryError unless they are whole
+    numbers and texts."""
     ranks = None if rank is None else tuple(_whole(rank))
     return JobFilter(ranks, _all_texts("node", node), _all_texts("job", job))
 
@@ -236,7 +240,7 @@ def _equal(column: str, values: StreamFilter | None) -> Iterable[RowCondition]:
 
 
 def _texts(keyword: str, values: object) -> list[str]:
-    """Return the values as texts. Raise QueryError unless they are texts; a stream may be a number."""
+    """Return the values of a keyword as texts. Raise QueryError for other types; a stream may be a number."""
     several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     texts = []
     for each in several:

@@ -1,7 +1,7 @@
-"""The answer to a question, in the shape that the caller wants, and a sketch of its first rows and of what is missing.
+"""Return the answer to a question in several forms, and draw a sketch of its first rows.
 
-In notebooks the sketch is a small SVG of spans. It has the rows that the table beside it shows, and no others: it never
-stands for the whole answer.
+In notebooks the sketch is a small SVG of spans. The sketch has exactly the rows of the table beside it, so it
+does not represent the whole answer.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Result:
             started.engine.close()
 
     def __bool__(self) -> bool:
-        """Refuse, since an answer that is empty and one that is not would look alike."""
+        """Raise an error, because the truth value would hide whether the answer is empty."""
         raise TypeError("whether there are rows must be asked: use .count()")
 
     def count(self) -> int:
@@ -195,8 +195,8 @@ def _batches(
 
 
 def _parsed(text: str | None, *, objects: bool) -> object:
-    """Parse JSON. Text that DuckDB calls JSON although it is not (it allows NaN) stays text, and so does text in a
-    column of objects that is none."""
+    """Return the parsed JSON. Return the text unchanged if it is invalid JSON (DuckDB allows NaN), or if it
+    is not an object in a column of objects."""
     if text is None or (objects and not text.startswith("{")):
         return text
     try:
@@ -220,19 +220,20 @@ def _package(name: str) -> ModuleType:
 
 
 WIDTH, LABEL, BAR, MARGIN = 720, 160, 12, 3
-"""Pixels: of the drawing, of the names of streams at its left, of a span's height, between spans."""
+"""Sizes in pixels: the width of the drawing, the width of the stream names on its left, the height of a span,
+and the space between spans."""
 
 LANES = 40
-"""Lanes to draw at most; an answer's first rows may nest deeper."""
+"""Maximum number of lanes in the drawing. The first rows of an answer may nest deeper."""
 
 CUT = 60
-"""Characters of a name that a tooltip shows; a stream's label has a third of them."""
+"""Maximum length (characters) of a name in a tooltip. A stream's label has a third of this length."""
 
 PLACE = ("source", "session", "stream", "substream")
 
 
 class Bar(NamedTuple):
-    """A span in units of the axis. `end` is None while the span is open."""
+    """A drawn span, with its start and end in units of the axis. `end` is None while the span is open."""
 
     place: tuple[str, ...]
     name: str
@@ -241,7 +242,7 @@ class Bar(NamedTuple):
 
 
 def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
-    """Yield the parts of an SVG; nothing if these rows have no spans on one axis."""
+    """Yield the parts of an SVG. Yield nothing if the rows have no spans on a common axis."""
     unit, bars = _bars([column.name for column in columns], page)
     if not bars:
         return
@@ -269,8 +270,10 @@ def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
 
 
 def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
-    """Return the unit of the axis and the spans on it: wall time in nanoseconds if all have that, else
-    ticks if all are of one session. A statement may give a column any name, so types are checked."""
+    """Return the unit of the axis, and the spans.
+
+    The unit is nanoseconds if all spans have wall time, otherwise ticks if all spans are of one session. The
+    types of the values are checked, because a statement may give a column any name."""
     rows = [dict(zip(names, row, strict=True)) for row in page]
     spans = [row for row in rows if _is_span(row)]
     wall = [
@@ -310,7 +313,8 @@ def _bar(row: dict[str, Any], start: Any, end: int | None) -> Bar:  # noqa: ANN4
 
 
 def _lanes(bars: list[Bar]) -> list[list[Bar]]:
-    """Return lanes of spans that do not overlap, those of a stream together; the longest span comes first."""
+    """Return lanes of spans that do not overlap. The lanes of a stream are adjacent, and the longest span is
+    placed first."""
     lanes: dict[tuple[str, ...], list[list[Bar]]] = {}
     for bar in sorted(
         bars, key=lambda bar: (bar.place, bar.start, bar.end is not None, -(bar.end or 0))
@@ -339,7 +343,7 @@ def _text(words: Sequence[str], most: int) -> str:
 
 ROWS = 20
 CELLS = 80
-"""Terminal cells of a value in HTML. Longer values are cut."""
+"""Maximum width (terminal cells) of a value in HTML. A longer value is cut."""
 
 
 def text(columns: Sequence[AnswerColumn], page: Page, whole: Completeness) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Ask questions of one snapshot of a store, from any thread, and find what each answer lacks.
+"""Run statements on one snapshot of a store, from any thread, and compute the completeness of each answer.
 
-Questions take turns until each has its first rows, because a question may find that the snapshot's files
-are gone and move on to the next snapshot. After that, each answer is read at its own pace, on its own
-connection.
+Statements run one after the other until each has its first rows. A statement may find that files of the
+snapshot are deleted, and then moves the store to the next snapshot. After its first rows, each answer is read
+at its own pace on its own connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ AnyEngine = Engine | RemoteEngine
 
 
 class StartedAnswer(NamedTuple, Generic[T]):
-    """An answer with its first rows, its completeness, and the engine that produces the rest."""
+    """An answer whose first rows are read, its completeness, and the engine that produces the remaining
+    rows."""
 
     answer: T
     completeness: Completeness
@@ -40,16 +41,15 @@ class StartedAnswer(NamedTuple, Generic[T]):
 
 
 class SnapshotReader:
-    """The state that all results of a store share: one snapshot, and what is known to be missing from it.
+    """The state that all results of a store share: one snapshot, and the completeness of its answers.
 
-    `look` asks the collector that runs on the store, once for each snapshot (see `live.beside`). Methods
-    raise StoreError and QueryError, and UnknownError when a question names something that does not
-    exist."""
+    `look` asks the running collectors, once for each snapshot (see `live.beside`). Methods raise StoreError
+    and QueryError, and UnknownError when a question names something that does not exist."""
 
     def __init__(
         self, connect: Callable[[], Engine], look: LiveLook, limits: Limits | None = None
     ) -> None:
-        """Open the newest snapshot. With `limits`, each question runs in a limited process of its own."""
+        """Open the newest snapshot. With `limits`, run each statement in a limited process of its own."""
         self._limits = limits
         self._look = look
         engine = connect()
@@ -69,10 +69,10 @@ class SnapshotReader:
     def begin(
         self, ask: Callable[[AnyEngine], T], scope: Scope, *, complete_only: bool
     ) -> StartedAnswer[T]:
-        """Ask an engine, and compute what is missing from the gaps of the same snapshot.
+        """Start a statement, and compute its completeness from the gaps of the same snapshot.
 
-        The caller closes the engine once it has read the answer. Raise IncompleteError when
-        `complete_only` is set and something is missing."""
+        The caller closes the engine after it has read the answer. Raise IncompleteError if `complete_only` is
+        set and something is missing."""
         with self._alone():
             for _ in range(ATTEMPTS):
                 whole = self._completeness(scope)
@@ -82,7 +82,9 @@ class SnapshotReader:
                 if engine.version == self._known_of:
                     return StartedAnswer(answer, whole, patience, engine)
                 engine.close()
-                if engine.version != self.version:  # its process found that the files are gone
+                if (
+                    engine.version != self.version
+                ):  # the worker process found that files are deleted
                     self._engine().refresh()
             raise too_fast(self._engine().table)
 
@@ -91,28 +93,30 @@ class SnapshotReader:
             return self._completeness(scope)
 
     def refresh(self) -> bool:
-        """Move to the newest snapshot, ask the collector again, and return whether the snapshot is newer."""
+        """Move to the newest snapshot, ask the collectors again, and return whether the snapshot is newer."""
         with self._alone():
             before = self.version
             self._settle()
             return self.version != before
 
     def close(self) -> None:
-        """Refuse further questions. Answers that have begun can still be read."""
+        """Refuse further statements. Answers with first rows can still be read."""
         if is_whole():
             with self._lock:
                 self._open = None
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock, so that no other thread asks. Raise StoreError in a process that cannot ask, such as a forked child,
-        in which no thread may be left to release the lock."""
+        """Hold the lock while a statement starts.
+
+        Raise StoreError in a process that cannot use the database, such as a forked child. In a forked child,
+        the thread that holds the lock does not exist."""
         check_process()
         with self._lock:
             yield
 
     def _completeness(self, scope: Scope) -> Completeness:
-        """Return the completeness of a scope, and compute it once for each snapshot."""
+        """Return the completeness of a scope. Compute it once for each snapshot."""
         if self._known_of != self.version:
             self._settle()
         if scope not in self._known:
@@ -129,7 +133,7 @@ class SnapshotReader:
         return self._known[scope]
 
     def _settle(self) -> None:
-        """Move to the newest snapshot, and ask the collector about it."""
+        """Move to the newest snapshot, and ask the collectors which events they still await."""
         self._engine().refresh()
         self._live = beside(self._engine(), self._look)
         self._known.clear()

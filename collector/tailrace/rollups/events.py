@@ -1,8 +1,9 @@
-"""The rows of one data file as what a timeline draws, whatever other files hold.
+"""Define the SQL that turns the rows of one data file into the events that a timeline draws.
 
-A row is a span (0), an instant (1) or a value of a counter (2). Its `spot` is its stored time or, without
-one, its tick. A name that the row lacks is asked for by `id` or `asked`, when the row is shown. Begins are left
-out: whether a begin is shown depends on other rows.
+The SQL depends on no other file. An event is a span (0), an instant (1) or a value of a counter (2). The
+`spot` of an event is its stored time or, without a stored time, its tick. If a row has no name, its label
+asks for the name by `id` or by key; the name is found when the row is shown. Begins are left out, because a
+begin is drawn only if no other row supersedes it.
 
 The extents of a lane are the first and last of its stored times and ticks.
 """
@@ -20,18 +21,20 @@ COLUMNS = (
     "source", "session", "stream", "substream", "kind", "name", "id", "depth", "start", "end", "time",
     "attributes", "offset",
 )  # fmt: skip
-"""The columns of the table that are read."""
+"""Columns that are read from the table."""
 
 LANE = "source, session, stream, substream"
 
 LABEL_MAX = 1000
-"""Characters of a name in a label. A timeline shows fewer; a label is copied for each step of a sum."""
+"""Maximum length (characters) of a name in a label. A timeline shows fewer characters, and each summing step
+copies the label."""
 
 BY_NAME = f"'=' || CASE WHEN length({{0}}) <= {LABEL_MAX} THEN {{0}} ELSE left({{0}}, {LABEL_MAX}) || '…' || md5({{0}}) END"
-"""The label of a row that has the name `{0}`. The names of counters stay apart from one another, however long."""
+"""SQL for the label of a row whose name is `{0}`. A cut name ends with its MD5 sum, so that long names of
+different counters stay different."""
 
-# DuckDB evaluates an expression of one branch for all rows where it occurs twice, so text is left out before it
-# is parsed: one attribute of 10 MB takes 100 MB to parse.
+# DuckDB evaluates an expression that occurs twice for all rows, even if only one branch of a CASE needs it.
+# So the SQL discards texts before it parses them: to parse one attribute of 10 MB takes 100 MB.
 _DRAWN = f"""
 SELECT source, session, stream, substream, depth, "offset", start, "end", kind,
   CASE WHEN name IS NOT NULL THEN {BY_NAME.format("name")}
@@ -64,11 +67,11 @@ SELECT * EXCLUDE (number), number, number, number FROM (
   FROM (SELECT * EXCLUDE (numbers), unnest(numbers) AS number FROM drawn WHERE numbers IS NOT NULL)
 )
 """  # noqa: S608 - our own words
-"""The events of `rows`, each as a sum of one; `condition` selects rows by columns of the table. It names parts of
-`query.inner_views`, which must be defined."""
+"""SQL for the events of `rows`, each in the form of a sum with the count 1. `condition` selects rows by
+columns of the table. The SQL uses views and macros of `query.inner_views`, which must be defined."""
 
 KEYS = "what, timed, depth"
-"""The columns that separate sums within a lane, beside the names of counters."""
+"""Columns that separate the sums within a lane, in addition to the names of counters."""
 
 ADDED = """
   sum("count")::BIGINT AS "count", least(sum(busy), 9223372036854775807)::BIGINT AS busy,
@@ -81,19 +84,21 @@ SUMS = f"""
   CASE WHEN sum("count") = 1 THEN any_value(kind) END AS kind,
   NULL::DOUBLE AS least, NULL::DOUBLE AS most, NULL::DOUBLE AS latest
 """
-"""Sums of spans or instants. `label` is that of one of the longest; `spot`, `start`, `offset` and `kind` are
-those of a single one."""
+"""SQL for the columns of a sum of spans or instants. `label` is the label of a longest event. `start`,
+`offset` and `kind` are null unless the count is 1."""
 
 VALUES = f"""
   max(spot) AS spot, label, member, {ADDED} arg_max("offset", {{'s': spot, 'o': "offset"}}) AS "offset",
   NULL::VARCHAR AS kind, min(least) AS least, max(most) AS most,
   arg_max(latest, {{'s': spot, 'o': "offset"}}) AS latest
 """
-"""Sums of a counter's values, by `label` and `member`. `spot` and `offset` are those of the latest."""
+"""SQL for the columns of a sum of counter values with equal `label` and `member`. `spot` and `offset` are
+those of the latest value."""
 
 
 def added(rows: str, keys: str, edge: str) -> str:
-    """Return the SQL of the sums of rows or of sums, by `keys` and by the edge of a bucket."""
+    """Return SQL that sums rows, or sums of a lower level, by `keys` and by bucket. `edge` is the SQL of the
+    begin of the bucket."""
     return f"""
 SELECT {keys}, {KEYS}, {edge} AS edge, {SUMS} FROM {rows} WHERE what <> {COUNTER} GROUP BY ALL
 UNION ALL
@@ -120,12 +125,14 @@ SELECT source, session, any_value(format) AS format, stream, substream, sum(even
   max(lone_last) AS lone_last
 FROM {extents} GROUP BY source, session, stream, substream
 """
-"""The extents of lanes of which several parts are known."""
+"""SQL that merges several extents of each lane into one."""
 
 
 class LaneExtent(NamedTuple):
-    """The extent of a lane's rows. `timed_*` are of rows with a stored time, `tick_*` of rows without one,
-    `lone_*` of ends without a begin; all are ticks but the times `timed_from` and `timed_until`."""
+    """The first and last times and ticks of a lane's rows.
+
+    `timed_*` are for rows with a stored time, `tick_*` for rows without one, and `lone_*` for ends without a
+    begin. `timed_from` and `timed_until` are stored times; all others are ticks."""
 
     source: str
     session: str
@@ -146,18 +153,18 @@ class LaneExtent(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, int | None]:
-        """Return what names the lane."""
+        """Return the source, session, stream and substream of the lane."""
         return self.source, self.session, self.stream, self.substream
 
     def with_other(self, other: LaneExtent) -> LaneExtent:
-        """Return the extent of this and of another part of the lane."""
+        """Return the union of this extent and another extent of the same lane."""
         changed: dict[str, Any] = {"events": self.events + other.events}
         changed |= {name: least((getattr(self, name), getattr(other, name))) for name in _LEAST}
         changed |= {name: most((getattr(self, name), getattr(other, name))) for name in _MOST}
         return self._replace(**changed)
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return where the lane begins and ends on the axis of its session; None if nothing has a place."""
+        """Return the begin and end of the lane on its session's axis, None if no row has a time."""
         firsts: list[int | None] = []
         lasts: list[int | None] = []
         if self.timed_from is not None:
@@ -178,7 +185,7 @@ _MOST = ("deepest", "longest", "timed_until", "timed_last", "tick_last", "lone_l
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:
-    """Yield the extents of sessions from those of their lanes."""
+    """Yield the extents of sessions, computed from the extents of their lanes."""
     known = {(each.source, each.session): each for each in facts}
     by_session: dict[SessionKey, list[LaneExtent]] = {}
     for lane in lanes:

@@ -1,4 +1,4 @@
-"""Hold what a frame is made of, as columns: rows and sums of rows, each of a lane of the frame."""
+"""Hold the pieces of a frame as columns. A piece is a row, or a sum of rows, of one lane of the frame."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 NONE = -1
-"""Stands for a depth, or a text, that is not there."""
+"""Value of a missing depth or text."""
 
 
 class Pieces(NamedTuple):
-    """`number` is that of the lane, and `events` is the number of rows of which a piece is the sum. Texts are numbers of
-    `FrameTexts`. `spot`, `start`, `offset` and `kind` are those of a single row, or of the latest of a counter's values."""
+    """The pieces of a frame as columns.
+
+    `number` is the number of the lane. `events` is the number of rows in the sum. Texts are stored as numbers
+    of `FrameTexts`. `spot`, `start`, `offset` and `kind` belong to the single row, to the longest row of a
+    sum, or to the latest value of a counter."""
 
     number: Ints
     what: NDArray[np.int8]
@@ -46,12 +49,12 @@ class Pieces(NamedTuple):
         return len(self.number)
 
     def take(self, chosen: NDArray[Any]) -> Pieces:
-        """Return some of the rows, by a mask or by their places."""
+        """Return the rows that a mask or an array of indices selects."""
         return Pieces(*(column[chosen] for column in self))
 
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
-    """Return the rows of all parts."""
+    """Return the concatenation of all parts."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -65,24 +68,25 @@ _TYPES = (
 
 
 class FrameTexts:
-    """The texts of a frame's pieces: a number for each text of each dictionary. Equal texts may have several numbers."""
+    """The texts of a frame's pieces. Each text of each Arrow dictionary has a number. A text that is in two
+    dictionaries has two numbers."""
 
     def __init__(self) -> None:
         self._known: list[pa.Array] = []
 
     def numbered(self, codes: Ints | Longs, dictionary: pa.Array) -> Longs:
-        """Return numbers for codes of a dictionary, `NONE` for those below 0."""
+        """Return the numbers of dictionary codes, `NONE` for codes below 0."""
         self._known.append(dictionary)
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
 
     def numbers_of(self, texts: pa.ChunkedArray) -> Longs:
-        """Return numbers for texts, `NONE` for nulls."""
+        """Return the numbers of texts, `NONE` for nulls."""
         codes, dictionary = coded(texts)
         return self.numbered(codes, dictionary)
 
     def numbers_of_list(self, texts: list[str | None]) -> Longs:
-        """Return numbers for a list of texts."""
+        """Return the numbers of the texts in a list."""
         return self.numbers_of(pa.chunked_array([pa.array(texts, pa.string())]))
 
     def texts(self, numbers: Longs) -> list[str | None]:
@@ -93,7 +97,7 @@ class FrameTexts:
         ]
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the different texts with these numbers, and the place of each number's text among them."""
+        """Return the distinct texts with these numbers, and for each number the index of its text."""
         different, inverse = np.unique(numbers, return_inverse=True)
         places: dict[str | None, int] = {}
         codes = [places.setdefault(text, len(places)) for text in self.texts(different)]
@@ -101,7 +105,7 @@ class FrameTexts:
 
 
 def coded(texts: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
-    """Return texts as codes of a dictionary, `NONE` for nulls."""
+    """Return texts as codes of one dictionary, `NONE` for nulls."""
     column = texts.unify_dictionaries() if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()  # fmt: skip
     if not column.num_chunks:
         return np.zeros(0, np.int32), pa.array([], pa.string())
@@ -111,7 +115,7 @@ def coded(texts: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
 
 
 def numbers(column: pa.ChunkedArray, null: float = 0) -> NDArray[Any]:
-    """Return a column of numbers or truth values; `null` stands for those that are not there."""
+    """Return a column of numbers or truth values as an array, with `null` for missing values."""
     filled = column.fill_null(null) if column.null_count else column
     found: NDArray[Any] = filled.to_numpy()
     return found

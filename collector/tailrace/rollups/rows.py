@@ -1,6 +1,6 @@
-"""Read rows of data files as pieces of a frame, batch by batch, where there are no sums of them.
+"""Read rows of data files in batches, as pieces of a frame, where no sums exist.
 
-Rows around the last windows stay in memory, so that a window beside or inside of these reads nothing.
+The rows around recently read windows are cached, so that a window beside or inside them needs no read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tailrace.rollups.events import EVENTS
 from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, coded, numbers
 
 ROWS_KEPT = 200_000
-"""The most rows that are kept, in one block or in several. A row takes about 120 bytes."""
+"""Maximum number of cached rows, in all blocks together. A row takes about 120 bytes."""
 
 BLOCK_ROWS = 60_000
-"""About how many rows a block has at most. To read more at once would take longer than it saves."""
+"""Estimated maximum number of rows in a block. To read more rows would take longer than it saves."""
 
 _MARGINS = (8, 4, 2, 1)
-"""How much more than a window is read before and behind it, in lengths of the window: the first margin with which a
-block has at most about `BLOCK_ROWS` rows."""
+"""Candidate margins to read before and after a window, as multiples of the window's length. The first one
+that keeps the block within `BLOCK_ROWS` is used."""
 
 _BOUND = 2**62
 
@@ -36,7 +36,8 @@ StoredLane = tuple[str, str, str, int | None]
 
 
 class Since(NamedTuple):
-    """Since when, and before when, rows of a lane are read, in times or in ticks. `number` is the lane's in the frame."""
+    """The range of a lane's rows to read, from `since` (inclusive) to `before` (exclusive), in stored times
+    or in ticks. `number` is the number of the lane in the frame."""
 
     number: int
     timed: bool
@@ -44,18 +45,18 @@ class Since(NamedTuple):
     before: int
 
     def widened(self, margin: int) -> Since:
-        """Return the range with `margin` times its length more on both sides."""
+        """Return the range, extended on both sides by `margin` times its length."""
         more = margin * (self.before - self.since)
         since, before = max(self.since - more, -_BOUND), min(self.before + more, _BOUND)
         return self._replace(since=min(since, self.since), before=max(before, self.before))
 
 
 Ranges = Mapping[tuple[StoredLane, bool], Since]
-"""Ranges of times (True) and of ticks, by lane."""
+"""Ranges of rows to read, by the lane and by whether the range is in stored times (True) or in ticks."""
 
 
 class CodedRows(NamedTuple):
-    """Rows whose texts are codes of dictionaries, `NONE` for those that are not there."""
+    """Rows whose texts are codes of dictionaries, `NONE` for missing texts."""
 
     pieces: Pieces
     labels: pa.Array
@@ -64,7 +65,7 @@ class CodedRows(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.Table) -> CodedRows:
-        """Return rows as the database answers with them."""
+        """Return the rows of a DuckDB result."""
         column = {name: rows.column(name) for name in rows.column_names}
         label, member, kind = (coded(column[name]) for name in ("label", "member", "kind"))
         pieces = Pieces(
@@ -90,7 +91,7 @@ class CodedRows(NamedTuple):
         return cls(pieces, label[1], member[1], kind[1])
 
     def numbered(self, texts: FrameTexts) -> Pieces:
-        """Return the rows with the numbers that their texts have in a frame."""
+        """Return the rows with their texts as numbers of the frame's texts."""
         pieces = self.pieces
         return pieces._replace(
             label=texts.numbered(pieces.label, self.labels),
@@ -100,8 +101,8 @@ class CodedRows(NamedTuple):
 
 
 class RowBlock:
-    """Rows of some files, in a range of times or ticks for each lane. A row has the number of its lane in the frame for
-    which the block was read."""
+    """The cached rows of some files in a range of times or ticks for each lane. The lane numbers are those of
+    the frame for which the block was read."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class RowBlock:
         self._ranges = ranges
 
     def has(self, paths: Collection[str], asked: Ranges) -> bool:
-        """Return whether all rows in these ranges of these files are here."""
+        """Return whether the block contains all rows of these files in these ranges."""
         if self._paths != frozenset(paths):
             return False
         found = ((self._ranges.get(name), each) for name, each in asked.items())
@@ -124,7 +125,7 @@ class RowBlock:
         )
 
     def within(self, asked: Ranges) -> CodedRows:
-        """Return the rows in these ranges, with the numbers that their lanes have there."""
+        """Return the rows in these ranges, with the lane numbers of `asked`."""
         pieces = self.rows.pieces
         size = 2 * (1 + max((each.number for each in self._ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)
@@ -137,13 +138,13 @@ class RowBlock:
 
 
 class KeptBlocks:
-    """The blocks that were used last."""
+    """A cache of the most recently used blocks."""
 
     def __init__(self) -> None:
         self._blocks: list[RowBlock] = []
 
     def with_all(self, paths: Collection[str], asked: Ranges) -> RowBlock | None:
-        """Return a block with all rows in these ranges, None if there is none."""
+        """Return a cached block that contains all rows in these ranges, or None."""
         for place, block in enumerate(self._blocks):
             if block.has(paths, asked):
                 self._blocks.append(self._blocks.pop(place))
@@ -151,19 +152,20 @@ class KeptBlocks:
         return None
 
     def keep(self, block: RowBlock) -> None:
-        """Keep a block, and forget those that were not used for longest."""
+        """Cache a block, and drop the least recently used blocks beyond `ROWS_KEPT`."""
         self._blocks.append(block)
         while sum(each.rows.pieces.rows for each in self._blocks) > ROWS_KEPT:
             del self._blocks[0]
 
 
 def margin_of(rows: float) -> int:
-    """Return the margin for a window that has about so many rows; 0 if it has too many."""
+    """Return the largest margin for a window with about `rows` rows, 0 if any margin would make the block too
+    large."""
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
 def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return ranges by the names of their lanes."""
+    """Return the ranges, keyed by the lane and by the kind of range."""
     return {(lanes[each.number], each.timed): each for each in near}
 
 
@@ -176,7 +178,8 @@ class RowSource:
         self._database = database
 
     def of(self, paths: Collection[str], name: str) -> str:
-        """Return the relation of these files' rows; the database may know it by `name`."""
+        """Return the SQL relation of these files' rows. For a table behind a URL, register the relation in
+        DuckDB under `name`."""
         if self._table.local:
             files = ", ".join(pattern(f"{self._table.root}/{path}") for path in paths)
             return f"read_parquet([{files}], hive_partitioning = false)"
@@ -190,7 +193,7 @@ class RowSource:
 
 
 def pattern(path: str) -> str:
-    """Return the SQL of a pattern that matches only this path."""
+    """Return the SQL literal of a glob pattern that matches only this path."""
     return quote(literal(path))
 
 
@@ -222,7 +225,7 @@ _SCHEMA = pa.schema(
 
 
 class RowReader:
-    """Reads rows for one frame. `lanes` are the names of its lanes."""
+    """Reads rows for one frame. `lanes` are the names of the frame's lanes."""
 
     def __init__(
         self,
@@ -241,8 +244,8 @@ class RowReader:
     def read(
         self, paths: Collection[str], near: Collection[Since], about: float
     ) -> Iterator[Pieces]:
-        """Yield the rows of some files in some lanes, from memory where they were read before. There are about so
-        many in these ranges."""
+        """Yield the rows of some files in the given ranges, from cached blocks where possible. `about` is the
+        estimated number of rows."""
         if not paths or not near:
             return
         asked = by_lane(near, self._lanes)
@@ -255,7 +258,8 @@ class RowReader:
             yield CodedRows.of(rows).numbered(self._texts)
 
     def _block(self, paths: Collection[str], asked: Ranges, margin: int) -> RowBlock | None:
-        """Return a block with these rows, from memory or read now; None if too many rows lie beside them."""
+        """Return a block with these rows, from the cache or newly read, or None if it would have more than
+        `ROWS_KEPT` rows."""
         block = self._kept.with_all(paths, asked)
         if block is not None:
             return block
@@ -272,11 +276,11 @@ class RowReader:
         return block
 
     def _read(self, paths: Collection[str], near: Collection[Since]) -> Generator[pa.Table]:
-        """Yield the rows in batches. The first batch is empty, so that there is always one."""
+        """Yield the rows in batches. The first batch is empty, so that at least one batch is yielded."""
         self._database.register("near", self._near(near))
         events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=_times(near))
         try:
-            # Whoever stops early leaves the answer open, which holds up the next question.
+            # Close the reader even if the caller stops early. An open result would block the next statement.
             with self._database.sql(_SQL.format(events=events)).to_arrow_reader(BATCH) as reader:
                 yield reader.schema.empty_table()
                 for batch in reader:
@@ -297,7 +301,7 @@ class RowReader:
 
 
 def _times(near: Collection[Since]) -> str:
-    """Return the condition on the rows that are read, by the ranges of their lanes."""
+    """Return an SQL condition on the stored time that all rows in the given ranges meet."""
     if any(not each.timed for each in near):
         return "true"
     since, before = min(each.since for each in near), max(each.before for each in near)

@@ -1,11 +1,11 @@
-"""The window of a frame, its buckets, and the place of ticks in it, for single values and for whole columns.
+"""Compute the window and buckets of a frame, and convert ticks to times, for single values and for columns.
 
-A frame is divided into buckets, whose width is the largest power of two that is at most a pixel. A bucket holds the
-spans that begin in it and are shorter than it is wide. The buckets of rows that are stored without a time are ticks,
-since only ticks are known of these rows.
+The window of a frame is divided into buckets. The width of a bucket is the largest power of two (ns) that is
+at most a pixel. A bucket sums the spans that begin in it and are shorter than its width. For rows without a
+stored time, the width of a bucket is in ticks.
 
-`durations`, `places` and `ends` do for columns what `timeline` does for single ticks. `Scales` has the buckets of all
-lanes, each on its own clock.
+`durations`, `places` and `ends` convert columns; the module `timeline` converts single ticks in the same
+arithmetic. `Scales` has the buckets of all lanes, each on the clock of its session.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from tailrace.rollups.pieces import Floats, Longs, Pieces, Truths
 from tailrace.timeline import LATEST, SessionClock, Ticks
 
 NOWHERE = -1
-"""The place of what cannot be drawn: its time is below 0 or beyond `LATEST`."""
+"""The time of a row that cannot be drawn because its time is below 0 or beyond `LATEST`."""
 
 _SAFE = 2.0**62
-"""Sums of two numbers below this fit into 64 bits; floating point errs less than that."""
+"""Bound below which the sum of two numbers fits into 64 bits, whatever the rounding error of floating
+point."""
 
 _SECOND = 10**9
 
 
 def durations(ticks: Longs, rate: float) -> Longs:
-    """Return ticks, which are not negative, as nanoseconds, rounded down; at most `LATEST`."""
+    """Return non-negative ticks as nanoseconds, rounded down and limited to `LATEST`."""
     safe = ticks * (1e9 / rate) < _SAFE
     found = _vector(np.where(safe, ticks, 0), rate)
     for index in np.flatnonzero(~safe).tolist():
@@ -39,7 +40,8 @@ def durations(ticks: Longs, rate: float) -> Longs:
 
 
 def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
-    """Return the times of ticks: (tick + offset) / rate seconds behind zero; `NOWHERE` for those without a place."""
+    """Return the times of ticks, which are (tick + offset) / rate seconds after zero. A tick that cannot be
+    drawn has the time `NOWHERE`."""
     about = np.abs(ticks.astype(np.float64)) + np.abs(offsets.astype(np.float64))
     safe = (about < _SAFE) & (about * (1e9 / rate) + np.abs(zeros.astype(np.float64)) < _SAFE)
     found = _vector(np.where(safe, ticks, 0) + np.where(safe, offsets, 0), rate)
@@ -52,7 +54,8 @@ def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
 
 
 def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
-    """Return when spans of some ticks end that start at a tick and begin at a time; at most `LATEST`."""
+    """Return the end times of spans from their begin times, start ticks and durations in ticks. The end times
+    are limited to `LATEST`."""
     about = np.abs(starts.astype(np.float64)) + ticks
     safe = (about < _SAFE) & (about * (1e9 / rate) + begins < _SAFE)
     first = np.where(safe, starts, 0)
@@ -67,7 +70,7 @@ def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
 
 
 def _vector(ticks: Longs, rate: float) -> Longs:
-    """Return safe ticks as nanoseconds."""
+    """Return ticks as nanoseconds. The ticks must be small enough for 64-bit arithmetic (`_SAFE`)."""
     if rate == _SECOND:
         return ticks.copy()
     if not rate.is_integer():
@@ -81,18 +84,19 @@ def _vector(ticks: Longs, rate: float) -> Longs:
 
 
 WIDEST = 52
-"""The logarithm of the widest bucket: 52 days."""
+"""Base-2 logarithm of the width (ns) of the widest bucket, which is 52 days."""
 
 
 class Range(NamedTuple):
-    """From `begin`, inclusive, to `end`, exclusive, in nanoseconds of the axis."""
+    """A range of time on the axis, from `begin` (inclusive) to `end` (exclusive), in nanoseconds."""
 
     begin: int
     end: int
 
 
 class Buckets(NamedTuple):
-    """The window in one unit: from `begin` to before `end`, and the logarithm of the width of its buckets."""
+    """The window in nanoseconds or in ticks, from `begin` (inclusive) to `end` (exclusive). `log` is the
+    base-2 logarithm of the width of its buckets."""
 
     begin: int
     end: int
@@ -104,15 +108,16 @@ class Buckets(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """Return the number of the first bucket behind the window."""
+        """Return the number of the first bucket after the window."""
         return -(-self.end >> self.log)
 
 
 class Scale(NamedTuple):
-    """The window on the clock of one session. Spans of 2 ** `short` ticks or more are drawn one by one, and shorter
-    spans are counted in buckets.
+    """The window on the clock of one session. Spans of 2 ** `short` ticks or more are drawn one by one;
+    shorter spans are summed in buckets.
 
-    A tick is at (tick + `offset`) / `rate` seconds behind `zero`, which is None if it has no place."""
+    The time of a tick is (tick + `offset`) / `rate` seconds after `zero`. `zero` is None if ticks have no
+    time."""
 
     timed: Buckets
     ticks: Buckets
@@ -123,7 +128,7 @@ class Scale(NamedTuple):
 
 
 def scale(session: SessionClock, window: Range, log: int) -> Scale:
-    """Return a session's window, whose buckets are 2 ** `log` ns wide at most."""
+    """Return the window on a session's clock, with buckets that are at most 2 ** `log` ns wide."""
     begin, end = max(window.begin, 0), min(window.end, LATEST)
     rate = session.ticks.rate
     rate = rate if rate is not None and rate > 0 else 1e9
@@ -141,18 +146,19 @@ def scale(session: SessionClock, window: Range, log: int) -> Scale:
 
 
 def log_at_most(width: Fraction) -> int:
-    """Return the logarithm of the largest power of two that is at most `width`; 0 if that is below 1."""
+    """Return the base-2 logarithm of the largest power of two that is at most `width`, 0 if `width` is below
+    1."""
     return min(max(_log_of(width), 0), WIDEST)
 
 
 def _log_of(number: Fraction) -> int:
-    """Return the logarithm to base 2, rounded down."""
+    """Return the base-2 logarithm, rounded down."""
     log = number.numerator.bit_length() - number.denominator.bit_length()
     return log if number >= Fraction(2) ** log else log - 1
 
 
 def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: float) -> int:
-    """Return the first tick that is at `time` or later."""
+    """Return the first tick whose time is at least `time`."""
     if rate.is_integer():
         return -(-(time - zero) * int(rate) // 10**9) - offset
     low, high = -(2**63), 2**63
@@ -166,11 +172,12 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
 
 
 SPARE = 3
-"""A frame may turn out to need buckets that are 2 ** `SPARE` times as wide; what it reads is enough for these."""
+"""Base-2 logarithm of the factor by which buckets can be widened without a new read. A frame may need wider
+buckets if it has too many rows."""
 
 
 class Scales:
-    """A scale for each lane, by the numbers of the lanes."""
+    """The scales of all lanes, as arrays that are indexed by the number of the lane."""
 
     def __init__(self, scales: Sequence[Scale], log: int) -> None:
         self.log = log
@@ -189,20 +196,20 @@ class Scales:
 
     @cached_property
     def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Return where the window begins, and where it ends, in times (True) and in ticks: whole buckets of the widest
-        kind."""
+        """Return the begins and ends of the window for each lane: for the key True in stored times, for False
+        in ticks. The window is extended to whole buckets of the widest kind (`SPARE`)."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
 
     @cached_property
     def _bounds(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Return the first and the last bucket of each lane."""
+        """Return the first and the last bucket of the window for each lane."""
         return {
             timed: _pairs((each.first, each.behind - 1) for each in buckets)
             for timed, buckets in self._buckets.items()
         }
 
     def inside(self, pieces: Pieces) -> tuple[Longs, Truths]:
-        """Return the buckets of pieces, and which of these are in the window."""
+        """Return the bucket of each piece, and whether this bucket is in the window."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         bucket = pieces.edge >> width
         low, high = (
@@ -212,7 +219,8 @@ class Scales:
         return bucket, (bucket >= low) & (bucket <= high)
 
     def place(self, pieces: Pieces, at: Longs) -> Longs:
-        """Return the times of times or ticks that belong to pieces; `NOWHERE` for those without a place."""
+        """Return the time of each piece from `at`, which is a stored time or a tick. A piece that cannot be
+        drawn has the time `NOWHERE`."""
         found = np.where(pieces.timed, np.maximum(at, NOWHERE), NOWHERE)
         for rate, rows in self._by_rate(pieces, ~pieces.timed & self.placed[pieces.number]):
             of = pieces.number[rows]
@@ -220,7 +228,7 @@ class Scales:
         return found
 
     def edges(self, pieces: Pieces, bucket: Longs) -> tuple[Longs, Longs]:
-        """Return where buckets begin and end: in sight, and at most at `LATEST`."""
+        """Return the begin and end times of buckets, limited to the range from 0 to `LATEST`."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         low = bucket << width
         high = np.where(bucket >= LATEST >> width, LATEST, (bucket + 1) << width)
@@ -228,21 +236,21 @@ class Scales:
         return np.maximum(self.place(pieces, low), 0), np.where(closes < 0, LATEST, closes)
 
     def finish(self, pieces: Pieces, begin: Longs) -> Longs:
-        """Return when single spans end that begin at some times."""
+        """Return the end times of single spans from their begin times."""
         found = begin.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = ends(begin[rows], pieces.start[rows], pieces.longest[rows], rate)
         return found
 
     def busy(self, pieces: Pieces) -> Longs:
-        """Return the durations in nanoseconds, added up."""
+        """Return the sum of durations of each piece, in nanoseconds."""
         found = pieces.busy.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = durations(pieces.busy[rows], rate)
         return found
 
     def _by_rate(self, pieces: Pieces, chosen: Truths) -> list[tuple[float, Longs]]:
-        """Return the chosen rows by the rates of their clocks."""
+        """Return the chosen rows, grouped by the tick rate of their clocks."""
         if len(self._rates) == 1:
             rows = np.flatnonzero(chosen)
             return [(self._rates[0], rows)] if len(rows) else []

@@ -1,13 +1,13 @@
-"""Write and read sidecars: two files beside the table for each data file, named after it.
+"""Write and read sidecars. A sidecar is two files beside the table for one data file.
 
-They are in `STORE/rollups/v1`, under the hash of the data file's path in the table. The one with `cells` in its name
-has the sums, and in its metadata the header; the one with `longs` has the long spans. Data files never change, so a
-sidecar is right as long as it is there, and may be deleted at any time. A table behind a URL, and one in whose
-directory nothing may be written, has its sidecars in the user's cache.
+Both files are in `STORE/rollups/v1`; their names are a hash of the data file's path in the table. The file
+with `cells` in its name has the sums, and the header in its metadata. The file with `longs` has the long
+spans. Data files never change, so a sidecar never becomes stale, and may be deleted at any time. If the table
+is behind a URL, or the store is not writable, the sidecars are in the user's cache directory.
 
-`PagedFile` reads such a file page by page. A page is a row group of the file, as columns in memory. The footer of the
-file gives the levels and edges, or the lengths and times, of each page, so that a window reads few of them. Pages of
-coarse levels serve any window, so `KeptPages` keeps them.
+`PagedFile` reads such a file page by page. A page is a row group of the file, as columns in memory. The
+footer states for each page the bounds of its levels and edges, or of its durations and times, so that a
+window reads few pages. `KeptPages` caches pages, because any window can use the pages of coarse levels.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from tailrace.rollups.pieces import NONE, Ints, Longs, coded, numbers
 from tailrace.store.layout import is_local, table_root
 
 MEMORY = 48 * 2**20
-"""Bytes of pages that are kept."""
+"""Maximum size (bytes) of the cached pages."""
 
 _WORDS = ["label", "member", "kind"]
 _NULLS = {"depth": NONE}
 
 
 class SidecarPage(NamedTuple):
-    """Rows of a sidecar. A column without any value is not there; `texts` are codes, with the dictionary of each."""
+    """The rows of one page. `columns` has no entry for a column that is entirely null. `texts` has codes and
+    their dictionary for each text column."""
 
     rows: int
     columns: dict[str, Any]
@@ -49,10 +50,11 @@ class SidecarPage(NamedTuple):
 
 
 class PagedFile:
-    """A file of a sidecar: bounds of two columns in each of its pages, in which the pages are ordered."""
+    """One file of a sidecar. Its pages are sorted by two columns; `outer` and `inner` are the bounds of these
+    columns in each page."""
 
     def __init__(self, path: str, outer: str, inner: str) -> None:
-        """Raise OSError and pyarrow's errors."""
+        """Open the file and read its footer. Raise OSError and pyarrow's errors."""
         self.path = path
         file = parquet.ParquetFile(path)
         self.footer = file.metadata
@@ -88,7 +90,7 @@ class PagedFile:
 
 
 class KeptPages:
-    """The pages that were read last, up to some memory."""
+    """A cache of the most recently used pages, up to `memory` bytes."""
 
     def __init__(self, memory: int = MEMORY) -> None:
         self._memory = memory
@@ -96,7 +98,7 @@ class KeptPages:
         self._bytes = 0
 
     def of(self, file: PagedFile, number: int) -> SidecarPage:
-        """Return a page, from memory or from disk. Raise OSError and pyarrow's errors."""
+        """Return a page from the cache or from disk. Raise OSError and pyarrow's errors."""
         key = file.path, number
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -109,19 +111,21 @@ class KeptPages:
         return page
 
     def forget(self, path: str) -> None:
-        """Forget the pages of a file."""
+        """Remove the pages of a file from the cache."""
         for key in [key for key in self._kept if key[0] == path]:
             self._bytes -= self._kept.pop(key).bytes
 
 
 VERSION = 2
-"""Stands in the directory's name. It rises whenever a sidecar comes to hold something else."""
+"""Version of the sidecar format, part of the directory's name. It must rise with every change of a sidecar's
+content."""
 
 DRAFT_NS = 3600 * 10**9
-"""A draft of this age is of a process that was killed: to write a sidecar takes seconds."""
+"""Age (ns) from which a draft counts as left by a killed process. To write a sidecar takes seconds."""
 
 LEAST_ROWS = 20_000
-"""A data file with fewer rows is as quickly read as its sidecar."""
+"""Minimum number of rows of a data file that gets a sidecar. A smaller file is read as fast as its
+sidecar."""
 
 _HEADER = b"tailrace.rollup"
 _ROW_GROUP = 32_768
@@ -130,15 +134,15 @@ _OF_THE_PROCESS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.
 
 
 class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
-    """A lane of the data file, and how long its ticks count: 2 ** `scale` ns."""
+    """A lane of the data file. A tick of the lane counts as 2 ** `scale` ns."""
 
     scale: int
     extent: LaneExtent
 
 
 class RollupHeader(msgspec.Struct, frozen=True):
-    """Names the data file by its path in the table, with its number of rows; and the levels, how many sums
-    each has, and the lanes."""
+    """The header of a sidecar: the path of its data file in the table, the file's number of rows, the levels,
+    the number of sums in each level, and the lanes."""
 
     path: str
     rows: int
@@ -154,7 +158,7 @@ class Sidecar(msgspec.Struct, frozen=True):
 
 
 class Sidecars:
-    """The directories of a table's sidecars: the one in the store, and the one in the user's cache."""
+    """The sidecars of a table, in the store's directory and in the user's cache directory."""
 
     def __init__(self, store: str, environ: Mapping[str, str] = os.environ) -> None:
         root = table_root(store)
@@ -162,11 +166,11 @@ class Sidecars:
         own = [Path(root).absolute().parent / "rollups" / version] if is_local(root) else []
         self.directories = [*own, *(cache / name / version for cache in cache_paths(environ))]
         self.refused = 0
-        """How many sidecars were there and could not be used."""
+        """Number of sidecars that were removed because they could not be used."""
 
     def find(self, path: str) -> Sidecar | None:
-        """Return the sidecar of a data file, None if it cannot be read now. Remove one that is damaged, or of something
-        else."""
+        """Return the sidecar of a data file, or None if it is missing or cannot be read now. Remove a sidecar
+        that is damaged or belongs to another file."""
         name = _name(path)
         for directory in self.directories:
             cells, longs = directory / (name + _CELLS), directory / (name + _LONGS)
@@ -188,7 +192,7 @@ class Sidecars:
         return None
 
     def refuse(self, sidecar: Sidecar) -> bool:
-        """Read a sidecar to its end. Remove it if it is damaged, and return whether it is, or is gone."""
+        """Read a sidecar completely. Remove it if it is damaged. Return whether it is damaged or gone."""
         try:
             for path in (sidecar.cells, sidecar.longs):
                 for _ in parquet.ParquetFile(path).iter_batches():
@@ -204,14 +208,15 @@ class Sidecars:
     def write(
         self, header: RollupHeader, cells: pa.RecordBatchReader, longs: pa.RecordBatchReader
     ) -> None:
-        """Write a sidecar to the first directory that takes it. Raise OSError if none does."""
+        """Write a sidecar to the first writable directory. Raise OSError if none is writable."""
         directory = self._writable()
         name = _name(header.path)
         _write(directory / (name + _LONGS), longs, None)
         _write(directory / (name + _CELLS), cells, header)
 
     def sweep(self, paths: Iterable[str]) -> int:
-        """Remove the sidecars of all but these data files, and old drafts, which a kill left; return how many sidecars."""
+        """Remove the sidecars of all other data files, and drafts that killed processes left. Return the
+        number of removed sidecars."""
         kept = {_name(path) for path in paths}
         removed = 0
         for directory in self.directories:
@@ -237,8 +242,8 @@ class Sidecars:
 
 
 def cache_paths(environ: Mapping[str, str]) -> list[Path]:
-    """Return the user's cache directory for roll-ups (XDG Base Directory Specification), or nothing for a user
-    without a home."""
+    """Return the user's cache directory for roll-ups (XDG Base Directory Specification), or an empty list for
+    a user without a home directory."""
     home = Path(environ.get("XDG_CACHE_HOME", ""))
     if not home.is_absolute():  # the specification requires an absolute path
         try:
@@ -259,7 +264,7 @@ def _name(path: str) -> str:
 
 
 def _is_left(file: Path) -> bool:
-    """Return whether a file is a draft that nobody writes any more."""
+    """Return whether a file is a draft that a killed process left."""
     with suppress(OSError):
         age = SystemClock().wall_ns() - file.stat().st_mtime_ns
         return file.suffix != ".parquet" and age > DRAFT_NS
@@ -267,7 +272,8 @@ def _is_left(file: Path) -> bool:
 
 
 def _passing(error: Exception) -> bool:
-    """Return whether the cause of an error is this process, not the file."""
+    """Return whether the error is caused by this process (missing permissions, descriptors or memory), not by
+    the file."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_PROCESS
 
 
@@ -277,7 +283,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _write(path: Path, rows: pa.RecordBatchReader, header: RollupHeader | None) -> None:
-    """Write rows to a file, which has its name once it is whole."""
+    """Write rows to a draft, and give the draft its final name once it is complete."""
     draft = path.with_name(f"{path.name}.{uuid4().hex}")
     schema = rows.schema
     words = [field.name for field in schema if field.type == pa.string()]

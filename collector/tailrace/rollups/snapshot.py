@@ -1,10 +1,10 @@
-"""The sessions, lanes and gaps of one snapshot of the table.
+"""Compute the sessions, lanes and gaps of one snapshot of the table.
 
-A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix nanoseconds, or
-for a session without wall time nanoseconds from its arrival on.
+A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix
+nanoseconds or, for a session without wall time, nanoseconds since its arrival.
 
-`BegunSpans` are spans with the row of a begin and no row of a whole span: open, or ended when the begin was
-forgotten.
+`BegunSpans` are spans that have the row of a begin and no row of a whole span. Such a span is open, or it
+ended after the collector had forgotten its begin.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ WHERE b.start IS NOT NULL
 
 
 class BegunSpans:
-    """These spans of one snapshot, as columns. `rows` are those of `BEGUN`."""
+    """The spans of one snapshot that have only a begin row, as columns. `rows` is the result of the statement
+    `BEGUN`."""
 
     def __init__(self, cache: FileCache, rows: Sequence[tuple[Any, ...]]) -> None:
         self._lanes = np.array([cache.id_of(row[:4]) for row in rows], np.int64)
@@ -71,7 +72,7 @@ class BegunSpans:
         )
 
     def pieces(self, numbers: NDArray[np.int32], texts: FrameTexts) -> Pieces:
-        """Return the spans of the lanes that have a number."""
+        """Return the spans of the lanes that have a number in the frame."""
         number = numbers[self._lanes]
         rows = np.flatnonzero(number != NONE)
         label = texts.numbered(rows.astype(np.int32), self._labels)
@@ -84,7 +85,7 @@ _HIDDEN = """
 SELECT DISTINCT split_part(session, '.', 1) FROM stored WHERE kind = 'session'
 EXCEPT SELECT DISTINCT split_part(session, '.', 1) FROM part.shown WHERE kind = 'session'
 """
-"""The sessions that others replace, by their roots."""
+"""SQL for the sessions that other sessions replace, by the roots of their ids."""
 
 _FACTS = """
 SELECT w.source, w.format, w.session, r.opened, w.closed_at, r.run, c.clock, c.ticks_per_second, c.epoch,
@@ -96,7 +97,8 @@ FROM (
 ) AS w
 LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""`clocks.FACTS` of all sessions with a word of their own, without counting their rows."""
+"""SQL for the same columns as `clocks.FACTS`, for all sessions with a session row, without a count of their
+rows."""
 
 _NAMES = """
 SELECT a.source, a.session, a.label, coalesce(
@@ -106,17 +108,17 @@ LEFT JOIN part.learnt AS k ON true
 LEFT JOIN part.late_names AS n
   ON n.source = a.source AND n.session = a.session AND n.id = try_cast(split_part(substr(a.label, 2), ' ', 1) AS BIGINT)
 """
-"""The names of labels that ask for one."""
+"""SQL for the names that labels with a question mark ask for."""
 
 WALL = "wall"
-"""The axis of all lanes with wall time."""
+"""Name of the axis of all lanes with wall time."""
 
 AskedLabel = tuple[str, str, str]
-"""Source, session, and the label of an event: see `events`."""
+"""The source, the session and the label of an event. For labels, see `events`."""
 
 
 class LaneKey(NamedTuple):
-    """The name of a lane. The stream is empty for what belongs to no known stream."""
+    """The key of a lane. `stream` is empty for rows of no known stream."""
 
     source: str
     session: str
@@ -125,16 +127,19 @@ class LaneKey(NamedTuple):
 
 
 class TimelineLane(NamedTuple):
-    """A lane and what is in it. `first` and `last` are times on its axis, None if nothing in it has a time.
+    """A lane and facts about its rows. `first` and `last` are times on the lane's axis, None if no row has a
+    time.
 
-    Lanes with wall time share the axis `wall`; others share an axis with those of their run, or with their
-    session alone. `missing` counts the events that the lane's stream is known to lack; `unknown` is
-    whether it lacks further events. Both stand at the lane of a stream without substreams."""
+    Lanes with wall time share the axis `wall`. Other lanes share an axis with the lanes of their run, or of
+    their session alone. `missing` is the number of events that are known to be missing from the lane's
+    stream. `unknown` is whether the stream also lacks an unknown number of events. Both are set only at the
+    lane without a substream."""
 
     key: LaneKey
     format: str
     depths: int
-    """How many rows of spans have a recorded depth; spans without one are drawn below these."""
+    """Number of drawn rows for spans with a recorded depth. Spans without a depth are drawn below these
+    rows."""
     events: int
     open: int
     first: int | None
@@ -143,14 +148,15 @@ class TimelineLane(NamedTuple):
     unknown: bool
     axis: str
     clock: str
-    """The words for the times: `wall time`, or which clock they are of."""
+    """Description of the lane's times: `wall time`, or the name of the clock."""
 
 
 class TimelineSnapshot:
-    """One version of the table. The engine belongs to the caller, and must not move to another version."""
+    """The timeline of one version of the table. The caller owns the engine, which must not move to another
+    version."""
 
     def __init__(self, engine: Engine, cache: FileCache | None = None) -> None:
-        """Without `cache`, everything is computed from rows."""
+        """Open the timeline. Without `cache`, use no sidecars and compute all frames from rows."""
         self.engine = engine
         self.version = engine.version
         self.cache = FileCache(None) if cache is None else cache
@@ -161,12 +167,13 @@ class TimelineSnapshot:
         self.begun = BegunSpans(self.cache, list(engine.rows(BEGUN)))
 
     def interrupt(self) -> None:
-        """Make what runs in another thread fail."""
+        """Interrupt the statement that runs in another thread."""
         self.database.interrupt()
 
     @cached_property
     def file_lanes(self) -> dict[str, FileLanes]:
-        """Return the lanes of each data file. Those of files without a sidecar are read once."""
+        """Return the lanes of each data file. The lanes of a file without a sidecar are read once and
+        cached."""
         found = {path: file.lanes for path, file in self.files.items()}
         lacking = [path for path in self.rows.paths if path not in found]
         found |= {path: lanes for path in lacking if (lanes := self.cache.plain(path)) is not None}
@@ -179,7 +186,7 @@ class TimelineSnapshot:
 
     @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
-        """Return how far the lanes reach, without sessions that others replace."""
+        """Return the extents of all lanes, except lanes of sessions that other sessions replace."""
         hidden = {root for (root,) in self.engine.rows(_HIDDEN)}
         found: dict[LaneKey, LaneExtent] = {}
         for lanes in self.file_lanes.values():
@@ -197,19 +204,19 @@ class TimelineSnapshot:
 
     @cached_property
     def gaps(self) -> list[PlacedGap]:
-        """Return all gaps, stream by stream."""
+        """Return all gaps with their times, grouped by stream."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
         with self.cache.lock:
             return self.cache.places.placed(gaps, self.rows, self.database, self.sessions)
 
     @cached_property
     def losses(self) -> GapTable:
-        """Return all gaps as what frames choose from."""
+        """Return all gaps as the table from which frames select."""
         return GapTable(self.gaps)
 
     @cached_property
     def lanes(self) -> list[TimelineLane]:
-        """Return all lanes, in the order of their sources, sessions and streams."""
+        """Return all lanes, ordered by source, session and stream."""
         opened = {LaneKey(*row[:4]): row[4] for row in self.engine.rows(_OPEN)}
         missing: dict[LaneKey, list[Gap]] = {
             LaneKey(*place): list(each)
@@ -219,23 +226,25 @@ class TimelineSnapshot:
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
     def on(self, axis: str) -> set[SessionKey]:
-        """Return the sessions whose lanes are on an axis. Raise UnknownError if no lane is on it; there is always `WALL`."""
+        """Return the sessions whose lanes are on an axis. Raise UnknownError if no lane is on the axis,
+        except for `WALL`."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
             raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")
         return found
 
     def depths(self, keys: Sequence[LaneKey]) -> list[int]:
-        """Return how many rows of spans with a recorded depth lanes have."""
+        """Return for each lane the number of drawn rows for spans with a recorded depth."""
         known = (self.extents.get(key) for key in keys)
         return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
     def session(self, key: LaneKey) -> SessionClock:
-        """Return a lane's session, even one of which nothing but gaps is known."""
+        """Return the clock of a lane's session. If only gaps of the session are known, return a clock without
+        facts."""
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def names(self, labels: set[AskedLabel]) -> dict[AskedLabel, str | None]:
-        """Return the names that labels stand for, as the views show them."""
+        """Return the names of labels, as the views show these names."""
         asked = [each for each in labels if each[2].startswith("?") and each not in self._names]
         if asked:
             fields = [
@@ -269,7 +278,8 @@ class TimelineSnapshot:
 
 
 def in_order(key: LaneKey) -> tuple[Any, ...]:
-    """Return what orders lanes: streams with numbers by these, and a stream before its substreams."""
+    """Return the sort key of a lane. Numeric streams sort by number, and a stream sorts before its
+    substreams."""
     number = int(key.stream) if key.stream.isdecimal() else -1
     substream = () if key.substream is None else (key.substream,)
     return key.source, key.session, number, key.stream, substream
