@@ -1,3 +1,3 @@
-"""Query the table: views and SQL."""
+"""Run SQL statements over the views of the table."""
 
 from __future__ import annotations

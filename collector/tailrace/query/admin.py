@@ -1,4 +1,5 @@
-"""Ask the admin endpoint of a collector, with its certificate and a token from its file."""
+"""Send requests to the admin endpoint of a collector, with the collector's certificate and a token from the
+token file."""
 
 from __future__ import annotations
 
@@ -18,16 +19,16 @@ ANSWER_BYTES = 4 * 2**20
 
 
 def page(admin: AdminConfig, address: str, path: str) -> bytes:
-    """Return at most ANSWER_BYTES of a page of the endpoint at `address`, even if the collector reports
-    that it is not well.
+    """Return at most ANSWER_BYTES of a page of the endpoint at `address`, even if the HTTP status reports an
+    unhealthy collector.
 
-    Raise OSError when the endpoint does not answer or refuses, StoreError when there is no token to
-    send."""
+    Raise OSError when the endpoint does not answer or refuses the request, and StoreError when no token is
+    available."""
     scheme = "https" if admin.tls_certificate else "http"
     request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
     if admin.tokens:
         request.add_header("Authorization", f"Bearer {_token(expanded(admin.tokens))}")
-    # Bypass any proxy that the environment names for the outside world.
+    # Bypass any proxy that environment variables set for the outside world.
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
     try:
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
@@ -47,7 +48,8 @@ def _token(path: Path) -> str:
 
 
 def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """Trust exactly the configured certificate: we know which endpoint we mean, but not by which name."""
+    """Return a TLS context that trusts exactly the configured certificate and does not check the host name,
+    since the endpoint may be called by any address."""
     if not admin.tls_certificate:
         return None
     context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))

@@ -1,7 +1,7 @@
-"""Read the answer to a statement page by page, while DuckDB still works on the rest.
+"""Read the answer to a statement page by page, while DuckDB still computes the rest.
 
-DuckDB's Python values are not exact for all types (nanoseconds are cut off, months become days). So
-everything but numbers, truth values and text is converted to text by DuckDB.
+DuckDB's Python values are not exact for all types: nanoseconds are cut off, and months become days. So DuckDB
+itself converts every value to text, except numbers, truth values and text.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Matches DuckDB errors that are not caused by files. Through Arrow, all of DuckDB's errors are OSErrors."""
+"""Pattern of DuckDB errors that are not caused by files. With Arrow, every DuckDB error is an OSError."""
 
 _OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
-"""The names of the views' columns of JSON objects; DuckDB numbers those that come again."""
+"""Pattern of the names of the views' JSON object columns. DuckDB adds a number to a repeated name."""
 
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
 
 class Shape(StrEnum):
     TEXT = "text"
-    """Numbers as numbers, everything else as text."""
+    """Numbers stay numbers, and everything else becomes text."""
     JSON = "json"
-    """Numbers and truth values unchanged; JSON, nested values and the views' columns of JSON objects as JSON text;
-    everything else as text."""
+    """Numbers and truth values are unchanged. JSON, nested values and the views' columns of JSON objects
+    become JSON text. Everything else becomes text."""
 
 
 class AnswerColumn:
@@ -59,7 +59,8 @@ class AnswerColumn:
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = (nested or objects) and shape is Shape.JSON
-        """Whether values are JSON text, to become part of JSON: all that is JSON or, of `objects`, all that is an object."""
+        """Whether the values are JSON text that is embedded in a JSON answer. In a column of `objects`, only
+        objects are embedded."""
         self.objects = objects
         self.sql = f"c{index}"
         if self.embedded and not objects:
@@ -71,7 +72,7 @@ class AnswerColumn:
 
 
 class RowPages:
-    """Pages of rows as tuples, with DuckDB's values. The first page is read when this is made."""
+    """Pages of rows as tuples, with DuckDB's values. The constructor reads the first page."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
@@ -82,9 +83,9 @@ class RowPages:
         keep(self)
 
     def next_page(self) -> Page:
-        """Return at most PAGE_ROWS rows; an empty page is the end.
+        """Return at most PAGE_ROWS rows, or an empty page at the end.
 
-        Raise QueryError or BrokenOffError when the rest cannot be read."""
+        Raise QueryError or BrokenOffError if the remaining rows cannot be read."""
         if self._first is not None:
             page, self._first = self._first, None
             return page
@@ -95,7 +96,7 @@ class RowPages:
 
 
 class RowAnswer(RowPages):
-    """Pages of rows as tuples in the order of `columns`, with values that are exact."""
+    """Pages of rows as tuples in the order of `columns`, with exact values."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, shape: Shape
@@ -105,7 +106,7 @@ class RowAnswer(RowPages):
 
 
 class ArrowAnswer:
-    """Record batches with DuckDB's own types. The first batch is read when the answer is made."""
+    """Record batches with DuckDB's own types. The constructor reads the first batch."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
         relation = connection.sql(statement.sql, params=statement.parameters)
@@ -115,19 +116,23 @@ class ArrowAnswer:
         keep(self)
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next batch; None is the end. Raise QueryError or BrokenOffError when the rest cannot be
-        read."""
+        """Return the next batch, or None at the end. Raise QueryError or BrokenOffError if the remaining rows
+        cannot be read."""
         if self._first is not None:
             batch, self._first = self._first, None
             return batch
         try:
             return next(self._reader, None)
-        except (duckdb.Error, OSError, ValueError) as error:  # pyarrow raises the last two
+        except (
+            duckdb.Error,
+            OSError,
+            ValueError,
+        ) as error:  # pyarrow raises OSError and ValueError
             raise _broken_off(error) from error
 
 
 def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
-    """Return how many rows a statement gives."""
+    """Return the number of rows of a statement's answer."""
     if statement.explains:
         return len(connection.execute(statement.sql, statement.parameters).fetchall())
     counting = f"SELECT count(*) FROM (\n{statement.sql}\n)"  # noqa: S608 - examined
@@ -148,7 +153,8 @@ def _columns(
 
 
 def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
-    """Return the statement, wrapped to convert its columns to values that Python holds exactly."""
+    """Return the statement, wrapped in a SELECT that converts each column to values that Python represents
+    exactly."""
     given = ", ".join(f"c{i}" for i in range(len(columns)))
     taken = ", ".join(column.sql for column in columns)
     if taken == given:

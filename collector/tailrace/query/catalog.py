@@ -1,10 +1,10 @@
-"""Define the views in a database when a statement names them.
+"""Define views in a database when a statement names them.
 
-Binding all views takes 130 ms, four times as long as most statements over a small table. So a database
-begins with none of them. Before a statement runs, `ViewCatalog.prepare` fills the tables of rows that the views need
-again and again (`inner_views.KEPT`), and defines the views that the statement names and what these are made of. It finds
-names as words of the statement's text, so it may define too much, but not too little. A statement that
-lists the catalog gets all views.
+To bind all views takes 130 ms, four times as long as most statements over a small table. So a database begins
+without views. Before a statement runs, `ViewCatalog.prepare` fills the tables of rows that the views need
+repeatedly (`inner_views.KEPT`). It then defines the views that the statement names, and the views and macros
+that these use. Names are found as words of the statement's text, so the catalog may define too much, but not
+too little. A statement that lists the catalog gets all views.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from tailrace.query.views import TYPES, VIEWS
 from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 
 _BASE = "part.shown"
-"""The view of `stored` that all others are made from."""
+"""Name of the view of `stored` from which all other views are made."""
 
 FEW_ROWS = "part.kept_few"
-"""The table of `KEPT` that all others of it are made from."""
+"""Name of the table in `KEPT` from which all other tables in `KEPT` are made."""
 
 _HEAD = re.compile(r"^CREATE (MACRO|VIEW) ([\w.]+)", re.MULTILINE)
 _INNER = re.compile(r"\bpart\.\w+|\ball_gaps\b")
@@ -53,14 +53,14 @@ _WORD = re.compile(r"\w+")
 
 _LISTING = frozenset({"describe", "information_schema", "show"})
 _LISTING_PREFIXES = ("duckdb_", "pg_", "pragma", "sqlite_")
-"""Words, and beginnings of words, of statements that list what there is."""
+"""Prefixes of words in statements that list the catalog."""
 
 _MADE_OF = {
     "part.known": "part.kept_names",
     "part.copies": FEW_ROWS,
     **dict.fromkeys((table for table in KEPT if table != FEW_ROWS), FEW_ROWS),
 }
-"""Tables, and the tables that must be filled before them."""
+"""Tables, each with the table that must be filled first."""
 
 _FEW_REGIONS: list[Region] = [{"kind": Bounds(kind, kind)} for kind in FEW_KINDS]
 _BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
@@ -70,26 +70,28 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Narrow questions that are answered without a look at all begins of a snapshot."""
+"""Maximum number of narrow conditions on begins to remember. After more of them, the catalog searches all
+begins of the snapshot."""
 
 Pick = Callable[[list[Region] | None], None]
-"""Lets `stored` read only files that may have rows of these regions; None for all files."""
+"""Function that restricts `stored` to files that may have rows of the given regions. None selects all
+files."""
 
 
 def _pick_all(_: list[Region] | None) -> None:
-    """Let `stored` read all that there is."""
+    """Leave `stored` unrestricted."""
 
 
 class Stated(Protocol):
-    """The known facts of a snapshot before its files are read."""
+    """Facts about a snapshot that are known before its files are read."""
 
     @property
     def untimed(self) -> int | None:
-        """Return how many rows have no time; None where that is unknown."""
+        """Return the number of rows without a time, None if the number is unknown."""
 
 
 class Definition(NamedTuple):
-    """A view or macro, and the names of views, macros and tables in its text."""
+    """The SQL of a view or macro, and the names of the views, macros and tables that the SQL uses."""
 
     name: str
     sql: str
@@ -97,7 +99,7 @@ class Definition(NamedTuple):
 
 
 class ViewCatalog:
-    """The views that one database has, and what they are based on in its snapshot."""
+    """The views that are defined in one database, and the facts about its snapshot on which they depend."""
 
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
@@ -110,16 +112,17 @@ class ViewCatalog:
 
     @property
     def whole(self) -> bool:
-        """Return whether the database has all views."""
+        """Return whether all views are defined in the database."""
         return self._defined.keys() >= _definitions(self._facts).keys()
 
     @property
     def timed(self) -> bool:
-        """Return whether it is known that each row has its time, if it can have one."""
+        """Return whether every row is known to have its time if its clock allows one."""
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Note that `stored` has changed, so that tables of its rows must be filled again."""
+        """Forget all facts about `stored`, which has changed. The tables of its rows are filled again when
+        needed."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -133,13 +136,14 @@ class ViewCatalog:
         pick: Pick = _pick_all,
         regions: list[Region] | None = None,
     ) -> None:
-        """Define what a statement names, and read what its views are based on. Raise DuckDB's errors.
+        """Define the views that a statement names, and fill the tables on which these views depend. Raise
+        DuckDB's errors.
 
-        The statement reads only rows of these regions."""
+        `regions` are the regions of rows that the statement reads."""
         self._prepare(connection, _named_in(statement), pick, regions)
 
     def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Define all views. Raise DuckDB's errors."""
+        """Define all public and inner views. Raise DuckDB's errors."""
         self._prepare(connection, _GENERAL, pick, None)
 
     def _prepare(
@@ -168,7 +172,7 @@ class ViewCatalog:
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Read the rows of few kinds, and see what follows from them."""
+        """Fill the table of the rare kinds of rows, and derive the facts that determine the views."""
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
             FOUND
@@ -190,7 +194,8 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Make a table of the rows of few kinds, and the names of a snapshot of those that came by key."""
+        """Fill one table of `KEPT`. After `part.kept_names`, also fill the table of the names that keys ask
+        for."""
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
@@ -200,9 +205,10 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Find the begins without a span among those in these regions, or in regions that were asked for before.
+        """Fill the tables of begins and of open begins, for these regions and for the regions of earlier
+        statements.
 
-        So the tables only ever gain rows, and a statement that another cursor has prepared may still run."""
+        So the tables only gain rows, and a statement that another cursor has prepared can still run."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return
@@ -228,7 +234,8 @@ class ViewCatalog:
         self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
-        """Create views and macros that are not there yet, over no rows, since to bind a view opens files."""
+        """Create the missing views and macros. While they are bound, `part.shown` has no rows, because to
+        bind a view opens files."""
         definitions = _definitions(self._facts)
         new = {
             name: each.sql
@@ -250,12 +257,12 @@ class ViewCatalog:
 
 
 def nothing() -> str:
-    """Return a SELECT of no rows with the table's columns."""
+    """Return a SELECT without rows that has the table's columns."""
     return f"SELECT {', '.join(map(null, COLUMNS))} WHERE false"
 
 
 def null(column: Column) -> str:
-    """Return a null of a column's type, under its name."""
+    """Return the SQL of a null with a column's type and name."""
     return f'NULL::{TYPES[column.type]} AS "{column.name}"'
 
 
@@ -265,7 +272,7 @@ def _show(select: str) -> str:
 
 @cache
 def _definitions(facts: RowFacts) -> dict[str, Definition]:
-    """Return all views and macros by name; each stands behind those that it needs."""
+    """Return all views and macros by name. Each is listed after those that it uses."""
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     parts, producers = NAMES
@@ -285,12 +292,12 @@ _PUBLIC = frozenset(name for name in _GENERAL if "." not in name)
 
 
 def _references(sql: str, definitions: dict[str, Definition]) -> set[str]:
-    """Return the names in the schema `part` that our own SQL uses."""
+    """Return the names in the schema `part` that a statement of ours uses."""
     return {name for name in _INNER.findall(sql) if name in definitions}
 
 
 def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[str]:
-    """Return the names, and those that they need, tables of `KEPT` among them."""
+    """Return the names, and the names of everything that these need, including tables of `KEPT`."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -305,7 +312,7 @@ def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[st
 
 
 def _named_in(statement: str) -> Iterable[str]:
-    """Return the views, macros and tables of `KEPT` that a statement may use."""
+    """Return the views, macros and tables of `KEPT` whose names occur in a statement."""
     words = {word.lower() for word in _WORD.findall(statement)}
     if words & _LISTING or any(word.startswith(_LISTING_PREFIXES) for word in words):
         return _GENERAL

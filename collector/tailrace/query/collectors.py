@@ -1,7 +1,8 @@
-"""Find the collectors that ever wrote to a store, and their health, by their heartbeats in the table.
+"""Find the collectors that ever wrote to a store, and their health, from the heartbeats in the table.
 
-The table is the only source of facts about a collector on another host. If its newest heartbeat is too old, the collector
-is *silent*, whatever that heartbeat reported: its health now is unknown.
+The table is the only source of facts about a collector on another host. If the newest heartbeat of a
+collector is too old, the collector counts as *silent*, whatever health the heartbeat reported, because its
+current health is unknown.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from tailrace.store import presence
 from tailrace.store.presence import directories, is_held
 
 BEATS_MISSED = 3
-"""A collector is silent once its newest heartbeat is older than so many intervals."""
+"""Number of heartbeat intervals after which a collector without a new heartbeat counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Time more, for the way into the table, and for clocks that differ."""
+"""Additional time (seconds) before a collector counts as silent: for the commit of a heartbeat, and for
+clocks that differ."""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 
 
 NAMED = 3
-"""Collectors on other hosts that an answer names."""
+"""Maximum number of collectors on other hosts that an answer names."""
 
 ELSEWHERE = (
     "{which} {names}: not stopped, and cannot be asked from here; the table may lack what came in since the last commit"
@@ -37,7 +39,7 @@ ELSEWHERE = (
 
 
 class _About(msgspec.Struct):
-    """The attributes of a heartbeat's row."""
+    """The attributes of a heartbeat row."""
 
     collector: str = MAIN
     identity: str = ""
@@ -56,16 +58,16 @@ class CollectorHistory(msgspec.Struct, kw_only=True):
     name: str
     host: str
     identity: str
-    """The identity of its spool, by which the table knows it."""
+    """Identity of the collector's spool, which identifies the collector in the table."""
     since: int
-    """When its present or last life began."""
+    """Start of the collector's current or last run."""
     heartbeat: int
     interval_seconds: float
-    """The time between its heartbeats."""
+    """Time between the collector's heartbeats."""
     age_seconds: float
     health: str
-    """`ok` or `degraded`, as it reports itself; `stopped`; `killed`; `silent`, whatever it reported last; `unknown` if its
-    clock is ahead."""
+    """Health of the collector: `ok` or `degraded` as the collector reports; `stopped`; `killed`; `silent` if
+    the newest heartbeat is too old; `unknown` if the collector's clock is ahead."""
     conditions: str
     silent_since: int | None
     uncommitted_bytes: int | None
@@ -95,7 +97,7 @@ _LIVES = f"""
 
 
 class CollectorWatch:
-    """The collectors of one store, for whoever looks at them again and again."""
+    """Watches the collectors of one store, with one engine for repeated looks."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
         self._store = store
@@ -103,9 +105,10 @@ class CollectorWatch:
         self._engine: Engine | None = None
 
     def look(self, now: int) -> list[CollectorHistory]:
-        """Return the collectors at a time (Unix ns), by the newest version of the table. Raise QueryError or StoreError.
+        """Return the collectors at the time `now` (Unix ns), from the newest version of the table. Raise
+        QueryError or StoreError.
 
-        After an error, the next look opens the table anew."""
+        After an error, the next call opens the table again."""
         engine, self._engine = self._engine, None
         if engine is None:
             engine = Engine(self._store, self._options)
@@ -127,7 +130,7 @@ class CollectorWatch:
 
 
 def gone(store: Path) -> set[str]:
-    """Return the identities of the collectors of a local store whose locks nobody holds. Raise OSError."""
+    """Return the identities of a local store's collectors whose lock no process holds. Raise OSError."""
     found = set()
     for directory in directories(store).values():
         who = presence.introduction_of(directory)
@@ -139,8 +142,8 @@ def gone(store: Path) -> set[str]:
 def collectors(
     engine: Engine, now: int, gone: Container[str] = frozenset()
 ) -> list[CollectorHistory]:
-    """Return the collectors whose heartbeats the table has, at a time (Unix ns), by name and host. Those that are `gone`,
-    by identity, do not run any more.
+    """Return the collectors that have heartbeats in the table, at the time `now` (Unix ns), sorted by name
+    and host. The collectors with an identity in `gone` do not run any more.
 
     Raise QueryError or StoreError."""
     found = [_history(life, now, ended=life.about.identity in gone) for life in _lives(engine)]
@@ -148,11 +151,13 @@ def collectors(
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
-    """Return which collectors on other hosts may have what the snapshot lacks; empty if there is none.
+    """Return a warning that names the collectors on other hosts that may have received rows which the
+    snapshot lacks. Return an empty text if no such collector exists.
 
-    Those that are `here`, by identity, can be asked. For any other collector, only a clean shutdown proves that no more rows
-    will come: what it received after its newest heartbeat may not be committed yet. For a local store the
-    collectors' directories show more (see `live.ask`). Raise QueryError or StoreError."""
+    Collectors with an identity in `here` can be asked directly. For any other collector, only a clean
+    shutdown proves that no rows will follow, because rows after the newest heartbeat may not be committed
+    yet. For a local store, `live.ask` reads the collectors' directories instead. Raise QueryError or
+    StoreError."""
     if engine.table.local:
         return ""
     others = {
@@ -169,7 +174,7 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return the newest life of each collector."""
+    """Return the newest run of each collector."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         about = _about(text)

@@ -1,8 +1,8 @@
-"""Compute the events that an answer lacks. Every answer reports them, and some callers demand that there
-are none.
+"""Compute the events that an answer lacks.
 
-Gap rows have a source, a session and mostly a stream, but no time. So the sessions that were open within a
-range of time decide which gaps concern it.
+Every answer reports the missing events, and some callers refuse an answer that lacks any. Gap rows have a
+source, a session and mostly a stream, but no time. So for a range of time, the gaps of all sessions that were
+open within the range count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tailrace.query.engine import Engine
 
 METADATA = b"tailrace.completeness"
-"""The key under which an Arrow schema's metadata states the completeness of its rows, as JSON."""
+"""Key in an Arrow schema's metadata that has the completeness of the rows as JSON."""
 
 
 class Completeness(NamedTuple):
@@ -84,9 +84,10 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The subject of an answer: a selection, and a condition on the gaps that may concern it.
+    """The rows that an answer covers: a selection, and a condition on the gaps that may concern these rows.
 
-    For a range of time, `rows` is the condition on events within it, and `then` selects the sessions whose gaps concern it."""
+    For a range of time, `rows` is the condition on events within the range, and `then` selects the sessions
+    whose gaps count."""
 
     selection: Selection
     gaps: RowCondition
@@ -101,7 +102,7 @@ class Scope(NamedTuple):
 EVERYTHING = Scope.of(Selection())
 
 MISSING = "least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT"
-"""The number of events that gaps name, as SQL. It is cut to 64 bits, whatever producers claim."""
+"""SQL for the number of missing events in gaps, limited to 64 bits."""
 
 _MOST = 2**63 - 1
 
@@ -109,7 +110,8 @@ _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
 
 def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY) -> Completeness:
-    """Return the completeness of an answer, from the snapshot's gaps and from the running collector.
+    """Return the completeness of an answer, from the gaps in the snapshot and from the running collectors'
+    awaited events.
 
     Raise QueryError or StoreError when the gaps cannot be read."""
     if engine.empty:
@@ -126,7 +128,7 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
 
 
 class _Missing:
-    """The gaps that concern an answer, by reason."""
+    """The missing events of an answer, counted by reason."""
 
     def __init__(self, engine: Engine, scope: Scope) -> None:
         self.by_reason: dict[str, int] = {}
@@ -150,8 +152,9 @@ _Session = tuple[str, str]
 
 
 def _open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Session]:
-    """Return which of these sessions may have been open then. Their events are read only where the rows
-    about sessions do not show it already."""
+    """Return those of the given sessions that may have been open in the range of time.
+
+    Events are read only for sessions whose session rows do not prove that the session was open."""
     words = then.by_words
     known = "SELECT source, session FROM part.worded_times WHERE"
     found = {(a, b) for a, b in engine.rows(f"{known} {words.sql}", words.values)} & sessions
@@ -163,8 +166,10 @@ def _open_then(engine: Engine, sessions: set[_Session], then: Then) -> set[_Sess
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Return whether the scope contains an event. The collector's own events prove nothing about a
-    producer, so they count only if the question asks for them."""
+    """Return whether the scope contains an event.
+
+    The collector's own events prove nothing about a producer, so they count only if the selection names their
+    source."""
     producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     of_producers = [] if asked_for_own else [producers]
@@ -197,17 +202,19 @@ class Window(NamedTuple):
 
     @property
     def rows(self) -> RowCondition:
-        """Return the condition on rows of a view that has a `time`."""
+        """Return the SQL condition on rows of a view with a column `time`."""
         return all_of([self.selection.condition, *self._times()])
 
     @property
     def of_sessions(self) -> RowCondition:
-        """Return the condition on rows of a view without a `time`, by the times of their sessions."""
+        """Return the SQL condition on rows of a view without a column `time`, by the times of their
+        sessions."""
         return all_of([self.selection.condition, *self._sessions()])
 
     @property
     def scope(self) -> Scope:
-        """Return the scope of the rows: the gaps of all sessions that may have been open then."""
+        """Return the scope of the rows. The scope has the gaps of all sessions that may have been open in the
+        range of time."""
         sessions = list(self._sessions())
         gaps = all_of([self.selection.gaps, *sessions])
         return Scope(

@@ -1,14 +1,14 @@
-"""Keep a database in a program that may fork, or close descriptors that are not its own.
+"""Use a database safely in a program that may fork, or may close descriptors of other modules.
 
-A program that reads a store may fork (`multiprocessing`, a DataLoader). The threads of the database and of
-the table's library are not in the child: a question would wait for them for ever, and a connection that is
-let go would crash the child. So a child raises an error (`check_process`), never destroys the objects that it
-inherited (`keep`), and removes at its exit no file that its parent still reads (`finalize`).
+A program that reads a store may fork (`multiprocessing`, a DataLoader). The child lacks the threads of the
+database and of the table's library. So a statement in the child would wait for ever, and the destruction of a
+connection would crash the child. Therefore a child raises an error (`check_process`), never destroys the
+objects that it inherited (`keep`), and at exit removes no file that its parent still reads (`finalize`).
 
-A program may also close every descriptor that it did not open itself (`os.closerange`, to become a daemon),
-and its next files get the numbers. The table's library would wait for ever, or write into them. Tailrace cannot open
-the library's descriptors again, so `check_process` raises an error then, too. `PipeEnd` guards a descriptor of
-Tailrace's own.
+A program may also close every descriptor that it did not open itself (`os.closerange`, to become a daemon).
+The program's next files then get the numbers of the closed descriptors. The table's library would wait for
+ever, or write into these files. Tailrace cannot open the library's descriptors again, so `check_process`
+raises an error in this case, too. `PipeEnd` guards a descriptor of Tailrace's own.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
-"""Kinds of descriptors that libraries keep open. They open and close files all the time."""
+"""Prefixes of the targets of descriptors that libraries keep open. Libraries open and close regular files all
+the time."""
 
 
 class _DatabaseHome:
-    """The process in which the database runs: `home`, or None before the first table is opened."""
+    """Facts about the process in which the database runs. `home` is its process id, None before the first
+    table is opened."""
 
     home: int | None = None
     descriptors: dict[str, str]
-    """The places to which the descriptors of the table's library lead, by their numbers."""
+    """Targets of the descriptors of the table's library, by descriptor number."""
     kept: weakref.WeakSet[Any]
 
     def __init__(self) -> None:
@@ -53,9 +55,10 @@ _process = _DatabaseHome()
 
 
 def first_opened(opening: Callable[[], T]) -> T:
-    """Return what `opening` returns, which is a table. The first one starts the library's threads.
+    """Call `opening`, and return the opened table. The first table starts the library's threads and opens its
+    descriptors.
 
-    Raise StoreError where no table can be opened any more."""
+    Raise StoreError in a process that cannot open tables any more."""
     check_process()
     if _process.home is not None:
         return opening()
@@ -69,20 +72,22 @@ def first_opened(opening: Callable[[], T]) -> T:
 
 
 def keep(inherited: T) -> T:
-    """Return the object, and never destroy it in a process in which `is_whole` is false."""
+    """Return the object, and make sure that it is never destroyed in a process in which `is_whole` is
+    false."""
     _process.kept.add(inherited)
     return inherited
 
 
 def is_whole() -> bool:
-    """Return whether this process has the threads and descriptors that its database needs, or has no database yet.
+    """Return whether this process has the threads and descriptors that its database needs, or has no database
+    yet.
 
-    Otherwise no object of the database may be destroyed: its destruction would wait for threads that do not exist in
-    this process, or close files of the program."""
+    If the result is false, no object of the database may be destroyed. The destruction would wait for threads
+    that do not exist in this process, or close files of the program."""
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
-    # Others may have opened some of these at the same moment, and may close them.
+    # Other threads may have opened some of these descriptors at the same moment, and may close them.
     if sum(leads) >= len(leads) / 2:
         return True
     _hold_all()
@@ -107,7 +112,7 @@ def check_process() -> None:
 def finalize(
     owner: object, end: Callable[..., object], *given: object
 ) -> weakref.finalize[..., Any]:
-    """Call `end` when the owner goes or this process exits. A forked child does not call it."""
+    """Call `end` when the owner is destroyed or this process exits. A forked child does not call `end`."""
     return weakref.finalize(owner, _end_at_home, os.getpid(), end, *given)
 
 
@@ -117,10 +122,11 @@ def _end_at_home(home: int, end: Callable[..., object], *given: object) -> None:
 
 
 class PipeEnd(io.RawIOBase):
-    """An end of a pipe, used and closed only by the process that has it, and while its number leads there."""
+    """An end of a pipe. Only the process that created the object uses and closes it, and only while the
+    descriptor number still refers to the pipe."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Take over the end that `stream` has."""
+        """Take over the descriptor of `stream`."""
         self._writes = stream.writable()
         self._number = os.dup(stream.fileno())
         stream.close()
@@ -146,7 +152,8 @@ class PipeEnd(io.RawIOBase):
         super().close()
 
     def abandon(self) -> None:
-        """Close the copy of this end that a forked child has: its parent's process must see the parent's end."""
+        """Close the copy of this pipe end in a forked child. Otherwise the process at the other end would not
+        notice that the parent closed its copy."""
         if self._is_ours():
             os.close(self._number)
 
@@ -161,7 +168,7 @@ class PipeEnd(io.RawIOBase):
 
 
 def _leads_to(number: int | str) -> str:
-    """Return where a descriptor leads, as the kernel spells it; empty if it is closed."""
+    """Return the target of a descriptor as the kernel reports it, empty if the descriptor is closed."""
     try:
         return str((_DESCRIPTORS / str(number)).readlink())
     except OSError:
@@ -176,7 +183,8 @@ def _open_descriptors() -> dict[str, str]:
 
 
 def _hold_all() -> None:
-    """Hold the kept objects for ever, so that even the end of the interpreter does not destroy them."""
+    """Add a permanent reference to each kept object, so that even the end of the interpreter does not destroy
+    it."""
     if _process.kept:
         atexit.register(_mute_libraries)
     while _process.kept:
@@ -191,8 +199,10 @@ def _in_child() -> None:
 
 
 def _mute_libraries() -> None:
-    """Send the C library's `stderr` to /dev/null. Otherwise DuckDB's binding would list each object that is held for
-    ever there, below the program's last output. Python's own standard error does not use it."""
+    """Redirect the C library's `stderr` to /dev/null.
+
+    At exit, DuckDB's binding would otherwise list each object with a permanent reference there. Python's own
+    standard error does not use the C library's stream."""
     with suppress(ValueError, AttributeError):  # another C library
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p

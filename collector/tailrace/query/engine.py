@@ -1,9 +1,10 @@
 """Run DuckDB over one snapshot of the table.
 
-DuckDB is locked before the first statement. It can open only the files in the table's directory, and it
-can use no network, load no extension and change no setting; `statement` restricts statements further. DuckDB
-reads the files of a local table itself, 3 to 20 times as fast as through Arrow (10 M rows, few of them
-wanted). Files behind a URL come through a pyarrow dataset, and DuckDB opens no file at all.
+The configuration of DuckDB is locked before the first statement. DuckDB can open only the files in the
+table's directory. It can use no network, load no extension and change no setting; `statement` restricts
+statements further. DuckDB itself reads the files of a local table, which is 3 to 20 times as fast as through
+Arrow (10 M rows, few of them selected). Files behind a URL come through a pyarrow dataset, and DuckDB opens
+no file at all.
 """
 
 from __future__ import annotations
@@ -32,21 +33,22 @@ from tailrace.store.refusal import line
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""Snapshots to try when upkeep deletes the files of one while it is read."""
+"""Number of snapshots to try if upkeep deletes files of a snapshot during a read."""
 
 SPILL_DIRECTORY = "spill"
-"""The directory, inside a process's own directory, to which DuckDB writes what does not fit into memory."""
+"""Name of the directory, in the private directory of a statement's process, to which DuckDB spills what does
+not fit into memory."""
 
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
-"""The partition column, which the files do not contain. The option `hive_partitioning` would mistake
-directories above the table for columns, and takes ten times as long to bind."""
+"""SQL of the partition column, which data files do not contain. DuckDB's option `hive_partitioning` would
+take directories above the table for columns, and would need ten times as long to bind."""
 
 
 class Engine:
-    """A connection and its snapshot, for one statement at a time.
+    """A database connection over one snapshot. It runs one statement at a time.
 
-    Methods raise StoreError when the table cannot be read and QueryError when a statement cannot run.
-    `interrupt`, called from another thread, makes the running statement fail."""
+    Methods raise StoreError when the table cannot be read and QueryError when a statement cannot run. Another
+    thread may call `interrupt`, which makes the running statement fail."""
 
     def __init__(
         self,
@@ -57,10 +59,10 @@ class Engine:
         room: str | None = None,
         version: int | None = None,
     ) -> None:
-        """Open a snapshot of the table: `version` if given, otherwise the newest.
+        """Open the snapshot of `version`, or the newest one.
 
-        `room` is a directory of this process's own. With it, the process changes into that directory and
-        reads the table through a link, so that DuckDB, and any statement, sees no path of the host."""
+        `room` is a private directory of this process. If it is given, the process changes into `room` and
+        reads the table through a link, so that neither DuckDB nor a statement can see a path of the host."""
         self._origin: Engine | None = None
         self._source: str | None = None
         self.store = store
@@ -75,11 +77,12 @@ class Engine:
         keep(self)
 
     def beside(self) -> Engine:
-        """Return another engine on the same snapshot, for a statement to run while this engine's is still
-        read.
+        """Return another engine on this snapshot, for a statement that runs while the answer of this engine
+        is still read.
 
-        When either engine moves to a newer snapshot, statements that the other has begun keep theirs, and
-        the other must not begin a new one. Closing this engine also ends the other's statements."""
+        When either engine moves to a newer snapshot, running statements of the other engine keep the old
+        snapshot, and the other engine must not begin a new statement. Closing this engine also ends the
+        statements of the other one."""
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
@@ -88,7 +91,7 @@ class Engine:
         return keep(other)
 
     def restrict(self, source: str) -> None:
-        """Show only the rows of one source in all views from now on.
+        """Restrict all views to the rows of one source.
 
         Raise StoreError when the table cannot be read."""
         self._source = source
@@ -101,7 +104,7 @@ class Engine:
 
     @property
     def empty(self) -> bool:
-        """Return whether the snapshot has no rows, because it has no files."""
+        """Return whether the snapshot has no files, and therefore no rows."""
         return not self.table.file_uris()
 
     def refresh(self) -> bool:
@@ -112,37 +115,37 @@ class Engine:
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
-        """Run a statement up to its first rows.
+        """Run a statement until its first rows are available.
 
-        If files of the snapshot are deleted meanwhile, run it again on the newest snapshot."""
+        If files of the snapshot are deleted meanwhile, run the statement again on the newest snapshot."""
         return self._ask(
             sql, parameters, lambda statement: RowAnswer(self.connection, statement, shape)
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
-        """Run a statement of our own, in which nothing but parameters and quoted text is another's, and
-        yield the rows one by one.
+        """Run a trusted statement, and yield the rows one by one. Untrusted text must be a parameter or
+        quoted.
 
-        It is not examined, which would plan it once more, and its columns are not converted: they must
-        be numbers, truth values or text."""
+        The statement is not examined, because the examination would plan it once more. Its columns are not
+        converted, so they must be numbers, truth values or text."""
         answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
-        """Run a statement up to its first rows, as Arrow."""
+        """Run a statement until its first rows are available, and return the rows as Arrow."""
         return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
-        """Return how many rows the answer has."""
+        """Return the number of rows of a statement's answer."""
         return self._ask(sql, parameters, lambda statement: count(self.connection, statement))
 
     def interrupt(self) -> None:
         self.connection.interrupt()
 
     def progress(self) -> float:
-        """Return DuckDB's estimate of how much of the statement is done: 0 to 1, or 0 where DuckDB does not
-        count. Safe from any thread."""
+        """Return DuckDB's estimate of the completed share of the statement, from 0 to 1. Return 0 if DuckDB
+        does not count. Safe from any thread."""
         return max(self.connection.query_progress(), 0.0) / 100
 
     def close(self) -> None:
@@ -150,7 +153,7 @@ class Engine:
             self.connection.close()
 
     def prepare_all(self) -> None:
-        """Define all views, so that they can be read from `connection`."""
+        """Define all views for direct use of `connection`."""
         self._based(self._prepare_all)
 
     def _prepare_all(self) -> None:
@@ -164,7 +167,8 @@ class Engine:
         self._pick(regions)
 
     def _pick(self, regions: list[Region] | None) -> None:
-        """Let `stored` read the files of a local table that may have rows of these regions; None for all files."""
+        """Restrict `stored` to the files of a local table that may have rows of these regions. None selects
+        all files."""
         if not self.table.local:
             return
         picked = None if regions is None else self.table.picked(regions, timed=self._catalog.timed)
@@ -176,8 +180,8 @@ class Engine:
         return self._run(sql, parameters, lambda: run(self._examined(sql, parameters)))
 
     def _run(self, sql: str, parameters: Parameters, run: Callable[[], T]) -> T:
-        """Run a statement once its views are defined, on the files that may have rows of it; again if files of the
-        snapshot are deleted meanwhile."""
+        """Define the views that a statement needs, select the files that may have its rows, and call `run`.
+        Repeat all of this on the newest snapshot if files are deleted meanwhile."""
 
         def attempt() -> T:
             self._based(lambda: self._prepare(sql, parameters))
@@ -186,7 +190,8 @@ class Engine:
         return on_current(self.table, attempt, lambda error: QueryError(str(error)), self._show)
 
     def _examined(self, sql: str, parameters: Parameters) -> Statement:
-        """Return the statement if it may run. If it names what is unknown, define all views for DuckDB to suggest."""
+        """Return the statement if it may run. If the statement contains an unknown name, define all views
+        first, so that DuckDB's error can suggest names."""
         try:
             return examine(self.connection, sql, parameters)
         except QueryError as error:
@@ -196,13 +201,14 @@ class Engine:
         return examine(self.connection, sql, parameters)
 
     def _based(self, prepare: Callable[[], None]) -> None:
-        """Prepare views, which reads the table. If the snapshot's files are gone, use a newer one.
+        """Call `prepare`, which reads the table. If files of the snapshot are deleted, repeat the call on a
+        newer snapshot.
 
-        Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
+        Raise StoreError when the table cannot be read, QueryError when the call was interrupted."""
         on_current(self.table, prepare, partial(unreadable, self.table), self._show)
 
     def _show(self) -> None:
-        """Show the table's snapshot."""
+        """Update the views to the table's current snapshot."""
         self._catalog.forget(self.table.statistics)
         self._picked = None
         show(self.connection, self.table, self._source)
@@ -213,7 +219,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a locked connection with the views over the table's snapshot.
 
-    It spills to `room`, the working directory, or otherwise to a directory that is removed with it."""
+    The connection spills to a directory in `room`, the working directory. Without `room`, it spills to a
+    temporary directory that is removed with the connection."""
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
@@ -233,7 +240,8 @@ def connect(
 
 
 def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
-    """Bound what is written to disk for lack of memory. DuckDB 2.0 ignores this bound in the configuration of `connect`."""
+    """Limit the bytes that DuckDB spills to disk. DuckDB 2.0 ignores this limit in the configuration of
+    `connect`."""
     spill = limits.spill
     if spill is None and limits.memory is not None:
         spill = limits.memory * SPILL
@@ -242,7 +250,7 @@ def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 
 def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB count, for `progress`. In a notebook it counts only where ipywidgets are installed."""
+    """Make DuckDB compute `progress`. In a notebook, DuckDB does so only if ipywidgets are installed."""
     with suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")
@@ -251,10 +259,10 @@ def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
 def show(
     connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None = None
 ) -> None:
-    """Make `stored` show a source's rows, or all rows, of the table's snapshot. If the snapshot's files
-    are gone, use a newer one.
+    """Define `stored` over the rows of the table's snapshot, of one source or of all. If files of the
+    snapshot are deleted, use a newer snapshot.
 
-    Raise StoreError when the table cannot be read, QueryError when that was interrupted."""
+    Raise StoreError when the table cannot be read, QueryError when the read was interrupted."""
 
     def attempt() -> None:
         attach(connection, table, source)
@@ -266,7 +274,7 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Give a connection the objects that `stored` reads. Each connection has its own."""
+    """Set the variables and relations of a connection that `stored` reads. They belong to one connection."""
     watchers = table.watchers
     connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
     connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
@@ -280,7 +288,7 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
 
 
 def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
-    """Let `stored` read these files of a local table."""
+    """Set the files of a local table that `stored` reads."""
     connection.execute("SET VARIABLE files = ?", [[literal(file) for file in sorted(files)]])
 
 
@@ -290,9 +298,11 @@ def on_current(
     refusal: Callable[[Exception], TailraceError],
     moved: Callable[[], None] | None = None,
 ) -> T:
-    """Return what `attempt` returns; if files of the snapshot are deleted meanwhile, repeat it on the newest snapshot.
+    """Return the result of `attempt`. If files of the snapshot are deleted meanwhile, repeat the call on the
+    newest snapshot.
 
-    `moved` is called after each move. Raise QueryError when `attempt` was interrupted, and `refusal` of any other error."""
+    Call `moved` after each move to a newer snapshot. Raise QueryError if `attempt` was interrupted, and the
+    result of `refusal` for any other error."""
     for _ in range(ATTEMPTS):
         try:
             return attempt()
@@ -311,9 +321,10 @@ def unreadable(table: TableReader, error: Exception) -> StoreError:
 
 
 def overtaken(table: TableReader) -> bool:
-    """Return whether the table has moved to a newer version because files of this version are deleted.
+    """Move the table to a newer version if files of the current version are deleted. Return whether the table
+    moved.
 
-    Raise StoreError if files are gone that every newer version needs."""
+    Raise StoreError if a file is missing that the newest version still needs."""
     missing = table.missing_files()
     if table.local and not missing:
         return False
@@ -363,5 +374,5 @@ def _of(source: str | None) -> str:
 
 
 def literal(path: str) -> str:
-    """Return a pattern that matches only this path."""
+    """Return a glob pattern that matches only this path."""
     return re.sub(r"[*?[]", r"[\g<0>]", path)

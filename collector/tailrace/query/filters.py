@@ -1,6 +1,6 @@
-"""Conditions on a view's columns, as SQL in which every value is a question mark.
+"""Build SQL conditions on a view's columns. Every value is a question mark.
 
-Column names are our own, never a caller's.
+Column names come from this program, never from a caller.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tailrace.model.gap import DAMAGED_SESSION
 
 
 class RowCondition(NamedTuple):
-    """A condition. The question marks in `sql` stand for `values`, in order."""
+    """An SQL condition. The question marks in `sql` stand for `values`, in order."""
 
     sql: str
     values: tuple[object, ...] = ()
@@ -23,7 +23,7 @@ _LABELLED = "(source, session) IN (SELECT source, session FROM labels WHERE key 
 
 
 def quote(text: str) -> str:
-    """Return a text as an SQL literal."""
+    """Return a text as a quoted SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -35,7 +35,7 @@ def one_of(column: str, values: Sequence[str | int]) -> RowCondition:
 
 
 def begins_with(column: str, beginnings: Sequence[str]) -> RowCondition:
-    """Return the condition that a text begins with one of these."""
+    """Return the condition that the text in a column begins with one of the given texts."""
     return any_of([RowCondition(f"starts_with({column}, ?)", (text,)) for text in beginnings])
 
 
@@ -48,7 +48,7 @@ def all_of(conditions: Sequence[RowCondition]) -> RowCondition:
 
 
 class RunLabel(NamedTuple):
-    """A label of a run, by which its sessions are chosen."""
+    """A label of a run, which selects the sessions of the run."""
 
     key: str
     value: str
@@ -58,7 +58,8 @@ class RunLabel(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Ranks, nodes and jobs. A session must be of one of each; None does not restrict. A job takes all of its steps."""
+    """A filter by ranks, nodes and jobs. A session must match each given list; None does not restrict. The id
+    of a job matches all steps of the job."""
 
     ranks: tuple[int, ...] | None = None
     nodes: tuple[str, ...] | None = None
@@ -66,7 +67,7 @@ class JobFilter(NamedTuple):
 
     @property
     def conditions(self) -> Iterator[RowCondition]:
-        """Yield conditions on `part.places`."""
+        """Yield SQL conditions on `part.places`."""
         if self.ranks is not None:
             yield one_of("rank", self.ranks)
         if self.nodes is not None:
@@ -77,8 +78,8 @@ class JobFilter(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Sources, beginnings of session ids, streams, labels, all of which a session must have, and where in a job it
-    ran. None does not restrict."""
+    """A filter by sources, beginnings of session ids, streams, labels (a session must have all of them), and
+    places in a job. None does not restrict."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
@@ -104,12 +105,13 @@ class Selection(NamedTuple):
 
     @property
     def condition(self) -> RowCondition:
-        """Return the condition on rows of a view that has these columns."""
+        """Return the SQL condition on rows of a view that has the columns of this filter."""
         return all_of([*self._where(), *self._streams(self.streams)])
 
     @property
     def gaps(self) -> RowCondition:
-        """Return the condition on gaps that may concern these rows, even of unknown streams or sessions."""
+        """Return the SQL condition on gaps that may concern the selected rows, including gaps of unknown
+        streams or sessions."""
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 
@@ -132,19 +134,20 @@ class Selection(NamedTuple):
 
 
 class Then(NamedTuple):
-    """A range of time in which a session may have been open; see `Window`."""
+    """A range of time in which a session may have been open (see `Window`)."""
 
     since: int | None
     until: int | None
 
     @property
     def by_times(self) -> RowCondition:
-        """Return the condition on `part.session_times`: a time that is unknown may be any."""
+        """Return the SQL condition on `part.session_times`. An unknown time matches every range."""
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property
     def by_words(self) -> RowCondition:
-        """Return a condition on `part.worded_times` that only sessions meet which also meet `by_times`."""
+        """Return an SQL condition on `part.worded_times`. Every session that meets it also meets
+        `by_times`."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

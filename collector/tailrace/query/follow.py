@@ -1,13 +1,14 @@
-"""Follow the table's rows as they are committed, each once.
+"""Follow the table: yield each committed row once.
 
-A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower that is
-stopped for longer cannot go on that way. It then compares a snapshot with the rows that it gave before, by a *mark*
-for each session: the position in the session's bytes up to which it has given rows; a span stands where its end
-stands. It gives no row twice, and it omits none except, possibly, a gap row that was found late, before the mark.
+A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower
+that was stopped for longer cannot continue from the log. It then compares a snapshot with its *marks*. A mark
+is the position in a session's bytes up to which the follower has yielded rows; the position of a span is that
+of its end. The follower yields no row twice. It omits no row except, possibly, a gap row that was found late
+and lies before the mark.
 
-`Commits` reads what each version added from the log's own files, local or behind a URL. A merge of files makes a
-version, too. Its entry in the log has `dataChange` false, so it adds nothing here. See the Delta
-transaction log protocol, "Add File and Remove File".
+`Commits` reads the rows that each version added, from the log's files, local or behind a URL. A merge of
+files also makes a version. The log marks the merge with `dataChange` false, so the follower yields nothing
+for it. See the Delta transaction log protocol, "Add File and Remove File".
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from tailrace.rows.schema import COLUMNS
 PAGE_ROWS = 2000
 
 FollowedRow = tuple[Any, ...]
-"""A row as stored: the values of all COLUMNS, with `day` as a date."""
+"""A stored row: the values of all COLUMNS, with `day` as a date."""
 
 
 class Commit(NamedTuple):
-    """One version: the files with new rows, and all paths that it adds and removes."""
+    """One version of the table: the files with new rows, and the paths of all files that the version adds and
+    removes."""
 
     new: list[AddedFile]
     added: list[str]
@@ -62,14 +64,15 @@ _STORED = [column.name for column in COLUMNS if column.name != "day"]
 
 
 class Commits:
-    """The log and the files of the table at `root`."""
+    """Reads the log and the data files of the table at `root`."""
 
     def __init__(self, root: str, options: dict[str, str]) -> None:
         self._root = root
         self._files = PyFileSystem(DeltaStorageHandler(root, options or None))
 
     def read(self, version: int) -> Commit | None:
-        """Return what a version did, or None if the log does not have it yet, or no longer."""
+        """Return the changes of a version, or None if the log does not have the version yet or no longer has
+        it."""
         path = f"_delta_log/{version:020}.json"
         try:
             with self._files.open_input_file(path) as file:
@@ -91,7 +94,7 @@ class Commits:
         )
 
     def rows(self, file: AddedFile) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of a file, a page at a time. Raise FileNotFoundError when upkeep has deleted it."""
+        """Yield the rows of a file page by page. Raise FileNotFoundError if upkeep has deleted the file."""
         try:
             with ParquetFile(self._files.open_input_file(file.path)) as parquet:
                 for batch in parquet.iter_batches(PAGE_ROWS, columns=_STORED):
@@ -109,16 +112,16 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""Kinds of rows with marks of their own. Derived rows have the number of bytes received as their offset,
-which is ahead of the offset of records; begins of open spans come when a commit is taken, behind later
-records."""
+"""Kinds of rows that have separate marks. The offset of derived rows is the number of received bytes, which
+exceeds the offsets of records. The begins of open spans are written at a commit, after later records."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""The columns by which two rows differ. Readers return the others in different types."""
+"""Indices of the columns by which two rows are compared. The other columns have different types in different
+readers."""
 
 LOOK_EVERY = 16
-"""A version that the log lacks usually does not exist yet. Once in this many misses, the whole log is
-checked, in case it has been cleaned up."""
+"""Number of failed reads of the next version after which the whole log is checked. A missing version usually
+does not exist yet, but the log may also have been cleaned up."""
 
 ATTEMPTS = 5
 
@@ -126,8 +129,8 @@ FollowedKey = tuple[str, str, str]
 
 
 class Mark:
-    """The greatest offset given, and the hashes of the rows given at it (the collector's own rows share
-    one offset)."""
+    """The greatest yielded offset, and the hashes of the rows yielded at this offset. The collector's own
+    rows share one offset."""
 
     __slots__ = ("hashes", "offset")
 
@@ -137,9 +140,10 @@ class Mark:
 
 
 class Follower:
-    """Rows of the table at a store from now on or, with `from_start`, all of them, oldest files first.
+    """Follows the rows of a store's table from now on or, with `from_start`, all rows with the oldest files
+    first.
 
-    `notices` collects what the person who follows should know, a line each."""
+    `notices` collects messages for the user, one line each."""
 
     def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
         self.notices: list[str] = []
@@ -156,7 +160,7 @@ class Follower:
         self._next = self._table.version() + 1
 
     def poll(self) -> Iterator[list[FollowedRow]]:
-        """Yield the new rows, page by page. Callers must read to the end.
+        """Yield the new rows page by page. The caller must exhaust the iterator.
 
         Raise StoreError when the table cannot be read."""
         backlog, self._backlog = self._backlog, []
@@ -191,7 +195,7 @@ class Follower:
             mark.hashes.append(_hash(row))
 
     def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
-        """Mark the rows that are in the table now as given."""
+        """Mark all rows that are now in the table as yielded."""
         engine = Engine(store, options)
         answer = engine.ask(_AT_MARKS)
         while page := answer.next_page():
@@ -201,7 +205,7 @@ class Follower:
         return engine.table
 
     def _has_lost_the_thread(self) -> bool:
-        """Return whether the log has versions after the next one, but not the next one."""
+        """Return whether the log lacks the next version but has later ones."""
         self._misses += 1
         if self._misses % LOOK_EVERY:
             return False
@@ -209,7 +213,7 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of a snapshot that lie beyond the marks."""
+        """Yield the rows of a snapshot that lie after the marks."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -238,7 +242,8 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row lies beyond its mark. Remove the row's hash if it lies at the mark."""
+    """Return whether a row lies after its mark. If the row lies at the mark, remove its hash from the mark's
+    hashes."""
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:
         return place > offset
@@ -255,7 +260,7 @@ def _key(row: FollowedRow) -> FollowedKey:
 
 
 def _place(row: FollowedRow) -> int:
-    """Return where the record stands that made the row come."""
+    """Return the position of the record that caused the row."""
     place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
     return place
 

@@ -1,10 +1,12 @@
-"""The macros and inner views that the public views are made of, as SQL over one snapshot called `stored`.
+"""Define the macros and inner views from which the public views are made, as SQL over one snapshot called
+`stored`.
 
-They are in the schema `part`, out of people's way; `all_gaps` is public. Rows of the few kinds that views need
-again and again are in tables, `part.kept_…`, which `ViewCatalog` fills from a snapshot when a statement needs them.
+They are in the schema `part`, which users need not see; only `all_gaps` is public. Views read rows of the
+rare kinds repeatedly, so these rows are in tables (`part.kept_…`). `ViewCatalog` fills the tables from a
+snapshot when a statement needs them.
 
-No value in the table makes them fail: sums are computed in 128 bits, and a value that does not fit in 64
-bits, or is no JSON or no number, becomes null.
+No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits,
+or is not valid JSON or not a number, becomes null.
 """
 
 from __future__ import annotations
@@ -287,7 +289,8 @@ SELECT day, source, format, session, '', 'unresolved', nullif(key, ''), NULL, NU
   'name', NULL, json_object('count', coalesce(one, 0), 'of', 'name', 'detail', nullif(key, ''))::VARCHAR, "offset"
 FROM (SELECT *, CASE WHEN key <> '' THEN 1 END AS one FROM part.lost_names)
 """
-"""The gaps of lost names, behind all others of a session: for snapshots in which some session asks for names."""
+"""SQL for the gaps of lost names, which are listed after all other gaps of a session. It is used only if some
+session asks for names."""
 
 SUMS = """
 -- The missing events of each stream. A healed gap of unknown size leaves nothing.
@@ -317,7 +320,7 @@ GROUP BY source, format, session, stream;
 """
 
 EVENTS = ("annotation", "counter", "instant", "span")
-"""The kinds of rows of which tables are full."""
+"""The frequent kinds of rows."""
 
 _FEW_ROWS = "FROM stored WHERE " + " AND ".join(f"kind <> '{kind}'" for kind in EVENTS)
 
@@ -331,7 +334,8 @@ ANTI JOIN (
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """
-"""The begins that no span supersedes: the row of a whole span stands where its begin stands. `within` is a condition on spans."""
+"""SQL for the begins that no span supersedes. The row of a whole span has the offset of its begin. `within`
+is a condition on spans."""
 
 KEPT = {
     "part.kept_few": _FEW_ROWS,
@@ -354,12 +358,15 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""The contents of the tables, in the order in which they are filled. One pass over the files reads the rows of all few
-kinds: DuckDB finds them by `kind` alone and reads the other columns only of pages that have one, if the condition has only
-inequalities; a list of kinds (`IN`) would make it read all columns. All other tables are made of that one.
+"""SQL of the contents of each table, in the order in which the tables are filled.
 
-After narrow questions only, `kept_begins` and `kept_open` have the begins of their regions. `kept_ends` are ends whose
-begins the collector had evicted; the row of the begin has the rest of the span."""
+One pass over the files reads the rows of all rare kinds into `part.kept_few`; all other tables are made from
+this table. The condition has only inequalities on `kind`, so that DuckDB reads the other columns only of
+pages that contain such a row. With a list of kinds (`IN`), DuckDB would read all columns.
+
+After narrow questions, `kept_begins` and `kept_open` have only the begins of the questions' regions.
+`kept_ends` has the ends whose begins the collector had evicted; the row of the begin has the remaining
+columns of the span."""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -371,8 +378,9 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""Rows of few kinds without a time, and those among them with a start; whether there are begins, names by id, names by key,
-sessions that may replace others or be copies, sessions that ask for names, and several announced sessions."""
+"""SQL for facts about the rows of rare kinds: the number without a time; the number of these with a start;
+whether any begins, names by id or names by key exist; whether any session may replace another one or be a
+copy; whether any session asks for names; and whether several sessions were announced."""
 
 _REPLACING = """FROM part.kept_few WHERE kind = 'session' AND name = 'open' AND contains(attributes, '"replaces"')"""
 
@@ -409,15 +417,17 @@ FROM followed
 WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
 QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
-"""Note which sessions of followed files are copies of which other ones. `within` is a condition on rows.
+"""SQL that fills a table with the sessions of followed files that are copies of other sessions. `within` is a
+condition on rows.
 
-A file is a copy as long as it rests with the content of another file, if both are of one rank. A file that somebody truncated, rewrote or
-replaced rests no more: a later run may write the same bytes elsewhere. An import compares its files itself, and two runs that wrote one
-path after the other are two. Many files begin with the same header: a file of fewer than `HEAD` bytes is a copy
-only if its stream has ended.
+A file is a copy while it rests with the content of another file, if both files are of one rank. A truncated,
+rewritten or replaced file no longer rests, because a later run may write equal bytes elsewhere. An import
+compares its files itself. Two runs that wrote one path in succession are not copies. Many files begin with an
+equal header, so a file of fewer than `HEAD` bytes is a copy only if its stream has ended.
 
-Neither the size nor the checksum has bytes that were lost, so a session with such a loss is compared with none. The rows of a session's
-first days may have been deleted; then its row `open` is gone too, and it hides no other."""
+Size and checksum exclude lost bytes, so a session with lost bytes is compared with no other session. If the
+rows of a session's first days were deleted, its row `open` is gone too, and the session hides no other
+session."""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
@@ -437,7 +447,8 @@ UNION
 SELECT session FROM part.copies;
 DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
-"""Note which sessions are left out of `part.shown`, and forget their rows."""
+"""SQL that fills a table with the sessions that `part.shown` omits, and deletes their rows from the table of
+rare kinds."""
 
 HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
 _NOT_HIDDEN = "part.root(session) NOT IN (SELECT root FROM part.hidden)"
@@ -445,5 +456,6 @@ _NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offs
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
-    """Return the rows of `part.shown`: all but those of replaced sessions and those that another session has as well."""
+    """Return the SQL of the rows of `part.shown`: all rows except those of replaced sessions, and except
+    duplicates of another session's rows."""
     return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"

@@ -1,12 +1,13 @@
-"""Limit a statement's memory, processor time and wall time. The kernel holds a process of its own to them.
+"""Limit a statement's memory, processor time and wall time. The kernel enforces the limits on a separate
+process.
 
-DuckDB checks its own limits only between two steps of its work, and a function that sleeps, pads a text to a gigabyte
-or recurses too deeply is one step. So a statement that may come from anybody runs in a process that the kernel ends,
-and the program that started it explains why it ended (`verdict`).
+DuckDB checks its own limits only between two steps of its work. A function that sleeps, pads a text to a
+gigabyte or recurses too deeply is one step. So an untrusted statement runs in a process that the kernel ends,
+and the program that started the process explains the end (`verdict`).
 
-`go_apart` runs the rest of a command in such a process. It forks before a database is loaded, which costs a
-millisecond. The child writes to the same terminal, file or pipe, so that a slow reader holds it up and nothing is
-copied.
+`go_apart` runs the rest of a command in such a process. It forks before a database is loaded, which takes a
+millisecond. The child writes directly to the terminal, file or pipe of the parent, so that a slow reader
+slows the child down and no output is copied.
 """
 
 from __future__ import annotations
@@ -32,20 +33,24 @@ from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""The share of the memory limit that DuckDB may count. The rest covers memory that DuckDB does not count."""
+"""Share of the memory limit that DuckDB may use by its own count. The rest is for memory that DuckDB does not
+count."""
 
 MACHINES_SHARE = 0.8
-"""The default memory limit as a share of the machine's memory. It keeps the kernel from ending another
-process, such as the collector."""
+"""Default memory limit as a share of the machine's memory. The limit prevents the kernel from killing another
+process, such as the collector, when memory is short."""
 
 SPILL = 10
-"""The limit of what a statement may write to disk for lack of memory, as a multiple of the memory limit."""
+"""Maximum number of bytes that a statement may spill to disk, as a multiple of the memory limit."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a statement: seconds of wall time until its last row is read, bytes of memory beyond
-    those of an idle database, threads, and bytes that may be written to disk for lack of memory. None means
-    no limit of time, 80 % of the machine's memory, all processors, and ten times the memory."""
+    """The limits of a statement.
+
+    `seconds` is the wall time until the last row is read; None means no limit. `memory` is the number of
+    bytes beyond those of an idle database; None means 80 % of the machine's memory. `threads` is the number
+    of threads; None means all processors. `spill` is the number of bytes that may be written to disk when
+    memory is short; None means ten times the memory."""
 
     seconds: float | None = None
     memory: int | None = None
@@ -54,11 +59,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confine(limits: Limits, lifeline: int) -> None:
-    """Hold this process to its limits of time from now on, irrevocably.
+    """Apply the time limits to this process, irrevocably.
 
-    The process ends with its parent: `lifeline` is the reading end of a pipe whose other end only the
-    parent has. The parent handles Ctrl-C. Output of libraries to standard error at exit is discarded,
-    while Python's own standard error still works."""
+    The process ends with its parent: `lifeline` is the read end of a pipe, and only the parent has the write
+    end. The parent handles Ctrl-C. Output of libraries to standard error at exit is discarded, while Python's
+    own standard error still works."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -73,7 +78,7 @@ def confine(limits: Limits, lifeline: int) -> None:
 
 
 def bound_memory(limits: Limits) -> None:
-    """Limit this process to the memory it has now plus the limit, irrevocably."""
+    """Limit this process to its current memory plus the memory limit, irrevocably."""
     memory = limits.memory or int(_machines_memory() * MACHINES_SHARE)
     most = _taken() + memory
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -81,7 +86,7 @@ def bound_memory(limits: Limits) -> None:
 
 @contextmanager
 def memory_limit_named(limits: Limits) -> Iterator[None]:
-    """Turn a MemoryError into a QueryError that names the limit."""
+    """Convert a MemoryError to a QueryError that states the limit."""
     try:
         yield
     except MemoryError:
@@ -92,7 +97,8 @@ def memory_limit_named(limits: Limits) -> Iterator[None]:
 
 
 def verdict(status: int, limits: Limits) -> str:
-    """Return why a statement's process ended by a signal. `status` is its negative exit code."""
+    """Return the reason why a signal ended a statement's process. `status` is the negative exit code of the
+    process."""
     number = -status
     if number in {signal.SIGALRM, signal.SIGXCPU} and limits.seconds is not None:
         return f"the statement was ended: it took longer than its limit of {_spelled(limits)}"
@@ -103,11 +109,11 @@ def verdict(status: int, limits: Limits) -> str:
 
 
 def _end_with(lifeline: int) -> None:
-    """Have the kernel end this process when the other end of a pipe is closed."""
+    """Make the kernel kill this process when the other end of a pipe is closed."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it was closed before
+    if select.select([lifeline], [], [], 0)[0]:  # the other end was closed earlier
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -116,7 +122,7 @@ def _spelled(limits: Limits) -> str:
 
 
 def _taken() -> int:
-    """Return the bytes of private writable memory, which the kernel counts towards RLIMIT_DATA."""
+    """Return the size (bytes) of the private writable memory, which the kernel counts towards RLIMIT_DATA."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
@@ -131,10 +137,10 @@ _CLEAR = "\r\x1b[K"
 
 
 def go_apart(limits: Limits) -> str:
-    """Fork, and return the path of a private directory in the child, which is held to its limits of time.
+    """Fork. In the child, apply the time limits and return the path of a private directory.
 
-    The parent waits here until the child ends, removes the directory, and ends like the child: it raises
-    SystemExit with the same code, or QueryError if the child was killed. On Ctrl-C it kills the child."""
+    The parent waits until the child ends and removes the directory. It then ends with the child's exit code
+    (SystemExit), or raises QueryError if the child was killed. On Ctrl-C the parent kills the child."""
     room = make_room()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -161,7 +167,7 @@ def go_apart(limits: Limits) -> str:
 
 
 def make_room(what: str = "query") -> str:
-    """Make a private, empty directory for temporary files. Raise QueryError."""
+    """Create a private, empty directory for temporary files, and return its path. Raise QueryError."""
     try:
         return tempfile.mkdtemp(prefix=f"tailrace-{what}-")
     except OSError as error:
@@ -171,7 +177,7 @@ def make_room(what: str = "query") -> str:
 
 
 def _clear_notice() -> None:
-    """Clear the line on which the child showed how long the statement takes."""
+    """Clear the terminal line on which the child showed the elapsed time."""
     if sys.stderr.isatty():
         notice = unguarded(sys.stderr)
         notice.write(_CLEAR)

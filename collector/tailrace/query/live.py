@@ -1,4 +1,5 @@
-"""Ask the collectors of a store which events they still wait for, since the table does not show these yet."""
+"""Ask the collectors of a store which events they still await, since the table does not contain these events
+yet."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class AwaitedEvents(NamedTuple):
-    """Events of a stream that have not arrived and still may. Session and stream are None if only the
-    source is known."""
+    """Events of a stream that have not arrived and may still arrive. `session` and `stream` are None if only
+    the source is known."""
 
     source: str
     format: str
@@ -32,9 +33,11 @@ class AwaitedEvents(NamedTuple):
 
 
 class Live(NamedTuple):
-    """The answer of the running collectors: their `sources`, with or without rows, and the `awaited` events.
-    `unasked` is the reason why one of them gave no answer; the others' answers are there all the same. `here` are the
-    identities of all that have a directory on this host."""
+    """The merged answer of the running collectors.
+
+    `sources` are their sources, with or without rows. `awaited` are the events that they still await.
+    `unasked` is the reason why a collector gave no answer; the answers of the other collectors are included
+    nevertheless. `here` are the identities of all collectors that have a directory on this host."""
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[AwaitedEvents, ...] = ()
@@ -42,12 +45,12 @@ class Live(NamedTuple):
     here: frozenset[str] = frozenset()
 
     def of(self, selection: Selection) -> list[AwaitedEvents]:
-        """Return the awaited events that may belong to a selection."""
+        """Return the awaited events that may belong to the selection."""
         return [each for each in self.awaited if _may_be(each, selection)]
 
 
 NOBODY = Live()
-"""The answer where no collector runs: nothing is awaited."""
+"""The answer if no collector runs: no event is awaited."""
 
 UNFINISHED = (
     "{whose} was killed, and its next start will commit what it had received;"
@@ -62,7 +65,8 @@ UNREAD = (
 OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Questions to the collector for one snapshot. A collector commits once a second and answers much faster."""
+"""Maximum number of requests to the collectors for one snapshot. A collector commits once a second and
+answers much faster."""
 
 LiveLook = Callable[[], Live]
 
@@ -84,7 +88,7 @@ class _Heartbeat(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """The fields of `figures.Status` that are needed here."""
+    """The fields of `figures.Status` that this module uses."""
 
     sources: dict[str, _Source]
     heartbeat: _Heartbeat
@@ -94,8 +98,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Asked(NamedTuple, Generic[T]):
-    """The answers of the collectors that run on a store, by their names. `unasked` is why others gave none, or may run
-    unseen; it is empty if there are no others. `here` are the identities of all that have a directory."""
+    """The answers of a store's running collectors, by their names.
+
+    `unasked` states why other collectors gave no answer, or why they may run unseen; it is empty if no such
+    collector exists. `here` are the identities of all collectors that have a directory."""
 
     answers: dict[str, T]
     unasked: str
@@ -103,9 +109,9 @@ class Asked(NamedTuple, Generic[T]):
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Ask the collectors that run on this configuration's store, if any do.
+    """Ask the collectors that run on this configuration's store for their awaited events.
 
-    For an answer that holds for a snapshot, see `beside`."""
+    The answer may not match a snapshot; for this, see `beside`."""
     answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
     awaited: list[AwaitedEvents] = []
@@ -118,8 +124,8 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
 
 
 def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> Asked[T]:
-    """Ask each collector of this configuration's store that may run on this host for the fields of `type_` in its
-    status."""
+    """Ask each collector that may run on this host for this configuration's store, and return the fields of
+    `type_` in its status."""
     shared = shared_path(config, environ)
     answers: dict[str, T] = {}
     unasked: list[str] = []
@@ -144,12 +150,12 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Return what the collectors still await of the events in a snapshot, which may first move to a newer
-    one. Collectors on other hosts, which cannot be asked, are found in its table.
+    """Return the events of a snapshot that the collectors still await. The snapshot may first move to a newer
+    version. Collectors on other hosts cannot be asked; they are found in the snapshot's table.
 
-    `ask` asks the collectors. A hole that is open in the snapshot stays awaited until its gap is
-    committed, and a commit makes a newer snapshot. So an answer holds for a snapshot that was taken
-    before the question and is still the newest after the answer. Raise QueryError or StoreError."""
+    `ask` requests the collectors' answer. An open hole in the snapshot stays awaited until its gap is
+    committed, and the commit makes a newer version. So an answer is valid for a snapshot that was taken
+    before the request and is still the newest after the answer. Raise QueryError or StoreError."""
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):

@@ -35,13 +35,15 @@ if TYPE_CHECKING:
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""Beginnings of texts that a spreadsheet takes for a formula, perhaps after it has trimmed them."""
+"""First characters of texts that a spreadsheet may take for a formula, possibly after it has trimmed the
+text."""
 
 _SPECIAL = re.compile('[,"\r\n]')
-"""The characters for which a field of CSV stands in quotes."""
+"""Pattern of the characters that require quotes around a CSV field."""
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""DEL and the C1 controls. JSON escapes the C0 controls anyway."""
+"""Pattern of DEL and the C1 control characters in UTF-8. The JSON encoder escapes the C0 control
+characters."""
 
 
 def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO) -> None:
@@ -62,7 +64,8 @@ def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: Bina
 def write_csv(
     columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
 ) -> None:
-    """Write rows as CSV. With `safe`, put a `'` before each text that a spreadsheet would compute."""
+    """Write rows as CSV. With `safe`, put a `'` before each text that a spreadsheet could take for a
+    formula."""
     lines = _Lines(out)
     writer = csv.writer(lines, lineterminator=_Lines.END)
     shown = _defused if safe else list
@@ -78,7 +81,8 @@ def write_csv(
 
 
 def _field(value: object) -> str:
-    """Return a value as `csv` writes it, and an empty text in quotes, which `csv` of Python 3.11 writes like null."""
+    """Return a value as the module `csv` writes it, except that an empty text is quoted. In Python 3.11,
+    `csv` writes an empty text like null."""
     if value is None:
         return ""
     text = (
@@ -97,8 +101,10 @@ def _defused(row: Sequence[Any]) -> list[Any]:
 
 
 class _Lines:
-    """The file of the CSV writer. The writer quotes the characters of its own line terminator. So its
-    terminator has both CR and LF, and only the newline is written."""
+    """The output of the CSV writer, with newlines as line ends.
+
+    The CSV writer quotes fields with a character of its line terminator. To have both CR and LF quoted, its
+    terminator is CR LF; this class writes only the LF."""
 
     END = "\r\n"
 
@@ -118,12 +124,14 @@ def write_arrow(
         for batch in batches:
             stream.write_batch(batch)
             out.flush()
-    out.flush()  # the end, and of an answer without rows all of it
+    out.flush()  # also write the end of the stream, which is everything if there are no rows
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
-    """Return valid JSON unchanged, and a string where DuckDB calls text JSON although it is not (it
-    allows NaN), or where text in a column of objects is none."""
+    """Return valid JSON as it is, and other text as a string.
+
+    DuckDB may call a text JSON although it is invalid (it allows NaN). In a column of objects, a text may be
+    something other than an object."""
     if only_objects and not text.startswith("{"):
         return text
     try:
@@ -140,11 +148,11 @@ def _escape(match: re.Match[bytes]) -> bytes:
 NULL = "-"
 GAP = "  "
 LEAST = 6
-"""A column is never cut to fewer cells than this."""
+"""Minimum width (cells) to which a column may be cut."""
 READABLE = 10
-"""A spare column is left out before others are cut to fewer cells than this."""
+"""Width (cells) below which no column is cut while spare columns remain."""
 IDS = frozenset({"session", "id", "parent"})
-"""Columns whose values a person hands to another command."""
+"""Columns that are never cut, because users pass their values to other commands."""
 
 TextStyle = Callable[[str], str]
 
@@ -157,8 +165,8 @@ def layout(
     heading: TextStyle = str,
     spare: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the lines, without line ends. `width` is the terminal's width; None cuts nothing. `spare` are the columns that may
-    be left out, the first one first."""
+    """Yield the lines of a table without line ends. `width` is the terminal's width; None cuts nothing.
+    `spare` are the columns that may be left out, in this order."""
     rest = iter(pages)
     first = [_texts(row) for row in next(rest, [])]
     second = next(rest, None)
@@ -184,7 +192,7 @@ def layout(
 
 
 def _empty(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the names of the columns without a value."""
+    """Return the names of the columns in which every value is null or empty."""
     columns = zip(names, zip(*rows, strict=True), strict=True)
     return [name for name, texts in columns if all(text in {NULL, ""} for text in texts)]
 
@@ -196,8 +204,8 @@ def _chosen(
     empty: Sequence[str],
     spare: Sequence[str],
 ) -> list[int]:
-    """Return which columns are shown: all, without the `empty` ones unless all fit, and without `spare` ones until each of the
-    others has room to be read."""
+    """Return the indices of the shown columns. The `empty` columns are shown only if all columns fit. Columns
+    of `spare` are left out until the others have a readable width."""
     readable = [
         w if name in IDS else min(w, READABLE) for name, w in zip(names, widths, strict=True)
     ]
@@ -212,8 +220,8 @@ def _chosen(
 
 
 def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
-    """Return the widths, with the largest cut equally until all fit, or None if they cannot fit. Those that are `fixed` are
-    not cut."""
+    """Return the widths, with the largest ones reduced equally until their sum fits into `room`. Return None
+    if they cannot fit. Columns marked in `fixed` keep their width."""
     if any(fixed):
         room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
         free = [width for width, stays in zip(widths, fixed, strict=True) if not stays]
@@ -235,7 +243,7 @@ def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[in
 
 
 def cells(text: str) -> int:
-    """Return how many cells of a terminal the text takes."""
+    """Return the number of terminal cells that the text occupies."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # noqa: PLC0415 - 20 ms, mostly not needed
@@ -244,12 +252,12 @@ def cells(text: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """Return `text` in at most `width` cells. One cell is an ellipsis if text was cut."""
+    """Return `text` in at most `width` cells. A cut text has an ellipsis in one cell."""
     return text if cells(text) <= width else _cut(text, width)
 
 
 def _records(names: list[str], rows: Iterable[list[str]], heading: TextStyle) -> Iterator[str]:
-    """Yield one line for each value."""
+    """Yield each row as a heading and one line for each value."""
     margin = max(cells(name) for name in names)
     for number, row in enumerate(rows, start=1):
         yield heading(f"row {number}")
@@ -267,7 +275,8 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *,
 
 
 def _cut(text: str, width: int) -> str:
-    """Return `text` in exactly `width` cells, of which one is an ellipsis: the first of a path, otherwise the last."""
+    """Return `text` cut to exactly `width` cells, with an ellipsis. A path is cut at the beginning, any other
+    text at the end."""
     if text.isascii() and text.startswith("/") and width > 1:
         return f"…{text[1 - width :]}"
     if text.isascii():

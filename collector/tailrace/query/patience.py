@@ -1,6 +1,7 @@
-"""Wait for an engine: Ctrl-C interrupts it, and a terminal shows that it is working.
+"""Wait for an engine's calls. Ctrl-C interrupts the engine, and a terminal shows the elapsed time.
 
-DuckDB ignores signals while it works, so it works in a thread while the main thread waits.
+DuckDB ignores signals while it runs a statement, so the statement runs in a thread while the main thread
+waits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Patience:
-    """Makes an engine's calls. `notice` is a terminal that shows the waiting time, or None."""
+    """Makes calls of an engine in a thread. `notice` is the terminal that shows the waiting time, or None."""
 
     def __init__(self, engine: Engine | RemoteEngine, notice: TextIO | None) -> None:
         self._engine = engine
@@ -45,7 +46,7 @@ class Patience:
                 shown = self._show_waiting(time.monotonic() - began)
             return future.result()
         except KeyboardInterrupt:
-            while not future.done():  # it may be between two statements
+            while not future.done():  # the engine may be between two statements
                 self._engine.interrupt()
                 wait([future], EVERY_SECONDS)
             raise

@@ -1,11 +1,12 @@
-"""Ask statements that run in processes of their own.
+"""Run statements in separate processes.
 
-The kernel holds such a process to its limits (`limits`). If the process reaches a limit or crashes, the
-answer ends with a QueryError. If the program stops reading, the process waits at a full pipe.
+The kernel enforces the limits of such a process (`limits`). If the process reaches a limit or crashes, the
+answer ends with a QueryError. If the program stops reading, the process blocks on a full pipe.
 
-The program sends a pickled question on standard input. The process answers on standard output with frames, each preceded by its
-length: a `Head`, and then either pages of rows or an Arrow IPC stream without frames. An error is a `Failure` on standard error,
-as JSON, after standard output is closed.
+The program sends a pickled question on standard input. The process answers on standard output with frames,
+each preceded by its length. The first frame is a `Head`; then follow either frames with pages of rows, or an
+Arrow IPC stream without frames. An error is a `Failure` in JSON on standard error, after standard output is
+closed.
 """
 
 from __future__ import annotations
@@ -39,15 +40,16 @@ if TYPE_CHECKING:
 LENGTH = struct.Struct("!Q")
 
 FAILURE_MAX = 20_000
-"""Characters of an error's text. A statement can make a text of any length."""
+"""Maximum length (characters) of an error's text. A statement can cause an error with a text of any
+length."""
 
 FAILURES: dict[str, type[TailraceError]] = {
     each.__name__: each for each in (BrokenOffError, QueryError, StoreError)
 }
-"""Classes of errors that keep their class on the way to the program."""
+"""Error classes that the program raises again as the process raised them, by name."""
 
 _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
-"""Types of numbers that a frame carries as text."""
+"""DuckDB types of numbers that a frame carries as text."""
 
 
 class AnswerForm(StrEnum):
@@ -71,7 +73,7 @@ class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The frame before the rows: the table's version, and the names and types of the columns."""
+    """The first frame of an answer: the table's version, and the names and types of the columns."""
 
     version: int
     columns: list[tuple[str, str]] = []
@@ -79,15 +81,15 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error's text, and the name of its class: an element of `FAILURES`."""
+    """The text of an error, and the name of its class, which is a key of `FAILURES`."""
 
     text: str
     error: str
 
     @classmethod
     def of(cls, error: TailraceError) -> Failure:
-        """Return the failure for an error. A class that is not in `FAILURES` becomes its base class there,
-        or StoreError."""
+        """Return the failure for an error. The class becomes its base class in `FAILURES`, or StoreError if
+        `FAILURES` has none."""
         known = (name for name, each in FAILURES.items() if isinstance(error, each))
         return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))
 
@@ -107,7 +109,8 @@ def write_frame(stream: BinaryIO, content: object) -> None:
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the next frame, or None at the end. Raise EOFError if the stream ends within a frame."""
+    """Return the content of the next frame, or None at the end. Raise EOFError if the stream ends within a
+    frame."""
     start = stream.read(LENGTH.size)
     if not start:
         return None
@@ -122,11 +125,11 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 T = TypeVar("T")
 
 PIPE_BYTES = 2**16
-"""The size of a pipe in Linux."""
+"""Default size (bytes) of a pipe's buffer in Linux."""
 
 
 class StoreVersion:
-    """A store, and the version of its table to read."""
+    """The location of a store, and the version of its table to read."""
 
     def __init__(self, store: str, options: dict[str, str], version: int) -> None:
         self.store = store
@@ -135,14 +138,15 @@ class StoreVersion:
 
 
 class RemoteEngine:
-    """Asks one statement of a store, in place of an Engine. Its methods raise the errors of an Engine."""
+    """Runs one statement over a store in a separate process, with the interface and the errors of an
+    Engine."""
 
     def __init__(self, place: StoreVersion, limits: Limits) -> None:
         self._place = place
         self._limits = limits
         self._worker: Worker | None = None
         self.version = place.version
-        """The table's version in the answer's snapshot."""
+        """Version of the table in the answer's snapshot."""
 
     def ask(
         self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()
@@ -164,7 +168,7 @@ class RemoteEngine:
             self._worker.end()
 
     def progress(self) -> float:
-        """Return 0, since the progress is not known."""
+        """Return 0, since the progress of the process is unknown."""
         return 0.0
 
     def close(self) -> None:
@@ -180,7 +184,7 @@ class RemoteEngine:
 
 
 class Worker:
-    """A statement's process. Its private directory is removed with it."""
+    """The process that runs one statement. Its private directory is removed when it ends."""
 
     def __init__(
         self,
@@ -192,7 +196,7 @@ class Worker:
     ) -> None:
         self._limits = limits
         self.finished = False
-        """Whether the process completed its work, so that the answer is complete."""
+        """Whether the process completed its work, which means that the answer is complete."""
         room = make_room()
         question = FramedQuestion(
             store=place.store,
@@ -225,12 +229,12 @@ class Worker:
             self.finish()
 
     def frame(self, type_: type[T]) -> T | None:
-        """Return the next frame of the answer, decoded, or None at the end."""
+        """Return the decoded content of the answer's next frame, or None at the end."""
         if self.finished:
             return None
         try:
             data = read_frame(self.answer)
-        except (EOFError, ValueError):  # ValueError: another thread has closed it
+        except (EOFError, ValueError):  # ValueError: another thread has closed the stream
             data = None
         if data is None:
             self.finish()
@@ -238,7 +242,7 @@ class Worker:
         return msgspec.msgpack.decode(data, type=type_)
 
     def finish(self) -> None:
-        """Wait for the process to end, after its answer has ended.
+        """Wait for the end of the process, after the end of its answer.
 
         Raise QueryError or StoreError unless the process completed its work."""
         if not self.end.alive:
@@ -272,9 +276,9 @@ class RemoteAnswer:
         ]
 
     def next_page(self) -> Page:
-        """Return the next rows; an empty page is the end.
+        """Return the next page of rows, or an empty page at the end.
 
-        Raise QueryError or BrokenOffError when the rest cannot be read."""
+        Raise QueryError or BrokenOffError if the remaining rows cannot be read."""
         rows = self._worker.frame(list[list[Any]]) or []
         for row in rows:
             for i, number in self._large:
@@ -298,8 +302,8 @@ class RemoteArrowAnswer:
         self.schema: pyarrow.Schema = self._reader.schema
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next batch; None is the end. Raise QueryError or BrokenOffError when the rest cannot be
-        read."""
+        """Return the next batch, or None at the end. Raise QueryError or BrokenOffError if the remaining rows
+        cannot be read."""
         if self._worker.finished:
             return None
         try:
@@ -307,7 +311,7 @@ class RemoteArrowAnswer:
         except self._broken as error:
             self._worker.finish()
             raise QueryError(f"the answer cannot be read: {error}") from error
-        if batch is None:  # also if the process was ended between two batches
+        if batch is None:  # the end, or the process was ended between two batches
             self._worker.finish()
         return batch
 

@@ -1,39 +1,42 @@
-"""From rows as they are stored to rows as views show them, by no more steps than the snapshot needs.
+"""Define the SQL that turns stored rows into the rows that views show, in as few steps as the snapshot needs.
 
-Most snapshots have no begin that waits for its span, no name that came late and no row without a time. Then the
-views read the files directly: DuckDB applies a question's conditions to the statistics of row groups, counts rows
-without reading them, and plans the statement in half the time.
+Most snapshots have no begin that waits for its span, no name that arrived late, and no row without a time.
+Then the views read the files directly: DuckDB applies a question's conditions to the statistics of row
+groups, counts rows without reading them, and plans the statement in half the time.
 
-**Names.** The terms are those of `model.record`. A `name` row gives a name to a key, within a scope. An event asks
-for its own name by the attribute `$name`, and for further members by `$late`. Names from the event's own
-session come first, then names from sessions of its run, then names from the rest of its source. If a key
-has several names, the last one counts: from the session that was opened last, at the highest position
-there.
+**Names.** The terms are those of `model.record`. A `name` row assigns a name to a key, within a scope. An
+event asks for its own name by the attribute `$name`, and for further members by `$late`. Names from the
+event's own session come first, then names from sessions of its run, then names from the rest of its source.
+If a key has several names, the last one counts: from the session that was opened last, at the highest
+position there.
 
-All names of a snapshot are one value, a hash table made of a list of maps, so that a lookup is an
-expression. Rows are not joined, and rows and columns that nobody asks for cost nothing. Still, a lookup
-reads attributes, the largest column, wherever a name is shown. So without any names, rows are shown as stored.
+All names of a snapshot are one value, a hash table made of a list of maps, so that a lookup is an expression.
+A lookup needs no join, and a column that a statement does not use costs nothing. Still, a lookup reads
+attributes, the largest column, wherever a name is shown. So if a snapshot has no names, rows are shown as
+stored.
 
-**Clients that moved.** Each event of a client is shown once, even if the table has several sessions of the client. A client announces its session to every collector to which it connects, and its numbers go on from one to the next
-(clients/PROTOCOL.md). Each collector knows only its share. Events that went to another collector look missing to it,
-and both collectors store events that the client sent again because nobody had acknowledged them. The same holds for a
-collector that had forgotten a session, and for one with a new spool. No collector can correct this alone, but the
-table shows it: all of these sessions have the same announced id, in the form that tables store. Such a client has
-*moved*, and the views count it as a whole:
+**Clients that moved.** Each event of a client is shown once, even if the table has several sessions of the
+client. A client announces its session to every collector to which it connects, and its sequence numbers
+continue from one collector to the next (clients/PROTOCOL.md). Each collector receives only a part of the
+events. To each collector, the events of the other collectors look missing. If a client sent events again
+because no collector had acknowledged them, two collectors store these events. The table has several sessions
+of a client also if a collector forgot the session, or started with a new spool. No collector can correct this
+alone, but the table shows the connection: all of these sessions have one announced id, in the form that
+tables store. Such a client has *moved*, and the views count the client as a whole:
 
-- An event is shown once: of rows that are equal, with the same number in the same stream, the one in the first session.
-- A number is missing if a session's ledger misses it and no session of the client has an event under it. It is counted in
-  one gap. If several sessions miss it, the gap with the most specific reason counts it: first events that the client
-  discarded, then events lost while a collector received the stream, then events before the first that a collector
-  received (`late_join`).
-- A goodbye to any collector ends the client. Without one, only the session that ended last has a gap for its missing
-  end, and none has while a running collector has a session of the client open.
+- Of rows that are equal and have one number in one stream, only the row in the first session is shown.
+- A number is missing if the ledger of a session misses the number, and no session of the client has an event
+  with it. It is counted in one gap. If several sessions miss a number, the gap with the most specific reason
+  counts it: first events that the client discarded, then events lost while a collector received the stream,
+  then events before the first that a collector received (`late_join`).
+- A goodbye to any collector ends the client. Without a goodbye, only the session that ended last has a gap
+  for the missing end; no session has this gap while a running collector has a session of the client open.
 - A client reports the total of its discarded events to each collector. The gaps of events without a number
   (`unnumbered`) count only in the session with the most such events.
 
-Numbers from 2^32 on are the collector's own: the wire has 32 bits, and a collector to which a client comes late counts
-from 0 again. So gaps of streams with such numbers stay as each ledger has them. Sessions of files do not count as
-clients: `HIDE` handles copies of files.
+Numbers from 2^32 on were assigned by a collector: the wire has 32 bits, and a collector to which a client
+comes late counts from 0 again. So gaps of streams with such numbers stay as each ledger has them. Sessions of
+files do not count as clients; `HIDE` handles copies of files.
 """
 
 from __future__ import annotations
@@ -135,7 +138,7 @@ LEFT JOIN filled USING (number);
 """
 
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
-"""Take the names of the snapshot."""
+"""SQL that fills the table of names from the snapshot."""
 
 ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
@@ -154,7 +157,7 @@ FROM (
   )
 )
 """
-"""Rows with the names of the keys that they ask for."""
+"""SQL for rows in which the names that keys ask for are filled in."""
 
 
 _PRODUCERS = """
@@ -190,24 +193,26 @@ GROUP BY source, session, word;
 """
 
 NAMES = (_NAMES, _PRODUCERS)
-"""The SQL that finds names, and the SQL that shows sessions by them."""
+"""SQL of the macros and views that look up names, and SQL of the views that show producers with these
+names."""
 
 
 class RowFacts(NamedTuple):
-    """The steps that rows of a snapshot need. True also where nobody has looked."""
+    """The steps that rows of a snapshot need before views show them. A step also counts as needed (True)
+    while the facts are unknown."""
 
     begun: bool = True
-    """Whether there are begins, some of which spans may supersede."""
+    """Whether the snapshot has begins, which spans may supersede."""
     asked: bool = True
-    """Whether names came by key."""
+    """Whether the snapshot has names by key."""
     late: bool = True
-    """Whether names came by id, after their events."""
+    """Whether the snapshot has names by id, which arrived after their events."""
     untimed: bool = True
-    """Whether rows were stored before their session's epoch was known."""
+    """Whether the snapshot has rows that were stored before the epoch of their session was known."""
     lacking: bool = True
-    """Whether a session asks for names that it does not have."""
+    """Whether a session asks for names that the session lacks."""
     moved: bool = True
-    """Whether several sessions are of one client."""
+    """Whether a client has several sessions."""
 
 
 _CURRENT = "FROM part.shown"
@@ -216,7 +221,7 @@ FROM part.shown WHERE kind <> 'begin'
 UNION ALL
 FROM part.kept_open
 """
-"""All rows but superseded begins."""
+"""SQL for all rows except superseded begins."""
 
 _SPANS = "SELECT *, false AS open FROM part.shown WHERE kind = 'span'"
 _NO_SPANS = f"{_SPANS} AND false"
@@ -227,16 +232,17 @@ SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
 FROM part.kept_open AS b
 JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
 """
-"""Spans of which there is the row of a begin and no row of a whole span: open, or ended when the begin was forgotten."""
+"""SQL for spans that have a begin row but no row of a whole span. Such a span is open, or it ended after the
+collector had forgotten its begin."""
 _SPANS_BEGUN = f"{_SPANS} UNION ALL {_BEGUN_SPANS}"
-"""Spans, ended or still open."""
+"""SQL for all spans, ended or still open."""
 
 _LATE = """
 SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
 FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
-"""Rows with the names that came for their ids."""
+"""SQL for rows with the names that arrived later for their ids."""
 
 _TIMED = """
 FROM {rows} WHERE time IS NOT NULL
@@ -246,7 +252,8 @@ FROM {rows} AS e
 LEFT JOIN part.clocks AS c ON c.session = e.session AND c.source = e.source
 WHERE e.time IS NULL
 """
-"""Rows with the times that follow from their clocks, as far as these are known now. Stored times stay as they are, so that conditions on them prune."""
+"""SQL for rows in which missing times are computed from the session's clock, if the clock is known now.
+Stored times are unchanged, so that DuckDB can skip row groups by conditions on time."""
 
 
 _SEEN = """
@@ -258,9 +265,11 @@ FROM part.shown
 WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
-"""The stored events of each stream. Rows that were stored before the clock was known get their times from their first and
-last start. A session has one format; not to group by that as well, and to exclude kinds rather than to list them, takes
-half of the time."""
+"""SQL for the stored events of each stream.
+
+Rows that were stored before the clock was known get their times from their first and last start. A session
+has one format, so the format is not a group column. The condition excludes kinds rather than listing the
+wanted ones. Both together halve the time."""
 
 _TIMES = """
 SELECT source, session,
@@ -276,12 +285,13 @@ FROM (
 LEFT JOIN part.worded_times AS w USING (source, session)
 LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""The time span in which each session may have had events: from its first byte, or earliest event, to its close, or latest
-event. Null means unknown; `ends` is null while the session is open."""
+"""SQL for the range of time in which each session may have had events. The range begins at the first byte or
+the earliest event, and ends at the close or the latest event. Null means unknown; `ends` is null while the
+session is open."""
 
 
 def row_views(facts: RowFacts) -> dict[str, str]:
-    """Return the views of rows, by name; each stands behind those that it needs."""
+    """Return the SQL of the views of rows, by name. Each view is listed after those that it uses."""
     stored = {
         "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
         "spans": _SPANS_BEGUN if facts.begun else _SPANS,
@@ -327,7 +337,7 @@ WHERE client IS NOT NULL
 GROUP BY source, session
 HAVING count(*) = 1
 """
-"""The sessions that were announced, each with the name of its client's id."""
+"""SQL for the announced sessions, each with the name that stands for its client's id."""
 
 MOVED_SESSIONS = f"""
 CREATE OR REPLACE TABLE part.moved AS
@@ -345,8 +355,10 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""Note the sessions of clients that have several, and return them. An announcement that came alone after events has a
-session of its own, which then resumes the session of these events."""
+"""SQL that fills a table with the sessions of clients that have several sessions, and returns them.
+
+If an announcement arrived after events, the announcement has a session of its own, which then resumes the
+session of these events. In this case the table has the resumed session."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS
@@ -397,9 +409,11 @@ QUALIFY {'session': session, 'source': source} > min({'session': session, 'sourc
   PARTITION BY client, stream, seq, kind, substream, name, start, "end", attributes
 )
 """
-"""Note which numbers have events: by session (`moved_numbers`), and for all sessions of a client together
-(`moved_ranges`, with the count of such numbers below each range). Note also the rows that an earlier session has as
-well (`moved_twins`)."""
+"""SQL that fills three tables.
+
+`moved_numbers` has the sequence numbers with events, as ranges by session. `moved_ranges` has the ranges for
+all sessions of a client together, each with the count of such numbers below the range. `moved_twins` has the
+rows that an earlier session of the client also has."""
 
 _WHOLE = "CREATE VIEW all_gaps AS FROM part.own_gaps;\n"
 
@@ -495,5 +509,5 @@ CREATE VIEW part.moved_from AS SELECT NULL::VARCHAR AS source, NULL::VARCHAR AS 
 
 
 def gap_views(*, moved: bool) -> str:
-    """Return the views of gaps, and of the session that a client had before, as SQL."""
+    """Return the SQL of the views of gaps, and of the view of the session that a client had before."""
     return _ENDS + _JOINED if moved else _NOWHERE + _WHOLE

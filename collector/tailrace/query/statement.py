@@ -34,18 +34,18 @@ READERS = frozenset(
         "PRAGMA_VERSION", "RANGE", "REPEAT", "REPEAT_ROW", "UNNEST",
     }
 )  # fmt: skip
-"""The table functions that a statement may call."""
+"""Table functions that a statement may call."""
 
 OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
-"""The table functions that only the views may call. Their arguments are paths of files, or addresses in
-this process's memory."""
+"""Table functions that only the views may call. Their arguments are file paths, or addresses in this
+process's memory."""
 
 REVEALING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
-"""The functions that reveal where the table and this process are on the host, and those that run another
-statement, whose text we would not see."""
+"""Functions that a statement must not call. They reveal paths of the table or of this process, or run another
+statement whose text is not examined."""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
-"""Words in the names of plan steps that write."""
+"""Words that mark a plan step as a write."""
 
 _ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 
@@ -55,11 +55,11 @@ _LINE = re.compile(r"(?m)^LINE (\d+):")
 
 
 Parameters = Sequence[object] | Mapping[str, object]
-"""Values of a statement's parameters: for each `?` in order, or for each `$name` by name."""
+"""Values of a statement's parameters: a sequence for `?`, or a mapping for `$name`."""
 
 
 class Statement(NamedTuple):
-    """A statement that may be run."""
+    """A statement that has been examined and may be run."""
 
     sql: str
     explains: bool
@@ -69,14 +69,14 @@ class Statement(NamedTuple):
 def examine(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = ()
 ) -> Statement:
-    """Return the one statement that `sql` contains. Raise QueryError if it may not run."""
+    """Return the single statement in `sql`. Raise QueryError if the statement may not run."""
     try:
         statements = connection.extract_statements(sql)
         kinds = [statement.type for statement in statements]
     except (
         duckdb.Error,
         ValueError,
-    ) as error:  # ValueError: a kind of statement that the binding does not know
+    ) as error:  # ValueError: the binding does not support this kind of statement
         raise QueryError(str(error)) from error
     if len(statements) != 1:
         raise QueryError(f"give one statement, not {len(statements)}")
@@ -94,16 +94,17 @@ def examine(
 
 
 def _without_semicolon(statement: str) -> str:
-    """Return the statement without semicolon and final comment, so that it fits in parentheses."""
+    """Return the statement without its semicolon and final comment, so that the text can stand in
+    parentheses."""
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
-    data = statement.encode(errors="surrogatepass")  # positions count bytes
+    data = statement.encode(errors="surrogatepass")  # DuckDB's positions are in bytes
     if ends and data[ends[-1] :].startswith(b";"):
         return data[: ends[-1]].decode(errors="surrogatepass")
     return statement
 
 
 def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
-    """Check the functions that the statement calls as it is written, before any is computed."""
+    """Check the functions that the statement's text calls, before DuckDB evaluates any of them."""
     serialized = connection.execute(
         "SELECT json_serialize_sql($1::VARCHAR)", [statement]
     ).fetchall()
@@ -119,7 +120,8 @@ def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> Non
 
 
 def _calls(tree: object) -> Iterator[tuple[str, bool]]:
-    """Yield each function that a syntax tree calls, in capitals, and whether it is a table function."""
+    """Yield each function that a syntax tree calls, as its name in capitals and whether it is a table
+    function."""
     waiting = [(tree, False)]
     while waiting:
         node, gives_table = waiting.pop()
@@ -135,12 +137,12 @@ def _calls(tree: object) -> Iterator[tuple[str, bool]]:
 def _examine_plan(
     connection: duckdb.DuckDBPyConnection, statement: str, parameters: Parameters
 ) -> None:
-    """Bind and plan the statement without running it."""
+    """Bind and plan the statement without running it, and check the steps of the plan."""
     try:
         explain = f"EXPLAIN (FORMAT json)\n{statement}"
         plan = connection.execute(explain, parameters).fetchall()[0][1]
     except duckdb.IOException:
-        raise  # files of the snapshot may be gone, which is not the statement's fault
+        raise  # the snapshot's files may be deleted, which is no fault of the statement
     except duckdb.Error as error:
         raise QueryError(_LINE.sub(_line_before, str(error))) from error
     for step, function in _steps(json.loads(plan)):
@@ -151,7 +153,8 @@ def _examine_plan(
 
 
 def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
-    """Yield each step's name and the table function it calls, if any, in capitals."""
+    """Yield the name of each step in a plan, and the table function in capitals that the step calls, or
+    None."""
     for step in plan:
         function = step["extra_info"].get("Function")
         yield step["name"].upper(), None if function is None else function.upper()
@@ -159,13 +162,14 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 
 
 def _line_before(line: re.Match[str]) -> str:
-    """Return the line number without the line that we put before the statement."""
+    """Return the line number in an error, corrected for the line that this module put before the
+    statement."""
     return f"LINE {int(line[1]) - 1}:"
 
 
 _TABLES_ONLY = frozenset({"all_gaps", "gaps", "labels"})
 _PARTS_ONLY = frozenset({"clocks", "places", "runs", "session_words"})
-"""Views, and views in the schema `part`, of rows that are in tables by the time the statement runs."""
+"""Names of views in the schema `part` whose rows are already in tables when the statement runs."""
 
 _TEXTS = frozenset({"format", "kind", "session", "source", "stream"})
 _NUMBERS = frozenset({"end", "seq", "start", "substream", "time"})
@@ -176,13 +180,13 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""The views that read rows from files, a row each, and their columns of `_TEXTS` and `_NUMBERS`, which are as they are
-stored. A name that a view lacks is the statement's own."""
+"""Views that yield each row of the files once, with their columns of `_TEXTS` and `_NUMBERS`. The views show
+these columns as stored. A column name that is not listed here is defined by the statement itself."""
 
 _WORD = re.compile(r"\w+")
 
 _LAST = "\U0010ffff"
-"""The greatest character."""
+"""The greatest Unicode character."""
 
 _FLIPPED = {
     "COMPARE_EQUAL": "COMPARE_EQUAL",
@@ -198,7 +202,8 @@ SyntaxNode = dict[str, Any]
 def regions_of(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[Region] | None:
-    """Return the regions that a statement reads; None for the whole table, and where the database cannot parse it."""
+    """Return the regions that a statement reads, or None for the whole table. None is also returned if the
+    database cannot parse the statement."""
     if READING.keys().isdisjoint(_WORD.findall(sql.lower())):
         return None
     try:
@@ -212,7 +217,8 @@ def regions_of(
 
 
 def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
-    """Return the regions that a statement reads, by its tree of `json_serialize_sql`; None for the whole table."""
+    """Return the regions that a statement reads, or None for the whole table. `tree` is its syntax tree from
+    `json_serialize_sql`."""
     named: set[str] = set()
     bounded: dict[int, Region] = {}
     tables: list[SyntaxNode] = []
@@ -251,14 +257,15 @@ def _nodes(tree: object) -> Iterator[SyntaxNode]:
 
 
 def _is_plain(table: SyntaxNode) -> bool:
-    """Return whether a SELECT reads from one name, whose rows and columns are as they are."""
+    """Return whether a FROM clause is a single table or view, without column aliases and without a sample."""
     return (
         table["type"] == "BASE_TABLE" and not table["column_name_alias"] and table["sample"] is None
     )
 
 
 def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Parameters) -> Region:
-    """Return the bounds of columns that follow from a condition: matching rows are within all of them."""
+    """Return the bounds of columns that follow from a condition. Every matching row is within all of these
+    bounds."""
     if condition is None:
         return {}
     if condition["type"] == "CONJUNCTION_AND":
@@ -280,7 +287,8 @@ def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Paramet
 def _comparison(
     node: SyntaxNode, table: SyntaxNode, parameters: Parameters
 ) -> Iterator[tuple[str, Bounds]]:
-    """Yield the column that one comparison bounds, with its bounds."""
+    """Yield the column that a comparison bounds, and its bounds. Yield nothing if the comparison bounds no
+    column."""
     if node["type"] == "COMPARE_BETWEEN":
         compared = node["input"], [node["lower"], node["upper"]]
     elif node["type"] == "COMPARE_IN":
@@ -322,13 +330,13 @@ def _bounds(kind: str, values: list[Any]) -> Bounds:
 
 
 def _behind(prefix: str) -> str | None:
-    """Return a text behind all that begin with a prefix, None if there is none."""
+    """Return a text that sorts after all texts with the prefix, or None if no such text exists."""
     kept = prefix.rstrip(_LAST)
     return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 
 
 def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
-    """Return a column of the table that has statistics."""
+    """Return the name of the column that a node refers to, or None unless the column has statistics."""
     if node["type"] != "COLUMN_REF":
         return None
     *of, name = (each.lower() for each in node["column_names"])
@@ -338,14 +346,15 @@ def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
 
 
 def _value(node: SyntaxNode, parameters: Parameters) -> StatedValue | None:
-    """Return a whole number or a text that is written in the statement, or is a parameter."""
+    """Return the value of a node if it is a literal or a parameter, and an integer or a text. Return None
+    otherwise."""
     if node["type"] == "VALUE_PARAMETER":
         name = node["identifier"]
         try:
             given: object = (
                 parameters[name] if isinstance(parameters, Mapping) else parameters[int(name) - 1]
             )
-        except (LookupError, ValueError):  # the database will report it
+        except (LookupError, ValueError):  # DuckDB reports a missing parameter
             return None
         return given if isinstance(given, int | str) and not isinstance(given, bool) else None
     literal = node.get("literal") or {}

@@ -1,7 +1,9 @@
-"""Give DuckDB one version of the table at a time, and a newer one on request, with as few files as a question needs.
+"""Supply one version of the table to DuckDB, and a newer version on request, with as few files as a statement
+needs.
 
-A file is left out only where its statistics in the log prove that none of its rows can match. Columns without statistics, of files that
-other writers made or with texts too long to state, leave no file out.
+A file is left out only if its statistics in the log prove that no row of the file can match. A column may
+lack statistics in a file if another program wrote the file, or if its texts are too long. Such a column
+leaves out no file.
 """
 
 from __future__ import annotations
@@ -30,30 +32,32 @@ StatedValue = int | str
 
 
 class Bounds(NamedTuple):
-    """The values that a column of matching rows has: from `least` to `most`, both inclusive; None for no bound."""
+    """The range of a column's values in matching rows, from `least` to `most`, both inclusive. None means no
+    bound."""
 
     least: StatedValue | None = None
     most: StatedValue | None = None
 
     def both(self, other: Bounds) -> Bounds:
-        """Return the bounds of what is within both."""
+        """Return the intersection of two ranges."""
         leasts = [b.least for b in (self, other) if b.least is not None]
         mosts = [b.most for b in (self, other) if b.most is not None]
         return Bounds(max(leasts, default=None), min(mosts, default=None))
 
     def either(self, *others: Bounds) -> Bounds:
-        """Return the bounds of what is within any of them."""
+        """Return the smallest range that contains all of the given ranges."""
         leasts, mosts = zip(self, *others, strict=True)
         least = None if None in leasts else min(leasts)
         return Bounds(least, None if None in mosts else max(mosts))
 
 
 Region = Mapping[str, Bounds]
-"""Columns of matching rows with their bounds; rows match within all of them."""
+"""Bounds of columns, by name. A matching row is within all of the bounds."""
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return a condition on the starts of rows of these regions, as SQL: by `time` if all rows have one, or by `start`."""
+    """Return an SQL condition that all rows in the regions meet, on `time` if every row has a time, or else
+    on `start`."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"
@@ -70,8 +74,8 @@ def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
 
 
 class FileStatistics:
-    """Facts of the log about the data files of one version of the table: paths, sizes, smallest and greatest values. A
-    file's number is its place in the log."""
+    """Statistics in the log about the data files of one version: paths, sizes, and least and greatest values
+    of columns. The number of a file is its position in the log."""
 
     def __init__(self, table: DeltaTable) -> None:
         actions = table.get_add_actions(flatten=True)
@@ -79,12 +83,13 @@ class FileStatistics:
         self._actions = actions
         self._read: dict[str, list[Any]] = {}
         self.paths: list[str] = list(actions.column("path").to_pylist())
-        """The files' paths below the table, percent-encoded."""
+        """Paths of the files, relative to the table and percent-encoded."""
 
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
-        """Return the files that may hold a row of one of these regions.
+        """Return the numbers of the files that may contain a row of one of these regions.
 
-        Unless rows are known to be `timed`, a row without a time may get one from its clock."""
+        Unless all rows are known to have times (`timed`), a row without a time may match, since its time may
+        follow from its clock."""
         found: set[int] = set()
         for region in regions:
             found |= self._within(region, timed=timed)
@@ -92,7 +97,7 @@ class FileStatistics:
 
     @property
     def untimed(self) -> int | None:
-        """Return how many rows have no time; None where the log does not state it."""
+        """Return the number of rows without a time, None if the log does not state the number."""
         nulls = self._column("null_count.time")
         return None if None in nulls else sum(nulls)
 
@@ -115,7 +120,7 @@ class FileStatistics:
         return (most is None or low <= most) and (least is None or high >= least)
 
     def _column(self, name: str) -> list[Any]:
-        """Return what the log states of each file, or None for each."""
+        """Return one column of the log's statistics for all files, with None for missing values."""
         if name not in self._read:
             number = self._columns.get(name)
             values = (
@@ -128,33 +133,33 @@ class FileStatistics:
 
 
 class AddedFile(NamedTuple):
-    """A Parquet file of rows of one day. `path` is relative to the table."""
+    """A Parquet file with rows of one day. `path` is relative to the table."""
 
     path: str
     day: date
 
 
 class TableReader(TableSnapshot):
-    """One version of a table. Methods raise StoreError, which names the table, if it is missing or cannot
-    be read.
+    """Reads one version of a table. Methods raise StoreError, which names the table, if the table is missing
+    or cannot be read.
 
-    Files of a version stay for at least an hour after a newer version has replaced them. A statement, or
-    a process that was stopped, may take longer than that."""
+    Files of a version are kept for at least an hour after a newer version has replaced them. A statement, or
+    a stopped process, may take longer."""
 
     def __init__(self, store: str, options: dict[str, str], version: int | None = None) -> None:
-        """Open the newest version, or `version` if it can still be read."""
+        """Open `version` if it can still be read, otherwise the newest version."""
         root = table_root(store)
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
         self.seen_at = self.root
-        """The directory under which the database finds the files of a local table."""
+        """Path of a local table as DuckDB opens its files."""
         super().__init__(open_table(self.root, options, check_readable))
         if version is not None and version != self._table.version():
             self._go_to(version)
         self._statistics = self._table.version(), FileStatistics(self._table)
 
     def enter(self, room: str) -> None:
-        """Make `room` the working directory, and link the files of a local table there."""
+        """Change into the directory `room`, and create a link to a local table there."""
         os.chdir(room)
         if self.local:
             Path(TABLE_NAME).symlink_to(self.root)
@@ -162,14 +167,17 @@ class TableReader(TableSnapshot):
 
     @property
     def watched(self) -> bool:
-        """Return whether a collector has the store now. A store behind a URL always counts as watched,
-        because that cannot be checked there, and so does one whose collectors cannot be looked for."""
+        """Return whether a running collector has the store.
+
+        The result is true if the running collectors are unknown: for a store behind a URL, and if the
+        directories of the collectors cannot be read."""
         watchers = self.watchers
         return watchers is None or bool(watchers)
 
     @property
     def watchers(self) -> list[str] | None:
-        """Return the names of the collectors that have the store now; None if that is unknown, as behind a URL."""
+        """Return the names of the running collectors of the store, None if they are unknown, as for a store
+        behind a URL."""
         if not self.local:
             return None
         try:
@@ -180,25 +188,28 @@ class TableReader(TableSnapshot):
 
     @property
     def statistics(self) -> FileStatistics:
-        """Return what the log states of the files of this version. The log is read once for each version."""
+        """Return the log's statistics about the files of this version. The log is read once for each
+        version."""
         if self._statistics[0] != self._table.version():
             self._statistics = self._table.version(), FileStatistics(self._table)
         return self._statistics[1]
 
     def file_uris(self) -> list[str]:
-        """Return the files of this version: paths, or URLs."""
+        """Return the paths or URLs of the files of this version."""
         if not self.local:
             return super().file_uris()
         return [f"{self.seen_at}/{unquote(path)}" for path in self.statistics.paths]
 
     def picked(self, regions: Sequence[Region], *, timed: bool = False) -> list[str]:
-        """Return the files of a local table that may have rows of these regions; at least one, if there are any, for
-        the database to learn its columns. See `FileStatistics.numbers` for `timed`."""
+        """Return the files of a local table that may have rows of these regions.
+
+        If no file matches, return one file, from which the database learns the columns. See
+        `FileStatistics.numbers` for `timed`."""
         uris, numbers = self.file_uris(), self.statistics.numbers(regions, timed=timed)
         return [uris[number] for number in numbers] or uris[:1]
 
     def files_by_age(self) -> list[AddedFile]:
-        """Return the snapshot's files, ordered by day and then by the time at which they were written."""
+        """Return the snapshot's files, ordered by day and then by modification time."""
         actions = self._table.get_add_actions(flatten=True)
         columns = ("partition.day", "modification_time", "path")
         rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
@@ -211,13 +222,13 @@ class TableReader(TableSnapshot):
         return [file for file in self.file_uris() if not Path(file).exists()]
 
     def lacking(self) -> set[str]:
-        """Return the columns that the table does not have yet because its schema is older."""
+        """Return the columns that the table lacks because its schema is older."""
         return {field.name for field in SCHEMA.fields} - {
             field.name for field in self._table.schema().fields
         }
 
     def dataset(self) -> pyarrow.dataset.Dataset:
-        """Return the snapshot as a dataset, for readers that cannot open its files themselves."""
+        """Return the snapshot as a pyarrow dataset, for readers that cannot open its files themselves."""
         try:
             dataset = self._table.to_pyarrow_dataset()
         except (DeltaError, OSError) as error:
@@ -229,7 +240,7 @@ class TableReader(TableSnapshot):
         return dataset.replace_schema(pyarrow.schema(SCHEMA))
 
     def _go_to(self, version: int) -> None:
-        """Load a version, or stay at the newest if that version is gone."""
+        """Load a version, or the newest version if the requested one is gone."""
         try:
             self._table.load_as_version(version)
         except (DeltaError, OSError):

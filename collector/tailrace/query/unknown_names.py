@@ -1,4 +1,4 @@
-"""Refuse a question that names something that does not exist, since an empty answer would mislead."""
+"""Refuse a question with a name that does not exist, because an empty answer would mislead."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from tailrace.query.filters import (
 from tailrace.query.live import NOBODY, Live
 
 LISTED = 20
-"""Names that an error lists."""
+"""Maximum number of known names that an error lists."""
 
 
 def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completeness:
-    """Return what an answer lacks. Raise UnknownError if its scope names something that does not exist."""
+    """Return the completeness of an answer. Raise UnknownError if the scope contains a name that does not
+    exist."""
     check(engine, scope.selection, live)
     return completeness(engine, scope, live)
 
@@ -31,8 +32,9 @@ def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completene
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
     """Raise UnknownError for a source, session, stream, label, rank, node or job that does not exist.
 
-    A source exists if it has a row or the running collector has it; a session or stream, if the selected
-    sources or sessions have it; labels, if a session has all of them; and so do ranks, nodes and jobs."""
+    A source exists if it has a row or a running collector has it. A session or stream exists if the selected
+    sources or sessions have it. Labels exist if one session has all of them; a combination of rank, node and
+    job exists if one session matches it."""
     sources, sessions, streams, labels, job = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}

@@ -1,8 +1,8 @@
-"""The public views, with the meaning of each column, as SQL over one snapshot of the table.
+"""Define the public views and the meaning of each column, as SQL over one snapshot of the table.
 
-All times are Unix nanoseconds; `start` and `end` are ticks of the session's own clock. An *event* is a
-span (begun or ended, counted once), an instant, a counter or an annotation. An end without a begin is no
-event: the begin of its event is missing.
+All times are Unix nanoseconds; `start` and `end` are ticks of the session's clock. An *event* is a span
+(begun or ended, counted once), an instant, a counter or an annotation. An end without a begin is no event,
+because the event's begin is missing.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ SELECT source, session, stream, substream, "offset", name, start, "end", time, d
   CASE WHEN parent_held.stops >= stops THEN parent_held.name END AS parent_name
 FROM found WHERE held IS NULL
 """
-"""The span that encloses each span of a stream and substream, by times. A span's level is how many spans are open when it
-begins: a sum over begins and ends in order. Where spans nest, the innermost open one is the last that began one level above.
-So two sorts suffice, however many spans there are. Where spans overlap without nesting, the last one above may have ended:
-then no parent is named."""
-"""A row for each span, as SQL; see `NESTING` for its columns."""
+"""SQL for the enclosing span of each span in a stream and substream, found by times.
+
+The level of a span is the number of open spans when it begins: a running sum over begins and ends in order.
+Where spans nest, the innermost open span is the last one that began one level above. So two sorts suffice,
+however many spans exist. Where spans overlap without nesting, the last span one level above may have ended;
+then the span has no parent."""
 
 
 class ViewColumn(NamedTuple):
@@ -66,7 +67,7 @@ class View(NamedTuple):
     columns: tuple[ViewColumn, ...]
     sql: str
     order: str = ""
-    """The order in which rows are shown, as in ORDER BY; empty for no order."""
+    """SQL of the ORDER BY clause in which rows are shown, empty for no order."""
 
 
 TYPES = {

@@ -1,7 +1,7 @@
-"""Run one statement in a process of its own: `tailrace.query.worker`, started by `remote`.
+"""Run one statement in a separate process. The module `remote` starts the process (`tailrace.query.worker`).
 
-The question arrives on standard input, which stays open as long as somebody wants the answer. The answer
-goes to standard output, an error to standard error (see `remote`).
+The question arrives on standard input, which stays open while the program wants the answer. The answer goes
+to standard output, and an error to standard error (see `remote`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.query.remote import AnswerForm, Failure, FramedQuestion, Head, is_
 
 
 def answer(engine: Engine, question: FramedQuestion, out: BinaryIO) -> None:
-    """Write the answer to a question. Raise QueryError and StoreError."""
+    """Run the question's statement, and write the answer to `out`. Raise QueryError and StoreError."""
     sql, values = question.sql, question.parameters
     if question.form is AnswerForm.COUNT:
         count = engine.count(sql, values)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """Exit without waiting for the database, since its answer is written or unwanted."""
+    """Exit without waiting for the database, because the answer is written or no longer wanted."""
     sys.stderr.flush()
     os._exit(code)
 

@@ -61,12 +61,11 @@ UNNAMED = "(span without a name)"
 
 
 class SpanColumns(msgspec.Struct, frozen=True):
-    """Columns of spans, and of buckets that sum several spans shorter than the bucket.
+    """Spans, and buckets of several spans that are shorter than a bucket is wide.
 
-    `lane` is an index into the frame's lanes, and `name` an index into its names. A bucket has the name of
-    its longest span. `begin` and `end` are nanoseconds from the begin of the window; `end` is null for an
-    open span. `busy` is the sum of the durations. `offset` is null for a bucket of several spans; otherwise
-    the lane's source, the lane's session and `offset` identify the row."""
+    `lane` is a place in the frame's lanes, `name` one in its names: of several spans, that of the longest. `begin` and
+    `end` are ns from the begin of the window; `end` is null of an open span. `busy` is the sum of the durations.
+    `offset` is null of several spans; with the lane's source and session it is the place of the row."""
 
     lane: list[int]
     depth: list[int]
@@ -80,11 +79,9 @@ class SpanColumns(msgspec.Struct, frozen=True):
 
 
 class InstantColumns(msgspec.Struct, frozen=True):
-    """Columns of events without a duration: instants, annotations, ends without a begin, and counters without
-    a number.
+    """Events without a duration: instants, annotations, ends without a begin, and counters without a number.
 
-    `time` is in nanoseconds from the begin of the window. `kind`, `name` and `offset` are null for a bucket
-    of several events."""
+    `time` is ns from the begin of the window; `kind`, `name` and `offset` are null of several in a bucket."""
 
     lane: list[int]
     time: list[int]
@@ -95,8 +92,7 @@ class InstantColumns(msgspec.Struct, frozen=True):
 
 
 class CounterColumns(msgspec.Struct, frozen=True):
-    """Columns of the least, greatest and latest value of each counter in each bucket. `time` is in
-    nanoseconds from the begin of the window."""
+    """The least, greatest and latest value of counters in each bucket; `time` is ns from the begin of the window."""
 
     lane: list[int]
     name: list[int]

@@ -1,7 +1,9 @@
-"""Lead a request to its answer: parameters, a lease of snapshots, the work in a thread, JSON or an error.
+"""Answer requests: parse the parameters, lease snapshots, run the endpoint in a thread, and encode the answer
+or the error as JSON.
 
-The work ends when the client leaves, and when it takes longer than `SECONDS`. Equal questions about equal
-snapshots have equal answers, so the last answers are kept: many pages that show the same cost as much as one.
+The work is interrupted when the client disconnects, and when it takes longer than `SECONDS`. The answer
+depends only on the question and the snapshots, so the last answers are cached. Several pages that show one
+view cost as much as one page.
 """
 
 from __future__ import annotations
@@ -40,22 +42,22 @@ JSON = "application/json"
 CSV = "text/csv; charset=utf-8"
 
 ANSWER_BYTES = 32 * 2**20
-"""The largest answer of JSON. A page that draws more has no use for it."""
+"""Maximum size (bytes) of a JSON answer. No page can draw more."""
 
 TEXT_MAX = 10_000
-"""Characters of a name, or of another text of a trace, in an answer: a trace may hold texts of any length."""
+"""Maximum length (characters) of a text of a trace in an answer. A trace may contain texts of any length."""
 
 
 class TooLargeError(TailraceError):
-    """The answer is larger than `ANSWER_BYTES`."""
+    """Raised when an answer is larger than `ANSWER_BYTES`."""
 
 
 class TooLongError(TailraceError):
-    """The answer took longer than it may."""
+    """Raised when an answer takes longer than its time limit."""
 
 
 class FileAnswer(NamedTuple):
-    """An answer that is not JSON. `name` is the file under which a browser saves it."""
+    """An answer that is not JSON. `name` is the file name under which a browser saves the answer."""
 
     body: bytes
     media_type: str
@@ -71,11 +73,11 @@ _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
     (MissingPackageError, HTTPStatus.NOT_IMPLEMENTED, "install the package"),
     (TailraceError, HTTPStatus.INTERNAL_SERVER_ERROR, "see what the server says on its terminal"),
 )
-"""The status of each class of errors, and what to do."""
+"""HTTP status of each error class, and the advice to the user."""
 
 
 def cut(text: str, most: int = TEXT_MAX) -> str:
-    """Return a text with at most `most` characters, followed by its full length if it was cut."""
+    """Return the first `most` characters of a text, followed by the full length if the text was cut."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
@@ -84,7 +86,7 @@ def shown(text: str | None) -> str | None:
 
 
 def encoded(answer: msgspec.Struct) -> bytes:
-    """Return an answer as JSON. Raise TooLargeError."""
+    """Encode an answer as JSON. Raise TooLargeError."""
     body = msgspec.json.encode(answer)
     if len(body) > ANSWER_BYTES:
         raise TooLargeError(f"the answer has {len(body)} bytes, and may have {ANSWER_BYTES}")
@@ -92,7 +94,7 @@ def encoded(answer: msgspec.Struct) -> bytes:
 
 
 def response(answer: FileAnswer | bytes) -> Response:
-    """Return the response for an answer: JSON, or other content."""
+    """Return the HTTP response for an answer, which is JSON or other content."""
     if isinstance(answer, bytes):
         return Response(answer, media_type=JSON, headers={"cache-control": "no-store"})
     headers = {
@@ -115,27 +117,28 @@ def refusal(
 
 
 def failure(error: TailraceError, where: str) -> Response:
-    """Return the response for an error of ours."""
+    """Return the HTTP response for an error of Tailrace."""
     status, todo = next((status, todo) for kind, status, todo in _STATUS if isinstance(error, kind))
     return refusal(status, str(error), where, todo)
 
 
 def statuses() -> Iterable[HTTPStatus]:
-    """Return the statuses of refusals that any endpoint may give."""
+    """Return the HTTP statuses with which any endpoint may refuse a request."""
     return sorted(
         {status for _, status, _ in _STATUS} | {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
     )
 
 
 def decimal(number: int | None) -> str | None:
-    """Return a 64-bit number, or a larger one, as the text that answers have for it."""
+    """Return an integer of 64 or more bits as decimal text, None for None."""
     return None if number is None else str(number)
 
 
 def members(text: str | None) -> dict[str, Any]:
-    """Return the members of an object that the views give as text; none for what is no object.
+    """Return the members of a JSON object that a view returns as text. Return no members if the text is not
+    an object.
 
-    Long texts in it are cut."""
+    Long texts in the object are cut."""
     if text is None:
         return {}
     try:
@@ -160,7 +163,8 @@ _CONVERSIONS: dict[object, _Convert] = {
     DecimalText | None: decimal,
     dict[str, Any]: members,
 }
-"""How a value of a snapshot becomes a field of an answer, by the field's type. Values of other types stay."""
+"""Functions that convert a value of a snapshot to a field of an answer, by the field's type. Values for
+fields of other types are unchanged."""
 
 
 def _same(value: object) -> object:
@@ -174,13 +178,14 @@ def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, _Convert], ...]:
 
 
 def from_row(type_: type[S], row: Iterable[object]) -> S:
-    """Return an object of the API, given the values of its fields in order, as the snapshot has them."""
+    """Return an object of the API from the values of its fields, in order and as read from the snapshot."""
     fields = zip(_fields(type_), row, strict=True)
     return type_(**{name: convert(value) for (name, convert), value in fields})
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API whose fields are attributes of `given`, but for the `others`."""
+    """Return an object of the API. Its fields are attributes of `given`, except for the fields in
+    `others`."""
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 
@@ -190,7 +195,8 @@ def whole(found: Completeness) -> Whole:
 
 
 def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
-    """Return a value of JSON with its texts cut, its numbers exact for JavaScript, and not nested too deeply."""
+    """Return a JSON value with its texts cut, its large integers as text for JavaScript, and its depth
+    limited."""
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
@@ -205,24 +211,25 @@ def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
 
 
 SECONDS = 60.0
-"""How long a request may take, waiting included."""
+"""Time limit (seconds) of a request, including the wait for a thread."""
 
 LONG_SLOTS = 1
-"""Exports that are written at the same time."""
+"""Number of exports that are written at a time."""
 
 BODY_BYTES = 2**20
 KEPT_BYTES = 16 * 2**20
-"""Answers that are kept, together."""
+"""Maximum total size (bytes) of the cached answers."""
 
 INTERRUPT_SECONDS = 0.2
 ATTEMPTS = 3
-"""How often a question is asked whose snapshot's files were deleted meanwhile."""
+"""Maximum number of attempts to answer a question while files of its snapshot are deleted."""
 
 
 class Endpoint(NamedTuple, Generic[Q]):
-    """A path of the API. `answer` runs in a thread; it returns an object of the class `gives`, or content.
+    """An endpoint of the API. The function `answer` runs in a thread; it returns an object of the class
+    `gives`, or a FileAnswer.
 
-    `kept` is whether equal questions about the same snapshot have equal answers."""
+    `kept` is whether answers may be cached, because they depend only on the question and the snapshot."""
 
     method: str
     path: str
@@ -232,11 +239,11 @@ class Endpoint(NamedTuple, Generic[Q]):
     answer: Callable[[SnapshotLease, Q], msgspec.Struct | FileAnswer]
     kept: bool = True
     media_types: Sequence[str] = ()
-    """Types of content that it may return instead."""
+    """Media types of the content that the endpoint may return instead of JSON."""
 
 
 class KeptAnswers:
-    """The last answers, by question and snapshot."""
+    """A cache of the most recent answers, by question and snapshot."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._most = most
@@ -259,7 +266,7 @@ class KeptAnswers:
 
 
 class AnswerPool:
-    """Answers requests in threads of its own, few at a time."""
+    """Answers requests in a small pool of threads."""
 
     def __init__(self, stores: Sequence[ServedStore], seconds: float = SECONDS) -> None:
         self.stores = stores
@@ -269,7 +276,7 @@ class AnswerPool:
         self._kept = KeptAnswers()
 
     async def respond(self, endpoint: Endpoint[Any], request: Request) -> Response:
-        """Answer a question to an endpoint."""
+        """Parse a request's question, and answer it with an endpoint."""
 
         def work(asked: ApiQuestion) -> Awaitable[FileAnswer | bytes]:
             return self.run(request, lambda lease: self._answer(endpoint, lease, asked))
@@ -283,7 +290,8 @@ class AnswerPool:
         work: Callable[[Q], Awaitable[T]],
         respond: Callable[[T], Response],
     ) -> Response:
-        """Return the response for what `work` makes of a question, or for its error."""
+        """Parse a request's question, call `work` with the question, and return the response for the result
+        or the error."""
         where = f"{request.method} {request.url.path}"
         try:
             asked = await _question(takes, request)
@@ -292,16 +300,19 @@ class AnswerPool:
             todo = "see openapi.json for the parameters"
             return refusal(HTTPStatus.BAD_REQUEST, str(error), where, todo)
         except (LeftError, ClientDisconnect):
-            return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)  # nobody receives it
+            return Response(
+                status_code=HTTPStatus.REQUEST_TIMEOUT
+            )  # the client has left, so the response is discarded
         except TailraceError as error:
             return failure(error, where)
 
     async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
-        """Do the same as `run` for work that may take long, beside which questions are answered."""
+        """Run `work` in a separate pool for long work, so that short questions do not wait. Otherwise like
+        `run`."""
         return await self._run(self._long, request, work, seconds)
 
     async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:
-        """Return what `work` returns, which runs in a thread. Raise its errors, LeftError if the client leaves,
+        """Run `work` in a thread, and return its result. Raise its errors, LeftError if the client leaves,
         and TooLongError."""
         return await self._run(self._threads, request, work, self._seconds)
 
@@ -350,13 +361,15 @@ class AnswerPool:
                 return kept
         answer = endpoint.answer(lease, asked)
         whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
-        if key is not None and lease.same():  # an answer of two snapshots belongs to neither
+        if (
+            key is not None and lease.same()
+        ):  # do not cache an answer that was computed from two snapshots
             self._kept.put(key, whole)
         return whole
 
 
 def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -> T:
-    """Do the work on one snapshot, and repeat it on a newer one if files were deleted meanwhile."""
+    """Run the work on one snapshot. If files are deleted meanwhile, repeat the work on a newer snapshot."""
     for _ in range(ATTEMPTS):
         good = False
         try:
@@ -372,21 +385,21 @@ def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -
 
 
 async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
-    """Interrupt work that nobody waits for any more, until it has ended."""
+    """Interrupt unwanted work repeatedly until it ends."""
     while not working.done():
         lease.interrupt()
         await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
-    working.exception()  # or asyncio would report that nobody asked for it
+    working.exception()  # retrieve the error, or asyncio would log it
 
 
 async def _gone(request: Request) -> None:
-    """Return when the client has left."""
+    """Wait until the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _question(takes: type[Q], request: Request) -> Q:
-    """Return the question in a request: its query, or its body of JSON. Raise msgspec's errors."""
+    """Return the question of a request, from its query string or its JSON body. Raise msgspec's errors."""
     if request.method == "POST":
         return msgspec.json.decode(await _body(request), type=takes, strict=False)
     lists = {

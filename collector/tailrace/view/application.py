@@ -1,4 +1,5 @@
-"""The application: the endpoints and their description as OpenAPI 3.1, the page's files, and the door before both.
+"""Define the application of `tailrace view`: the endpoints with their OpenAPI 3.1 description, the page's
+files, and the `Door` before both.
 
 `live` and `export` answer piece by piece. All other endpoints answer a question once.
 """
@@ -119,7 +120,7 @@ _ABOUT = (
 
 @cache
 def description() -> bytes:
-    """Return the description as JSON."""
+    """Return the OpenAPI description as JSON."""
     return msgspec.json.encode(_description())
 
 
@@ -213,11 +214,12 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""The types of files by their endings, not as the system maps them; files of other types are not served."""
+"""Media types of the page's files, by file name extension. The system's own table is ignored, and files with
+other extensions are not served."""
 
 
 class ServedFile(NamedTuple):
-    """A file of the page, with its entity tag."""
+    """A file of the page: content, media type and entity tag."""
 
     body: bytes
     media_type: str
@@ -225,7 +227,7 @@ class ServedFile(NamedTuple):
 
 
 class PageFiles:
-    """Serves files by their paths below `page/`."""
+    """Serves the files of the directory `page`, by their paths."""
 
     def __init__(self) -> None:
         self._pages = {
@@ -260,11 +262,12 @@ def _ending(path: str) -> str:
 
 
 TEND_SECONDS = 30.0
-"""Time between two looks for data files without roll-ups."""
+"""Interval (seconds) between two searches for data files without roll-ups."""
 
 
 class Viewer:
-    """The application `app` over some stores, the first one before all."""
+    """The web application `app` over the given stores. The first store is the main one; others serve
+    comparisons."""
 
     def __init__(
         self, stores: Sequence[ServedStore], token: Token | None, hosts: Iterable[str] = ()
@@ -292,7 +295,7 @@ class Viewer:
         self.app = Door(inner, token, hosts)
 
     def stop(self) -> None:
-        """End the answers that would never end."""
+        """End the streams of the endpoint `live`, which would never end by themselves."""
         self._watch.close()
 
     @asynccontextmanager
@@ -305,9 +308,9 @@ class Viewer:
         self._pool.close()
 
     def _tend(self) -> None:
-        """Make roll-ups from time to time; without them, timelines are computed from rows."""
+        """Write missing roll-ups periodically. Without them, timelines are computed from rows."""
         while True:
-            with suppress(TailraceError):  # answers report what is wrong
+            with suppress(TailraceError):  # answers to requests report the error
                 self._first.tend(lambda: not self._ending.is_set())
             if self._ending.wait(TEND_SECONDS):
                 return

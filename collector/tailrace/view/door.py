@@ -1,14 +1,15 @@
-"""Decide who may ask: the host that is meant, the token, and the page that a request comes from.
+"""Authorize requests by the header `Host`, the token, and the page that sends the request.
 
-The port of a loopback address is open to every user of the machine, and to every page in every browser on it.
-So the API demands the token in the header `Authorization`, or a cookie. A request with the token in its address gets the
-cookie. Browsers send a cookie to all ports of a host, so a process that listens on another port may read it. So the cookie
-is a secret of its own, with a random path, and is valid only at that path. The socket in the file system needs no token,
-since only its owner can open it. In both cases the header `Host` must name this server, or a page could reach it under a
-name of its own (DNS rebinding).
-A browser states which page a request comes from: other pages are refused, and what changes something must come from ours.
-The static files of the page hold nothing secret. They need no token, so that a link from anywhere opens the page,
-whose own requests then carry the cookie.
+The port of a loopback address is open to every user of the machine, and to every page in every browser on the
+machine. So the API requires the token in the header `Authorization`, or a cookie. A request with the token in
+its URL gets the cookie. Browsers send a cookie to all ports of a host, so a process that listens on another
+port may read the cookie. Therefore the cookie is a separate secret, which is valid only at a random path. The
+socket in the file system needs no token, since only its owner can open it. In both cases the header `Host`
+must name this server. Otherwise a foreign page could reach the server under another name (DNS rebinding).
+
+A browser states which page sends a request. Requests of other pages are refused, and a request that changes
+something must come from a page of this server. The static files of the page contain no secrets and need no
+token. So a link from anywhere opens the page, whose own requests then carry the cookie.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tailrace.view.answers import refusal
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-"""The names under which a browser on this machine, or at the other end of a tunnel, finds the server."""
+"""Host names under which a browser on this machine, or at the other end of a tunnel, reaches the server."""
 
 API = "/api/"
 
@@ -45,14 +46,16 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""The headers of every answer. `referrer-policy` leaves `Origin` in the page's own requests."""
+"""Headers of every response. With this `referrer-policy`, the page's own requests keep the header
+`Origin`."""
 
 
 COOKIE = "tailrace"
 
 
 class Token:
-    """The token of one server, the value of its cookie, and the path at which the cookie is valid."""
+    """The secrets of one server: the token, the value of the cookie, and the path at which the cookie is
+    valid."""
 
     def __init__(self) -> None:
         self.text = secrets.token_urlsafe(32)
@@ -67,7 +70,7 @@ class Token:
 
 
 class Door:
-    """Lets requests in to `app`. `token` is None where the socket itself is only its owner's."""
+    """Passes authorized requests to `app`. `token` is None for a socket that only its owner can open."""
 
     def __init__(self, app: ASGIApp, token: Token | None, hosts: Iterable[str] = ()) -> None:
         self._app = app
@@ -92,8 +95,10 @@ class Door:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
-        """Return the answer to a refused request, or to a request with the token in its address; None to pass a request on.
-        `at_page`: the cookie is valid at the request's path."""
+        """Return the response to a refused request, or to a request with the token in its URL. Return None
+        for a request that `app` should answer.
+
+        `at_page` is whether the cookie is valid at the path of the request."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
@@ -131,7 +136,8 @@ class Door:
         return None
 
     def _entry(self, scope: Scope) -> Response | None:
-        """Return a redirection to the page's own path, without the token and with the cookie."""
+        """Return a redirect to the page's random path that sets the cookie and removes the token from the
+        URL. Return None if the URL has no token."""
         parameters = QueryParams(scope["query_string"])
         given = parameters.get("token")
         if given is None or self._token is None:
@@ -163,7 +169,8 @@ class Door:
 
 
 def _equal(given: str, secret: str) -> bool:
-    """Compare digests, so that the duration depends on neither text."""
+    """Return whether two texts are equal. Digests are compared, so that the duration depends on neither
+    text."""
     digests = (sha256(text.encode(errors="surrogateescape")).digest() for text in (given, secret))
     return hmac.compare_digest(*digests)
 
@@ -173,7 +180,7 @@ def _is_ours(headers: Headers, host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """Return the name in a header `Host`, without its port; empty if it is none."""
+    """Return the host name in a header `Host` without the port, empty if the header is invalid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

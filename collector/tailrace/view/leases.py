@@ -1,8 +1,8 @@
-"""Lease snapshots of stores to requests, so that each request has its engines alone.
+"""Lease snapshots of stores to requests, so that each engine serves one request at a time.
 
-An engine, which is a database of its own, is opened when it is needed and kept for the next request. Few questions run at
-once, whatever the number of pages; the others wait in order. A question whose client has left, or which takes
-too long, is interrupted.
+An engine, which has a database of its own, is opened on demand and reused by later requests. Few questions
+run at once, whatever the number of pages; other questions wait in order. If the client of a question leaves,
+or the question takes too long, the question is interrupted.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.store.notes import NoteStore
 
 SLOTS = 3
-"""Questions that run at the same time."""
+"""Number of questions that run at a time."""
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""The limits of one statement of ours. A text of 10 MB takes some ten times as much where it is sorted."""
+"""Limits of a statement of the viewer's own. To sort texts of 10 MB takes about ten times their size in
+memory."""
 
 FRESH_SECONDS = 1.0
-"""How long a snapshot counts as the newest, and an answer of the collector as its last one."""
+"""Time (seconds) for which a snapshot counts as the newest, and an answer of the collectors as current."""
 
 UNANSWERED_SECONDS = 15.0
-"""How long a collector that did not answer is not asked again. To ask it takes `admin.ANSWER_SECONDS`."""
+"""Time (seconds) for which collectors are not asked again after one gave no answer. A request without an
+answer takes `admin.ANSWER_SECONDS`."""
 
 
 WAIT_SECONDS = 0.2
 
 
 class LeftError(TailraceError):
-    """The client has left, so nobody wants the answer."""
+    """Raised when the client has disconnected, so that the answer is unwanted."""
 
 
 class LeasedSnapshot(NamedTuple):
-    """One version of a store's table, and what the running collector still awaits of it."""
+    """One version of a store's table, and the events that running collectors still await."""
 
     engine: Engine
     live: Live
@@ -58,18 +60,18 @@ class LeasedSnapshot(NamedTuple):
         return self.engine.version
 
     def whole(self, scope: Scope) -> Completeness:
-        """Return what an answer lacks. Raise UnknownError if it is about something that there is not."""
+        """Return the completeness of an answer. Raise UnknownError if the scope contains an unknown name."""
         return checked_completeness(self.engine, scope, self.live)
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Return what all answers from this snapshot depend on."""
+        """Return the facts that determine all answers from this snapshot, as a cache key."""
         watchers = self.engine.table.watchers
         return self.version, self.live, None if watchers is None else tuple(watchers)
 
 
 class TimelineCache:
-    """The timeline of the newest snapshot, for one question at a time."""
+    """A cache of the timeline of the newest snapshot. One question uses it at a time."""
 
     def __init__(self, store: str) -> None:
         self.lock = threading.Lock()
@@ -78,19 +80,22 @@ class TimelineCache:
         self._known: TimelineSnapshot | None = None
 
     def of(self, engine: Engine) -> TimelineSnapshot:
-        """Return the timeline of an engine's snapshot. The caller holds `lock` until it has its answer."""
+        """Return the timeline of an engine's snapshot. The caller must hold `lock` until its answer is
+        complete."""
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
-            self._known = None  # not half made, if this fails
+            self._known = None  # drop the old timeline first, in case the constructor fails
             self._known = TimelineSnapshot(engine, self._cache)
         self._known.engine = engine
         return self._known
 
 
 class ServedStore:
-    """A store, with its idle engines. `name` is what the command line called the store; if that was the certificate of a run,
-    `sessions` are those of the run."""
+    """A store with its idle engines.
+
+    `name` is the argument on the command line. If this argument was the certificate of a run, `sessions` are
+    the sessions of the run."""
 
     def __init__(
         self,
@@ -114,7 +119,8 @@ class ServedStore:
         self._live: tuple[int, float, Live] | None = None
 
     def take(self) -> Engine:
-        """Return an engine whose snapshot was the newest at most `FRESH_SECONDS` ago. Raise StoreError."""
+        """Return an idle or new engine whose snapshot was the newest at most `FRESH_SECONDS` ago. Raise
+        StoreError."""
         with self._lock:
             engine, looked = self._idle.pop() if self._idle else (None, 0.0)
         if engine is None:
@@ -137,9 +143,10 @@ class ServedStore:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return what the collectors still await of an engine's snapshot, which may first move to a newer one.
+        """Return the events of an engine's snapshot that the collectors still await. The snapshot may first
+        move to a newer version.
 
-        The collectors are asked once for all requests that come within `FRESH_SECONDS`."""
+        One answer of the collectors serves all requests within `FRESH_SECONDS`."""
         with self._live_lock:
             if self._live is not None:
                 version, until, live = self._live
@@ -152,7 +159,7 @@ class ServedStore:
             return live
 
     def tend(self, still: Callable[[], bool]) -> None:
-        """Make the sidecars that large files lack, while `still` holds. Raise StoreError."""
+        """Write the missing sidecars of large files, while `still` returns true. Raise StoreError."""
         for _ in tend(self.store, self._options, Sidecars(self.store)):
             if not still():
                 return
@@ -164,7 +171,8 @@ class ServedStore:
 
 
 class SnapshotLease:
-    """The snapshots and engines that one request has until `end`. One thread uses it; another may call `interrupt`."""
+    """The snapshots and engines that belong to one request until `end`. One thread uses the lease; another
+    thread may call `interrupt`."""
 
     def __init__(self, stores: Sequence[ServedStore]) -> None:
         self.stores = stores
@@ -176,8 +184,8 @@ class SnapshotLease:
         self._left = threading.Event()
 
     def snapshot(self, store: int = 0) -> LeasedSnapshot:
-        """Return the snapshot of the store with this number, the same one each time. Raise StoreError, and UnknownError
-        for a number that no store has."""
+        """Return the snapshot of the store with this number. All calls return one snapshot for a store. Raise
+        StoreError, and UnknownError for an invalid number."""
         self.still_wanted()
         if store not in self._taken:
             if not 0 <= store < len(self.stores):
@@ -191,7 +199,8 @@ class SnapshotLease:
         return self._taken[store][0]
 
     def timeline(self) -> TimelineSnapshot:
-        """Return the timeline of the first store's snapshot, once no other request uses it."""
+        """Return the timeline of the first store's snapshot. Wait until no other request uses the
+        timeline."""
         engine = self.snapshot().engine
         if self._timeline is None:
             cache = self.stores[0].timelines
@@ -202,7 +211,7 @@ class SnapshotLease:
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
-        """Return the newest snapshot of the first store, on an engine that the caller closes."""
+        """Return the newest snapshot of the first store on a new engine, which the caller must close."""
         self.still_wanted()
         store = self.stores[0]
         engine = store.open(limits)
@@ -210,7 +219,7 @@ class SnapshotLease:
         return LeasedSnapshot(engine, store.live(engine))
 
     def in_own_process(self, snapshot: LeasedSnapshot, limits: Limits) -> RemoteEngine:
-        """Return an engine that runs statements on the same snapshot in a process of its own."""
+        """Return an engine that runs statements over the snapshot in a separate process."""
         self.still_wanted()
         engine = snapshot.engine
         remote = RemoteEngine(StoreVersion(engine.store, engine.options, engine.version), limits)
@@ -218,7 +227,7 @@ class SnapshotLease:
         return remote
 
     def same(self) -> bool:
-        """Return whether all answers so far are from the snapshots that were taken at first."""
+        """Return whether all leased snapshots are still at the versions at which they were taken."""
         return all(snapshot.version == version for snapshot, version in self._taken.values())
 
     def still_wanted(self) -> None:
@@ -227,13 +236,13 @@ class SnapshotLease:
             raise LeftError("the client has left")
 
     def interrupt(self) -> None:
-        """End the statements that run, and refuse further ones."""
+        """Interrupt the running statements, and refuse further ones."""
         self._left.set()
         for engine in [
             *(snapshot.engine for snapshot, _ in list(self._taken.values())),
             *self._own,
         ]:
-            with suppress(Exception):  # it may be closed just now
+            with suppress(Exception):  # another thread may be closing the engine
                 engine.interrupt()
         if (timeline := self._timeline) is not None:
             timeline.interrupt()
@@ -242,7 +251,8 @@ class SnapshotLease:
                 remote.interrupt()
 
     def end(self, *, good: bool) -> None:
-        """Give the engines back. Unless the request went well, close them, since an interruption may still come."""
+        """Return the engines to their stores. Close them instead if the request failed, since an interrupt
+        may still arrive."""
         for remote in self._remote:
             remote.close()
         self._remote.clear()

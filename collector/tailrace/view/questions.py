@@ -1,6 +1,6 @@
-"""The questions of the HTTP API: the parameters of each endpoint, as classes with their constraints.
+"""Define the parameters of each endpoint of the HTTP API, as classes with constraints.
 
-A parameter that a class does not have is refused: a misspelled filter that filtered nothing would mislead.
+A parameter that the class does not have is refused, because a misspelled filter without effect would mislead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, froz
 
     @property
     def stores(self) -> tuple[int, ...]:
-        """Return the numbers of the stores that the question is about."""
+        """Return the numbers of the stores that the question reads."""
         return (0,)
 
 
@@ -50,7 +50,8 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
         )
 
     def placed(self, engine: Engine) -> Container[tuple[str, str]] | None:
-        """Return the sessions, by source and id, that ran there; None for all. Raise QueryError or StoreError."""
+        """Return the source and id of each session that ran at the selected places, or None without a filter
+        by place. Raise QueryError or StoreError."""
         where = all_of(list(self.places.conditions))
         if not where.values:
             return None
@@ -86,7 +87,8 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
     def concerns(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether a gap of this stream, or of no known one, may concern what is selected; see `placed`."""
+        """Return whether a gap of the given stream (empty if unknown) may concern the selection. `placed` is
+        the result of the method `placed`."""
         return (
             (placed is None or session == DAMAGED_SESSION or (source, session) in placed)
             and (not self.source or source in self.source)
@@ -134,7 +136,8 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
     def has(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether a lane of this stream is selected; see `placed`."""
+        """Return whether a lane of the given stream is selected. `placed` is the result of the method
+        `placed`."""
         return (
             (placed is None or (source, session) in placed)
             and (not self.source or source in self.source)

@@ -1,4 +1,4 @@
-"""Serve a viewer over a socket until a signal comes."""
+"""Serve a viewer over a socket until a signal arrives."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from tailrace.sources.listening import of_connections
 from tailrace.view.application import Viewer
 
 UNREAD_SECONDS = 60
-"""A connection whose client takes none of our bytes for so long is closed by the kernel."""
+"""Time (seconds) after which the kernel closes a connection whose client accepts no bytes."""
 
 REQUEST_SECONDS = 10
-"""The longest time in which a whole request must arrive."""
+"""Time limit (seconds) for a whole request to arrive."""
 
 CONNECTIONS_MAX = 512
-"""The most connections at a time. A further one replaces the one that has waited longest for a whole request."""
+"""Maximum number of connections. A further connection replaces the one that has waited longest for a whole
+request."""
 
 STOP_SECONDS = 2
 BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to us: uvicorn would raise them again at the end."""
+    """A server without signal handlers of its own. The handlers of uvicorn would raise the signals again at
+    the end."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -41,7 +43,8 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """A connection that can be ended while it waits for a request. uvicorn itself waits for ever for the rest of a request."""
+    """A connection that can be closed while it waits for a request. uvicorn itself would wait without a time
+    limit for the rest of a request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -55,16 +58,16 @@ class _Protocol(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Return whether a request is not whole yet."""
+        """Return whether the connection waits for the rest of a request."""
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def end(self) -> None:
-        self.connections.discard(self)  # the loop does so later
+        self.connections.discard(self)  # the event loop would discard it later
         self.transport.abort()
 
 
 def _waiting(state: ServerState) -> list[_Protocol]:
-    """Return the connections whose request is not whole yet."""
+    """Return the connections that wait for the rest of a request."""
     return [each for each in state.connections if isinstance(each, _Protocol) and each.waits]
 
 
@@ -74,8 +77,9 @@ def listen(address: str) -> socket.socket:
         sock = of_connections(address).open()
     except OSError as error:
         raise AddressError([f"{address}: cannot listen: {error.strerror}"]) from error
-    # The sockets of connections inherit the options. The first counts also while the client's window is closed. Without
-    # the second, the body of an answer waits 40 ms until the client has acknowledged the headers.
+    # Accepted sockets inherit these options. TCP_USER_TIMEOUT also applies while the client's window is
+    # closed. Without TCP_NODELAY, the body of an answer waits 40 ms until the client has acknowledged the
+    # headers.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -83,9 +87,9 @@ def listen(address: str) -> socket.socket:
 
 @contextmanager
 def listen_at(path: Path) -> Iterator[socket.socket]:
-    """Listen on a socket in the file system that only its owner can open, and remove it at the end.
+    """Listen on a socket in the file system that only its owner can open, and remove the socket at the end.
 
-    A socket that nobody listens on any more is replaced. Raise AddressError."""
+    Replace a socket on which no process listens any more. Raise AddressError."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         _clear(path)
@@ -104,11 +108,11 @@ def listen_at(path: Path) -> Iterator[socket.socket]:
 
 
 def serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called once requests are answered."""
+    """Serve until SIGINT or SIGTERM. Call `ready` once the server answers requests."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (hard, hard)
-    )  # each open page holds a connection or more
+    )  # each open page holds at least one connection
     asyncio.run(_serve(viewer, sock, ready))
 
 
@@ -149,7 +153,8 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket that a killed server left. Raise OSError if it is in use, or something else."""
+    """Remove a socket that a killed server left. Raise OSError if another server uses the socket, or if the
+    file is no socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

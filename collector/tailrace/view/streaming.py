@@ -1,11 +1,12 @@
-"""Answers that are sent piece by piece: the news for open pages, and exports.
+"""Send answers piece by piece: the news for open pages, and exports.
 
-**News.** Once a second, every open page gets the table's version, rates, and the collectors' health. One thread collects
-them, however many pages are open, and only while one is. Each page gets the newest message when it has taken the
-last one, so a slow page misses messages, and none wait for it.
+**News.** Once a second, every open page gets the table's version, rates, and the collectors' health. One
+thread collects the news for all pages, only while a page is open. Each page gets the newest message after it
+has received the previous one. So a slow page misses messages, and no messages queue up.
 
-**Exports** are what `tailrace export` writes, for a browser to save or to hand on to Perfetto. An export is written whole
-into a temporary directory, from one snapshot, and then sent. A format that makes several files is sent as a ZIP archive.
+**Exports.** An export has the content that `tailrace export` writes, for a browser to save or to pass to
+Perfetto. The whole export is written into a temporary directory, from one snapshot, and then sent. A format
+with several files is sent as a ZIP archive.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ from tailrace.view.wire import CollectorHealth, News, Rate
 
 EVERY_SECONDS = 1.0
 KEPT_SECONDS = 120
-"""The length of the rates that a message has."""
+"""Period (seconds) of the rates in a message."""
 
 QUIET_SECONDS = 15.0
-"""A page hears at least this often, so that a connection that is gone is noticed."""
+"""Maximum interval (seconds) between two messages to a page. The messages reveal connections that are
+gone."""
 
 AWAY_SECONDS = 10.0
-"""How long a collector is not asked again that took long not to answer."""
+"""Time (seconds) for which collectors are not asked again after one was slow to give no answer."""
 
 
 class _SourceFields(msgspec.Struct):
@@ -65,7 +67,7 @@ class _HeartbeatFields(msgspec.Struct):
 
 
 class CollectorStatus(msgspec.Struct):
-    """The fields of `figures.Status` that are needed here."""
+    """The fields of `figures.Status` that this module uses."""
 
     state: str
     conditions: dict[str, str]
@@ -77,7 +79,8 @@ class CollectorStatus(msgspec.Struct):
 
 
 class Rates:
-    """Events a second by source, from the sums in successive statuses of all collectors."""
+    """Event rates by source (events per second), computed from the sums in successive statuses of all
+    collectors."""
 
     def __init__(self) -> None:
         self._last: tuple[set[int], float, Counter[str]] | None = None
@@ -98,7 +101,7 @@ class Rates:
         self._last = pids, now, sums
 
     def of(self, now: float) -> list[Rate]:
-        """Return the rates of the last `KEPT_SECONDS`, at seconds before now."""
+        """Return the rates of the last `KEPT_SECONDS`. The times are in seconds relative to `now`."""
         found = []
         for name, kept in sorted(self._rates.items()):
             recent = [(at, rate) for at, rate in kept if now - at <= KEPT_SECONDS]
@@ -111,7 +114,7 @@ class Rates:
 
 
 class LiveWatch:
-    """Looks at one store once a second, in a thread of its own, while somebody listens."""
+    """Collects the news of one store once a second, in a separate thread, while a page listens."""
 
     def __init__(self, loaded: Loaded, clock: Clock) -> None:
         self._loaded = loaded
@@ -150,7 +153,7 @@ class LiveWatch:
             self._listeners -= 1
 
     def close(self) -> None:
-        """End all messages."""
+        """End the streams of messages to all pages."""
         self._stopped = True
         self._changed.set()
         self._thread.shutdown(wait=False)
@@ -164,7 +167,8 @@ class LiveWatch:
             await asyncio.sleep(EVERY_SECONDS)
 
     def _message(self) -> bytes:
-        """Look once, and return the message. An error is part of it: the next look may succeed."""
+        """Read the table and the collectors' statuses once, and return the message. The message reports an
+        error, and the next call tries again."""
         version = rows = 0
         unasked = ""
         try:
@@ -218,25 +222,27 @@ def _health(name: str, status: CollectorStatus) -> CollectorHealth:
 
 
 COMPLETENESS = "x-tailrace-completeness"
-"""The header with, as JSON, what an export lacks and what its format has no place for."""
+"""Name of the response header that states, as JSON, the events that an export lacks and the data that its
+format cannot express."""
 
 EXPORT_LIMITS = Limits(memory=256 * 2**20, spill=2**40, threads=2)
-"""The limits of the statements of an export; they take as long as they need."""
+"""Limits of the statements of an export, which have no time limit."""
 
 EXPORT_SECONDS = 900.0
-"""How long it may take to write an export."""
+"""Time limit (seconds) to write an export."""
 
 PIECE = 2**18
 
 SUFFIXES = {"perfetto": "pftrace", "chrome": "json", "otlp": "jsonl"}
-"""The endings of files of formats whose name is another."""
+"""File name extensions of the formats whose extension differs from the format's name."""
 
 ARCHIVE = "application/zip"
 BINARY = "application/octet-stream"
 
 
 class Written(NamedTuple):
-    """A file to send, in a directory of its own that goes when it is sent, and what it lacks."""
+    """A file to send, with its temporary directory and the statement of what the file lacks. The directory is
+    removed after the file is sent."""
 
     directory: Path
     file: Path
@@ -244,7 +250,7 @@ class Written(NamedTuple):
 
 
 def write_export(lease: SnapshotLease, asked: OfExport) -> Written:
-    """Write an export. Raise the errors of `export`."""
+    """Write an export into a temporary directory. Raise the errors of `export`."""
     directory = Path(make_room("view"))
     try:
         return _write(lease, asked, directory)
@@ -275,7 +281,7 @@ def _write(lease: SnapshotLease, asked: OfExport, directory: Path) -> Written:
 
 
 class Download(StreamingResponse):
-    """Sends a file, and removes its directory at the end, also if the client leaves."""
+    """A response that sends a file and then removes the file's directory, also if the client disconnects."""
 
     def __init__(self, written: Written) -> None:
         name = written.file.name

@@ -15,15 +15,16 @@ from msgspec import Meta
 from tailrace.rollups.frame import CounterColumns, InstantColumns, SpanColumns
 
 Ns = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="nanoseconds, as a decimal text")]
-"""Unix nanoseconds, or nanoseconds of a duration."""
+"""Unix time or duration in nanoseconds, as decimal text."""
 
 DecimalText = Annotated[
     str, Meta(pattern=r"^-?[0-9]+$", description="an integer as a decimal text")
 ]
-"""A 64-bit integer that may exceed 2^53."""
+"""64-bit integer as decimal text, since it may exceed 2^53."""
 
 Key = Annotated[str, "never cut"]
-"""A text by which a question may name something. All other texts of a trace are cut at a length (`answers.cut`)."""
+"""Text that identifies an object in a question, and is never cut. All other texts of a trace are cut
+(`answers.cut`)."""
 
 
 class ApiProblem(msgspec.Struct, kw_only=True):
@@ -136,7 +137,7 @@ class ShownGap(msgspec.Struct, kw_only=True):
     first: DecimalText | None
     last: DecimalText | None
     remaining: int | None
-    """How many events are missing; null if unknown."""
+    """Number of missing events; null if unknown."""
     of: str | None
     id: DecimalText | None
     begins: Ns | None
@@ -261,24 +262,25 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
     root: str
     stores: list[str]
     certified: list[list[str]]
-    """The sessions of each store that `compare` takes if no session is named: those of a certificate; empty for all."""
+    """Sessions of each store that `compare` uses if the question names no session: the sessions of a
+    certificate, or empty for all sessions."""
     watched: bool
-    """Whether a collector has the store now."""
+    """Whether a running collector has the store."""
     files: int
     file_bytes: int
     rows: int
     views: list[ViewFacts]
     keys: list[str]
-    """The columns by which `statistics` groups; `attributes.NAME` is a key, too."""
+    """Columns by which `statistics` can group. A key may also be `attributes.NAME`."""
     figures: list[str]
-    """The figures that `compare` compares."""
+    """Names of the figures that `compare` can compare."""
     exports: list[FormatFacts]
     ranks: list[int]
-    """The ranks, nodes and jobs of the sessions, the first ones of each."""
+    """Ranks of the sessions. The fields `ranks`, `nodes` and `jobs` each have a limited number of values."""
     nodes: list[str]
     jobs: list[str]
     notes: str | None
-    """Why no note can be kept; null if notes can be kept."""
+    """Reason why notes cannot be stored; null if they can be stored."""
     sql_seconds: float
     sql_memory: int
     sql_rows: int
@@ -293,7 +295,7 @@ class CollectorHealth(msgspec.Struct, kw_only=True):
     conditions: dict[str, str]
     uptime_seconds: float
     behind_seconds: float | None
-    """Time since the newest heartbeat in the table was made; null without heartbeats."""
+    """Age (seconds) of the newest heartbeat in the table; null without heartbeats."""
     undecoded_bytes: int
     uncommitted_bytes: int
 
@@ -330,7 +332,7 @@ class SourceFacts(msgspec.Struct, kw_only=True):
     missing: int
     unknown: bool
     last_time: Ns | None
-    """The latest start of an event; null where no clock is tied to wall time."""
+    """Latest start of an event; null if no clock is tied to wall time."""
 
 
 class MissingFacts(msgspec.Struct, kw_only=True):
@@ -496,7 +498,7 @@ class Difference(msgspec.Struct, kw_only=True):
     growth: float | None
     word: str
     exceeds: bool
-    """Whether it grew by more than the threshold; false without one."""
+    """Whether the figure grew by more than the threshold; false without a threshold."""
 
 
 class Comparison(msgspec.Struct, kw_only=True):

@@ -1,3 +1,4 @@
-"""Answer the questions of the HTTP API: each endpoint is a function of a lease of snapshots and a question."""
+"""Answer the questions of the HTTP API. Each endpoint is a function of a lease of snapshots and a
+question."""
 
 from __future__ import annotations

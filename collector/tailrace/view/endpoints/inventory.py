@@ -1,4 +1,4 @@
-"""Show what a store has: its sources, sessions, streams, gaps and notes, and what is missing from it."""
+"""Return the contents of a store: its sources, sessions, streams, gaps and notes, and the missing events."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from tailrace.view.questions import (
 )
 
 WORST = 20
-"""Streams of `overview` that lack most."""
+"""Number of streams with the most missing events that `overview` returns."""
 
 PLACES = 2000
-"""Ranks, nodes and jobs of `store`, at most so many of each."""
+"""Maximum number of ranks, of nodes and of jobs that `store` returns."""
 
 _SOURCES = """
 SELECT source, any_value(format), count(DISTINCT session), count(DISTINCT session) FILTER (state = 'open'),
@@ -86,7 +86,7 @@ def store(lease: SnapshotLease, _: OfNothing) -> wire.StoreAnswer:
 
 
 def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any]:
-    """Return the ranks, nodes or jobs that sessions have."""
+    """Return the distinct ranks, nodes or jobs of the sessions."""
     sql = f"SELECT DISTINCT {what} FROM part.places WHERE {what} IS NOT NULL ORDER BY ALL LIMIT {PLACES}"  # noqa: S608 - our own words
     return [value for (value,) in engine.rows(sql)]
 
@@ -144,7 +144,7 @@ def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
 
 
 def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
-    """Return a page of the streams. Whatever is unknown comes last, in either direction of sorting by it."""
+    """Return a page of the streams. In either direction of sorting, unknown values come last."""
     condition = _matching(asked)
     direction = "DESC" if asked.descending else "ASC"
     sql = (
@@ -182,7 +182,8 @@ def _matching(asked: OfStreams) -> RowCondition:
 
 
 def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
-    """Return the gaps that may lie within the times; one whose place nobody knows lies within any."""
+    """Return the gaps that may lie within the range of time. A gap without a known time lies within every
+    range."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     within = _within(lease, asked)
@@ -196,7 +197,7 @@ def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
 
 
 def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
-    """Return the gap that begins next after a time, or before it; none if there is none."""
+    """Return the gap whose begin is nearest after (or, backwards, before) a time, or no gap."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     within = _within(lease, asked)
@@ -219,7 +220,7 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
 
 
 def _within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
-    """Return the gaps that may concern what is selected."""
+    """Return the gaps that may concern the selection."""
     placed = asked.placed(lease.snapshot().engine)
     return [
         each

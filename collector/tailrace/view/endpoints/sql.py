@@ -1,4 +1,4 @@
-"""SQL that a person wrote, in a process of its own (`query.remote`), limited in time, memory and rows."""
+"""Run SQL that a user wrote, in a separate process (`query.remote`) with limits on time, memory and rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfStatement
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""The limits of a statement."""
+"""Limits of a user's statement."""
 
 ROWS = 10_000
-"""The most rows of one answer."""
+"""Maximum number of rows in an answer."""
 
 BYTES = 16 * 2**20
-"""About the most characters of one answer. Behind that, there are `more` rows."""
+"""Approximate maximum size (characters) of an answer. The answer states that it has `more` rows if this size
+is exceeded."""
 
 
 def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
@@ -53,7 +54,7 @@ def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer
 
 
 def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return at most `limit` rows, and whether there are more."""
+    """Return at most `limit` rows, and whether the answer has more."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     while page := answer.next_page():
@@ -66,7 +67,7 @@ def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool
 
 
 def _value(value: object, *, json: bool) -> Any:  # noqa: ANN401 - JSON
-    """Return a value that is exact in JavaScript."""
+    """Return a value in a form that JavaScript represents exactly."""
     if isinstance(value, Decimal):
         return str(value)
     if json and isinstance(value, str) and len(value) <= TEXT_MAX:

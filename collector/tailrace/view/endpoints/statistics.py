@@ -60,7 +60,8 @@ def statistics(lease: SnapshotLease, asked: OfStatistics) -> wire.Statistics | F
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    """Return CSV for a spreadsheet: a text that it would compute has a `'` before it."""
+    """Return rows as CSV for a spreadsheet, with a `'` before each text that the spreadsheet could take for a
+    formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heading)
@@ -107,7 +108,7 @@ _MARKER = "SELECT min(time) FROM events WHERE name = ? AND kind NOT IN ('gap', '
 
 
 class ComparedRun(NamedTuple):
-    """One side: what is compared, and what it lacks."""
+    """One of two compared runs, with its statistics and its completeness."""
 
     store: int
     version: int
@@ -159,7 +160,7 @@ def _run(
 
 
 def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:
-    """Return the time of the first event of a name. Raise UnknownError if there is none."""
+    """Return the time of the first event with a name. Raise UnknownError if no such event exists."""
     rows = window.rows
     ((time,),) = snapshot.engine.rows(_MARKER.format(rows.sql), (name, *rows.values))
     if time is None:
@@ -180,7 +181,7 @@ def _side(lease: SnapshotLease, run: ComparedRun) -> wire.Side:
 
 
 def _difference(each: FigureChange, *, exceeds: bool) -> wire.Difference:
-    return from_attributes(  # a growth without bound is null in JSON
+    return from_attributes(  # infinite growth is null in JSON
         wire.Difference,
         each,
         count_a=None if each.before is None else each.before.ended,

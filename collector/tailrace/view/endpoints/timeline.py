@@ -1,7 +1,8 @@
-"""The timeline over HTTP: its lanes, what a window of time has of them (`rollups`), the row at a place, and a search.
+"""Serve the timeline over HTTP: its lanes, the content of a window of time (`rollups`), the row at a place,
+and a search.
 
-A search goes by wall time, or on an axis without wall time, where an event's place follows from the tick at which it
-begins (`tailrace.timeline`).
+A search is in wall time, or on an axis without wall time. On such an axis, the time of an event is computed
+from the tick at which the event begins (`tailrace.timeline`).
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfFrame, OfLanes, OfRow, OfSearch
 
 NAME_MAX = 300
-"""Characters of a name in a frame. The row itself has more of it."""
+"""Maximum length (characters) of a name in a frame. The endpoint `row` returns longer names."""
 
 LANES_MAX = 1000
-"""Lanes of one frame."""
+"""Maximum number of lanes in a frame."""
 
 
 def lanes(lease: SnapshotLease, asked: OfLanes) -> wire.Lanes:
@@ -60,7 +61,7 @@ def frame(lease: SnapshotLease, asked: OfFrame) -> wire.FrameAnswer:
 
 
 def _key(text: str) -> LaneKey:
-    """Return the lane that a text names: a list of JSON. Raise QueryError."""
+    """Return the lane whose key is given as a JSON list. Raise QueryError."""
     try:
         return LaneKey(
             *msgspec.json.decode(text, type=tuple[str, str, str, int | None], strict=False)
@@ -128,16 +129,17 @@ WHERE contains(lower(name), lower($name)) AND time IS NULL AND aligned BETWEEN n
   AND (len($streams::VARCHAR[]) = 0 OR list_contains($streams::VARCHAR[], stream))
 QUALIFY row_number() OVER (PARTITION BY source, session ORDER BY aligned {order}, "offset") <= $limit
 """
-"""The next events of each session; `near` has the ticks between which they begin."""
+"""SQL for the next events of each session. `near` has the ticks between which the events begin."""
 
 _FARTHEST = 2**61
-"""No tick is farther from 0."""
+"""Greatest absolute value of a tick in a search."""
 
 _NEVER = 2**80
 
 
 def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
-    """Return the next events whose name contains a text, whatever its case. Raise UnknownError for an unknown axis."""
+    """Return the next events whose name contains a text, regardless of case. Raise UnknownError for an
+    unknown axis."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     by_wall_time = asked.axis in {"", WALL}
@@ -151,13 +153,14 @@ def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
 
 
 def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.ShownEvent:
-    """Return a row with the columns of `_EVENT` as an answer shows it."""
+    """Return a row with the columns of `_EVENT` as an object of the API."""
     place = wire.RowPlace(source=source, session=session, offset=offset)
     return from_row(wire.ShownEvent, (place, *rest))
 
 
 def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the found events in the order of their wall times: up to `limit`, and one more if the search has more."""
+    """Return up to `limit` + 1 found events, ordered by wall time. The additional event shows that the search
+    has more."""
     conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
     if asked.after is None:
         conditions.append(RowCondition("time IS NOT NULL"))
@@ -175,7 +178,8 @@ def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent
 
 
 def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return at least one event more than `limit`, if there is one."""
+    """Return the found events on an axis without wall time, in order: at least `limit` + 1 events, if the
+    search has so many."""
     timeline = lease.timeline()
     sessions = timeline.on(asked.axis)
     placed = asked.placed(lease.snapshot().engine)
@@ -206,7 +210,7 @@ def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
 
 
 def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
-    """Return the first and the last tick that an event may begin at, by `from`, `to` and `after`."""
+    """Return the first and last tick at which an event may begin, according to `from`, `to` and `after`."""
     first = [] if asked.from_ is None else [asked.from_]
     behind = [] if asked.to is None else [asked.to]
     if asked.after is not None:
@@ -219,12 +223,12 @@ def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
 
 
 def _first_tick(clock: SessionClock, time: int) -> int:
-    """Return the first tick whose place is at a time of the axis or behind it."""
+    """Return the first tick whose time on the axis is at least `time`."""
 
     def ns(tick: int) -> int:
         try:
             return clock.ticks.ns(tick)
-        except OverflowError:  # a tick of years
+        except OverflowError:  # the tick is too many years away for 64 bits
             return _NEVER if tick > 0 else -_NEVER
 
     ticks = range(-_FARTHEST, _FARTHEST)
@@ -233,7 +237,7 @@ def _first_tick(clock: SessionClock, time: int) -> int:
 
 CHILDREN_MAX = 200
 ROWS_MAX = 100
-"""Rows at one place. The collector's own rows share one."""
+"""Maximum number of rows that `row` returns for one place. The collector's own rows share one place."""
 
 _OF_SPAN = (
     "source, session, \"offset\", stream, substream, 'span', name, category, time, duration, open"
@@ -241,7 +245,7 @@ _OF_SPAN = (
 
 
 class _Span(NamedTuple):
-    """The columns by which a span's relatives are found."""
+    """The columns that identify a span and its parent and children."""
 
     source: str
     session: str
@@ -321,7 +325,8 @@ def _span(engine: Engine, asked: OfRow) -> _Span:
 def _relatives(
     engine: Engine, span: _Span
 ) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
-    """Return the parent and the direct children of a span, whether there are more, and how they are known."""
+    """Return the parent of a span, its direct children, whether the span has more children, and the method by
+    which they were found."""
     here = "source = ? AND session = ?"
     of_session = (span.source, span.session)
     children = RowCondition(f"{here} AND parent = ? AND parent IS NOT NULL", (*of_session, span.id))
@@ -351,7 +356,7 @@ def _contained(
         (*of_lane, span.start, span.end, span.start, span.end),
     )
     chosen = inside.sql
-    # A direct child is in no other span of the lane that is inside.
+    # Select direct children: spans inside the span that lie in no other span inside it.
     sql = (
         f"WITH inner_spans AS MATERIALIZED (SELECT * FROM spans WHERE {chosen}),"  # noqa: S608 - our own words
         ' reached AS (SELECT *, max("end") OVER (ORDER BY start, "end" DESC, "offset"'
