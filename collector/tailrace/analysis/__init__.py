@@ -1,7 +1,7 @@
-"""Compute figures over spans: how many there are, how long they took, and how two runs differ.
+"""Compute figures over spans: counts, durations, and differences between two runs.
 
-Every figure is a pure function of one snapshot of the views. Durations are nanoseconds, or ticks where the
-session's clock has no tick rate; the two are never added.
+Every figure is a pure function of one snapshot of the views. Durations are in nanoseconds or, if the
+session's clock has no tick rate, in ticks. Nanoseconds and ticks are never added.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Count and measure spans by group: count, total, self time and percentiles.
+"""Compute statistics of spans by group: count, total, self time and percentiles.
 
-Only spans that have ended have a duration; open spans are counted apart. A span without a begin or an end time
-counts, but no other figure includes it. Percentiles are durations that occur (nearest rank), never interpolated.
+Only spans that have ended have a duration; open spans are counted separately. A span without a begin or end
+time is counted, but no other figure includes the span. Percentiles are durations that occur (nearest rank),
+never interpolated.
 
-`changes` compares the statistics of two runs group by group: what grew, what is new, what is gone.
+`changes` compares the statistics of two runs group by group, including groups that only one run has.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def statistics(
 def _selves(
     engine: Engine, window: Window, by: Sequence[GroupKey]
 ) -> dict[tuple[GroupValues, str], int]:
-    """Return the self time of each group and unit."""
+    """Return the self time of each group, in each unit."""
     shared: dict[tuple[GroupValues, str], Fraction] = defaultdict(Fraction)
     for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
         for (group, unit, rate), ticks in shares(_lane(rows)).items():

@@ -53,7 +53,8 @@ class _About(msgspec.Struct):
 
 
 class CollectorHistory(msgspec.Struct, kw_only=True):
-    """One collector. Times are Unix nanoseconds; the figures are those of its newest heartbeat. None is unknown."""
+    """One collector and the figures of its newest heartbeat. Times are Unix nanoseconds. None means
+    unknown."""
 
     name: str
     host: str

@@ -192,7 +192,8 @@ _SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.sessi
 
 
 class Window(NamedTuple):
-    """A selection from `since`, inclusive, to `until`, exclusive: Unix nanoseconds, or None for no bound.
+    """A selection of rows in the range of time from `since` (inclusive) to `until` (exclusive), in Unix
+    nanoseconds. None means no bound.
 
     A row without a time is in no bounded range."""
 

@@ -95,7 +95,7 @@ def is_whole() -> bool:
 
 
 def check_process() -> None:
-    """Raise StoreError in a process that cannot use its database any more."""
+    """Raise StoreError if this process cannot use its database any more."""
     if is_whole():
         return
     if _process.home != os.getpid():

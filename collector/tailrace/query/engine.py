@@ -99,7 +99,7 @@ class Engine:
 
     @property
     def version(self) -> int:
-        """Return the table's version in the snapshot."""
+        """Return the version of the table in the engine's snapshot."""
         return self.table.version()
 
     @property
@@ -369,7 +369,7 @@ def _reading(table: TableReader) -> str:
 
 
 def _of(source: str | None) -> str:
-    """Return a WHERE clause that selects a source."""
+    """Return an SQL WHERE clause that selects the rows of a source, empty for None."""
     return "" if source is None else f" WHERE source = {quote(source)}"
 
 

@@ -95,7 +95,8 @@ class Selection(NamedTuple):
         labels: tuple[RunLabel, ...] = (),
         job: JobFilter = JobFilter(),  # noqa: B008 - cannot be changed
     ) -> Self:
-        """Return the selection for the options `--source`, `--session`, `--label`, `--rank`, `--node` and `--job`."""
+        """Return the selection for the command-line options `--source`, `--session`, `--label`, `--rank`,
+        `--node` and `--job`."""
         return cls(
             None if source is None else (source,),
             None if session is None else (session,),

@@ -1,20 +1,22 @@
 """Write answers: as JSON lines, CSV and Arrow for programs, and as tables for people.
 
-Programs get UTF-8 bytes, page by page, so that no answer is held whole:
+Programs get UTF-8 bytes page by page, so that no answer is held in memory as a whole:
 
-- JSON: one object a row. Integers of any size are exact. NaN and infinities are null, since JSON has no word for
-  them. Columns of type JSON, lists, structs and maps are nested JSON, and so are objects in the views' columns
-  `attributes`, `producer` and `totals`. All other types (times, blobs, intervals, ...) are DuckDB's text for them.
-  Control characters are escaped.
-- CSV: RFC 4180, except that lines end with a newline alone. There is a heading. Null is an empty field, and an empty
-  text is one in quotes. A row of one null alone is in quotes too, since readers pass over empty lines.
+- JSON: one object for each row. Integers of any size are exact. NaN and infinities are null, since JSON cannot
+  express them. Columns of type JSON, lists, structs and maps are nested JSON. Objects in the views' columns
+  `attributes`, `producer` and `totals` are nested JSON, too. Values of all other types (times, blobs,
+  intervals, ...) are DuckDB's text. Control characters are escaped.
+- CSV: RFC 4180, except that lines end with LF alone. The first line is a heading. Null is an empty field, and
+  an empty text is a quoted empty field. A row that consists of one null is quoted, too, since readers skip empty
+  lines.
 - Arrow: the IPC stream format, with DuckDB's own types.
 
-For people, the first page decides the widths of the columns. On a terminal, the table fits its width. First the
-columns without a value are left out, then those that the command calls `spare`. If the others still do not fit, the
-widest are cut, with an ellipsis where text is missing: at the beginning of a path, otherwise at the end. Ids are
-never cut. If an answer has too many columns for that, each value gets a line of its own. Elsewhere nothing is cut and
-no column is left out. Control and invisible characters are escaped as in Python, and null is a dash.
+For people, the first page determines the widths of the columns. On a terminal, the table is made to fit the
+terminal's width. First the columns without a value are left out, then the columns that the command calls
+`spare`. If the others still do not fit, the widest columns are cut. An ellipsis replaces the missing text: at the
+beginning of a path, otherwise at the end. Ids are never cut. If an answer has too many columns to fit, each value
+gets a line of its own. When the output is no terminal, nothing is cut and no column is left out. Control and
+invisible characters are escaped as in Python, and null is a dash.
 """
 
 from __future__ import annotations

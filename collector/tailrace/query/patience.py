@@ -36,7 +36,8 @@ class Patience:
         self._pool = ThreadPoolExecutor(1)
 
     def make(self, call: Callable[[], T]) -> T:
-        """Return the result of `call`, or raise its error. On KeyboardInterrupt, interrupt the engine."""
+        """Run `call` in a thread, and return its result or raise its error. On KeyboardInterrupt, interrupt
+        the engine."""
         check_process()
         future = self._pool.submit(call)
         began = time.monotonic()

@@ -60,7 +60,8 @@ class AnswerForm(StrEnum):
 
 
 class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement for one version of a table."""
+    """The question that the program sends to a statement's process: a statement, and the version of the
+    table."""
 
     store: str
     options: dict[str, str]
@@ -98,7 +99,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def is_large(type_: str) -> bool:
-    """Return whether numbers of this type may exceed 64 bits."""
+    """Return whether numbers of a DuckDB type may exceed 64 bits."""
     return type_.startswith(_LARGE)
 
 
@@ -264,7 +265,7 @@ class Worker:
 
 
 class RemoteAnswer:
-    """Rows as tuples in the order of `columns`."""
+    """The rows of a statement's process as tuples, in the order of `columns`."""
 
     def __init__(self, worker: Worker, head: Head, shape: Shape) -> None:
         self._worker = worker
@@ -287,7 +288,7 @@ class RemoteAnswer:
 
 
 class RemoteArrowAnswer:
-    """Record batches with DuckDB's own types."""
+    """The record batches of a statement's process, with DuckDB's own types."""
 
     def __init__(self, worker: Worker) -> None:
         import pyarrow  # noqa: PLC0415 - 100 ms, and only needed here

@@ -1,16 +1,18 @@
-"""Refuse statements that could do more than read the table, and find the regions of the table that a statement reads.
+"""Refuse statements that could do more than read the table, and find the regions of the table that a
+statement reads.
 
-DuckDB has no switch that limits a statement to reading. Its own lock (see `engine`) restricts a statement to the
-files of the table, but a statement can write where it can read: to DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a
-SELECT. So we run a statement only if it is the only one, if its kind returns rows, and if its plan, which shows
-nested and generated statements, writes nothing and calls no table function but `READERS` and those of the views.
-(`json_execute_serialized_sql`, for example, does what no plan shows.) A plan does not show what was computed while it
-was made. So we also check the statement as written: it may call no function that reveals the host, and no table
-function that only the views may call.
+DuckDB has no switch that limits a statement to reading. The lock of DuckDB's configuration (see `engine`)
+restricts a statement to the table's files, but a statement could still write these files: to DuckDB, `WITH x
+AS (COPY ... TO ...) SELECT` is a SELECT. So a statement must be the only one in the text, and its kind must
+return rows. Its plan, which shows nested and generated statements, must not write, and must call no table
+function except `READERS` and those of the views. Some functions act without a trace in the plan (for example
+`json_execute_serialized_sql`), since the plan does not show what DuckDB computed while it planned. So the
+text of the statement is checked, too: it must call no function that reveals the host, and no table function
+that only the views may call.
 
-The rows of a view that a statement uses match the WHERE clause beside the view's name. The part of that clause about
-columns with statistics is the view's region. It may be too large, but never too small: a condition that is not
-understood bounds nothing.
+A statement uses only those rows of a view that match the WHERE clause beside the view's name. The part of
+this clause about columns with statistics is the view's region. A region may be too large, but never too
+small: a condition that the parser does not support bounds nothing.
 """
 
 from __future__ import annotations

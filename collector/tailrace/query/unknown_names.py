@@ -124,5 +124,5 @@ def _begins(session: str | None, beginning: str) -> bool:
 
 
 def _as_number(name: str) -> tuple[int, str]:
-    """Return a key that sorts stream 2 before stream 10."""
+    """Return a sort key that orders names numerically, so that stream 2 precedes stream 10."""
     return (len(name), name) if name.isdecimal() else (0, name)

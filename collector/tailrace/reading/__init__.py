@@ -174,7 +174,8 @@ class Store:
         *,
         complete_only: bool | None = None,
     ) -> Result:
-        """Ask a view. Raise TypeError for a keyword that it does not take, as Python does."""
+        """Return the result of a question about a view. Raise TypeError for a keyword that the view does not
+        take."""
         for unknown in given.keys() - accepted.__annotations__.keys():
             raise TypeError(f"Store.{view.name}() got an unexpected keyword argument {unknown!r}")
         demand = self._complete_only if complete_only is None else complete_only

@@ -20,8 +20,8 @@ from tailrace.query.statement import Parameters
 from tailrace.query.views import GAPS, View
 
 TimeBound = datetime | str | SupportsIndex
-"""A datetime with a time zone, ISO 8601 text (UTC unless it names a zone, down to nanoseconds), or Unix
-nanoseconds."""
+"""A bound of time: a datetime with a time zone, ISO 8601 text (UTC unless the text has a zone, up to
+nanoseconds), or Unix nanoseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})(?!\d)", re.ASCII)
@@ -32,13 +32,13 @@ TextFilter = str | Iterable[str]
 StreamFilter = str | int | Iterable[str | int]
 
 Labels = Mapping[str, str]
-"""Labels of runs by their keys; a session must have all of them."""
+"""Labels of runs as a mapping from keys to values. A session must have all of the labels."""
 
 RankFilter = int | Iterable[int]
 
 
 class SessionKeywords(TypedDict, total=False):
-    """The keywords that every view takes."""
+    """Keyword arguments that every view accepts."""
 
     source: TextFilter | None
     session: TextFilter | None
@@ -54,7 +54,7 @@ class SessionKeywords(TypedDict, total=False):
 
 
 class StreamKeywords(SessionKeywords, total=False):
-    """The keywords of views whose rows have a stream."""
+    """Keyword arguments of views whose rows have a stream."""
 
     stream: StreamFilter | None
 
@@ -82,7 +82,7 @@ class Question(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """The filters that a caller gave. A row must match all of them; None filters nothing."""
+    """Filters on rows. A row must match all filters; None filters nothing."""
 
     source: TextFilter | None = None
     session: TextFilter | None = None
@@ -180,7 +180,7 @@ def _columns(view: View, columns: TextFilter | None) -> str:
 
 
 def _order(view: View, order: TextFilter | None) -> str:
-    """Return the ORDER BY clause. A `-` before a column sorts it in descending order."""
+    """Return the SQL ORDER BY clause. A column with the prefix `-` is sorted in descending order."""
     if order is None:
         return f" ORDER BY {view.order}" if view.order else ""
     names = [
@@ -252,7 +252,8 @@ def _texts(keyword: str, values: object) -> list[str]:
 
 
 def unix_ns(time: TimeBound, keyword: str) -> int:
-    """Return a time as Unix nanoseconds. Raise QueryError, which names the keyword, for anything else."""
+    """Return a bound of time as Unix nanoseconds. Raise QueryError, which names the keyword, for any other
+    value."""
     if isinstance(time, str):
         return _of_text(time, keyword)
     if isinstance(time, datetime):

@@ -160,15 +160,15 @@ class Result:
         return started.answer
 
     def __repr__(self) -> str:
-        """Describe the question without asking it; see `print`."""
+        """Return a description of the question, without running it. To see rows, use `print`."""
         return f"<{self._question.asked}: rows when asked>"
 
     def __str__(self) -> str:
-        """Return the first rows as a table, and what is missing."""
+        """Return the first rows as a text table, followed by the missing events."""
         return "\n".join(text(*self._first()))
 
     def _repr_html_(self) -> str:
-        """Return the same as HTML, for notebooks."""
+        """Return the first rows and the missing events as HTML, for notebooks."""
         return "".join(html(*self._first()))
 
     def _begin(self, ask: Callable[[AnyEngine, str, Parameters], T]) -> StartedAnswer[T]:
@@ -294,7 +294,7 @@ def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
 
 
 def _is_span(row: dict[str, Any]) -> bool:
-    """Return whether a row is a span that is open or ends no earlier than it starts."""
+    """Return whether a row is a span that is open, or ends no earlier than its start."""
     start, end = row.get("start"), row.get("end")
     if not isinstance(start, int) or "name" not in row:
         return False

@@ -27,7 +27,8 @@ T = TypeVar("T")
 A = TypeVar("A", Engine, RemoteEngine, Engine | RemoteEngine)
 
 AnyEngine = Engine | RemoteEngine
-"""The engine that runs a statement: in this process, or in a limited process of its own."""
+"""Type of the engine that runs a statement: an engine in this process, or one for a limited process of its
+own."""
 
 
 class StartedAnswer(NamedTuple, Generic[T]):

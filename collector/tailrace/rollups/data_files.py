@@ -64,10 +64,10 @@ class FileLanes:
 
 
 class CachedFile:
-    """A data file with a sidecar."""
+    """A data file that has a sidecar, with the bounds of the sidecar's pages."""
 
     def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
-        """Raise OSError and pyarrow's errors."""
+        """Open the files of the sidecar. Raise OSError and pyarrow's errors."""
         self.sidecar = sidecar
         self.lanes = lanes
         self.levels = np.array(sidecar.header.levels, np.int64)
@@ -228,7 +228,7 @@ def bounds(reached: Reach, level: Longs) -> Longs:
 
 
 class SidecarReader:
-    """Reads a sidecar for one frame."""
+    """Reads the pieces of one frame from the sidecar of one data file."""
 
     def __init__(self, cache: FileCache, file: CachedFile, texts: FrameTexts) -> None:
         self._cache = cache

@@ -170,7 +170,7 @@ def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
 
 
 class RowSource:
-    """The data files of one version of a table."""
+    """The data files of one version of a table, as relations of DuckDB."""
 
     def __init__(self, table: TableReader, database: duckdb.DuckDBPyConnection) -> None:
         self.paths = [file.path for file in table.files()]

@@ -71,7 +71,7 @@ class PagedFile:
         return np.array([each.min for each in found], np.int64), np.array([each.max for each in found], np.int64)  # fmt: skip
 
     def read(self, number: int) -> SidecarPage:
-        """Read a page. Raise OSError and pyarrow's errors."""
+        """Read the page with this number from disk. Raise OSError and pyarrow's errors."""
         words = [name for name in _WORDS if name in self.footer.schema.names]
         with parquet.ParquetFile(self.path, metadata=self.footer, read_dictionary=words) as file:
             table = file.read_row_group(number, use_threads=False)

@@ -231,7 +231,7 @@ class SnapshotLease:
         return all(snapshot.version == version for snapshot, version in self._taken.values())
 
     def still_wanted(self) -> None:
-        """Raise LeftError if the client has left."""
+        """Raise LeftError if the request has been interrupted because its client disconnected."""
         if self._left.is_set():
             raise LeftError("the client has left")
 

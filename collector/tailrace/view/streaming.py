@@ -133,7 +133,7 @@ class LiveWatch:
         self._looking: asyncio.Task[None] | None = None
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """Yield messages as server-sent events, until the watch is closed."""
+        """Yield the news as server-sent events, until the watch is closed."""
         self._listeners += 1
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look_on())

@@ -1,4 +1,4 @@
-"""Measure spans, and compare two runs: `analysis` over HTTP."""
+"""Serve the functions of `analysis` over HTTP: measure spans, and compare two runs."""
 
 from __future__ import annotations
 
