@@ -25,7 +25,7 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span that has ended. Its share of the time counts for `owner`."""
+    """A span that has ended. The span's share of the time counts for `owner`."""
 
     start: int
     end: int
@@ -82,8 +82,8 @@ FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
 class FlameNode(NamedTuple):
     """One node of a flame graph. `parent` is the index of an earlier node in the list of nodes.
 
-    `own` is the time during which a span of the node is innermost. `total` also includes the time of the
-    nodes below."""
+    `own` is the time during which a span of the node is innermost. `total` is the sum of `own` over the node
+    and all nodes below it."""
 
     parent: int | None
     name: str | None
@@ -126,7 +126,7 @@ class _Nodes:
         self.counts: list[int] = []
 
     def count(self, parent: int | None, name: str | None) -> int:
-        """Count a span of this name under this parent, and return the index of its node."""
+        """Add 1 to the span count of the node with this name and parent, and return the node's index."""
         place = self._places.setdefault((parent, name), len(self._made))
         if place == len(self._made):
             self._made.append((parent, name))

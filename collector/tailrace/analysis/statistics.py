@@ -126,7 +126,8 @@ GroupValues = tuple[str | None, ...]
 class SpanStatistics(NamedTuple):
     """The figures of one group of spans. Durations are in `unit`, and None if no span has a known duration.
 
-    `self_time` is None if the caller did not request it; see `flame` for its meaning."""
+    `self_time` is the time during which a span of the group is the innermost open span (see `flame`).
+    `self_time` is None if the caller did not request the self time."""
 
     group: GroupValues
     unit: str

@@ -1,7 +1,7 @@
 """Read the answer to a statement page by page, while DuckDB still computes the rest.
 
-DuckDB's Python values are not exact for all types: nanoseconds are cut off, and months become days. So DuckDB
-itself converts every value to text, except numbers, truth values and text.
+DuckDB's Python values are not exact for all types: nanoseconds are cut off, and months become days. To keep
+values exact, DuckDB converts all values to text, except numbers, truth values and text.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 To bind all views takes 130 ms, four times as long as most statements over a small table. So a database begins
 without views. Before a statement runs, `ViewCatalog.prepare` fills the tables of rows that the views need
-repeatedly (`inner_views.KEPT`). It then defines the views that the statement names, and the views and macros
-that these use. Names are found as words of the statement's text, so the catalog may define too much, but not
-too little. A statement that lists the catalog gets all views.
+repeatedly (`inner_views.KEPT`). `ViewCatalog.prepare` then defines the views that the statement names, and
+the views and macros that the named views use. Names are found as words of the statement's text, so the
+catalog may define too much, but not too little. A statement that lists the catalog gets all views.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of narrow conditions on begins to remember. After more of them, the catalog searches all
-begins of the snapshot."""
+"""Maximum number of narrow conditions on begins to remember. After more such conditions, the catalog searches
+all begins of the snapshot."""
 
 Pick = Callable[[list[Region] | None], None]
 """Function that restricts `stored` to files that may have rows of the given regions. None selects all
@@ -99,7 +99,8 @@ class Definition(NamedTuple):
 
 
 class ViewCatalog:
-    """The views that are defined in one database, and the facts about its snapshot on which they depend."""
+    """The views that are defined in one database, and the facts about the snapshot that determine the views'
+    SQL."""
 
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
@@ -121,8 +122,8 @@ class ViewCatalog:
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Forget all facts about `stored`, which has changed. The tables of its rows are filled again when
-        needed."""
+        """Forget all facts about `stored`, which has changed. The tables of rows from `stored` are filled
+        again when a statement needs them."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -208,7 +209,8 @@ class ViewCatalog:
         """Fill the tables of begins and of open begins, for these regions and for the regions of earlier
         statements.
 
-        So the tables only gain rows, and a statement that another cursor has prepared can still run."""
+        The regions of earlier statements are included so that the tables only gain rows, and a statement that
+        another cursor has prepared can still run."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return
@@ -234,8 +236,8 @@ class ViewCatalog:
         self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
-        """Create the missing views and macros. While they are bound, `part.shown` has no rows, because to
-        bind a view opens files."""
+        """Create the missing views and macros. During the creation, `part.shown` has no rows, because DuckDB
+        would open files to bind a view."""
         definitions = _definitions(self._facts)
         new = {
             name: each.sql
@@ -272,7 +274,7 @@ def _show(select: str) -> str:
 
 @cache
 def _definitions(facts: RowFacts) -> dict[str, Definition]:
-    """Return all views and macros by name. Each is listed after those that it uses."""
+    """Return all views and macros by name. Each view or macro is listed after those that it uses."""
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     parts, producers = NAMES

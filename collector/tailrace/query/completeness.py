@@ -1,7 +1,7 @@
 """Compute the events that an answer lacks.
 
 Every answer reports the missing events, and some callers refuse an answer that lacks any. Gap rows have a
-source, a session and mostly a stream, but no time. So for a range of time, the gaps of all sessions that were
+source, a session and mostly a stream, but no time. For a range of time, the gaps of all sessions that were
 open within the range count.
 """
 

@@ -1,14 +1,15 @@
 """Use a database safely in a program that may fork, or may close descriptors of other modules.
 
 A program that reads a store may fork (`multiprocessing`, a DataLoader). The child lacks the threads of the
-database and of the table's library. So a statement in the child would wait for ever, and the destruction of a
-connection would crash the child. Therefore a child raises an error (`check_process`), never destroys the
-objects that it inherited (`keep`), and at exit removes no file that its parent still reads (`finalize`).
+database and of the table's library. A statement in the child would wait for ever, and the destruction of a
+connection would crash the child. A forked child raises an error (`check_process`), never destroys the objects
+that it inherited (`keep`), and at exit removes no file that its parent still reads (`finalize`).
 
 A program may also close every descriptor that it did not open itself (`os.closerange`, to become a daemon).
-The program's next files then get the numbers of the closed descriptors. The table's library would wait for
-ever, or write into these files. Tailrace cannot open the library's descriptors again, so `check_process`
-raises an error in this case, too. `PipeEnd` guards a descriptor of Tailrace's own.
+The next files that the program opens get the numbers of the closed descriptors. The table's library would
+wait for ever, or write into these files. Tailrace cannot open the library's descriptors again, so
+`check_process` also raises an error if the library's descriptors are closed. `PipeEnd` guards a descriptor of
+Tailrace's own.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def first_opened(opening: Callable[[], T]) -> T:
 
 
 def keep(inherited: T) -> T:
-    """Return the object, and make sure that it is never destroyed in a process in which `is_whole` is
-    false."""
+    """Register an object so that it is never destroyed in a process in which `is_whole` is false. Return the
+    object."""
     _process.kept.add(inherited)
     return inherited
 
@@ -152,8 +153,8 @@ class PipeEnd(io.RawIOBase):
         super().close()
 
     def abandon(self) -> None:
-        """Close the copy of this pipe end in a forked child. Otherwise the process at the other end would not
-        notice that the parent closed its copy."""
+        """Close the copy of this pipe end in a forked child. An open copy would hide from the process at the
+        other end that the parent closed the pipe."""
         if self._is_ours():
             os.close(self._number)
 
@@ -201,8 +202,8 @@ def _in_child() -> None:
 def _mute_libraries() -> None:
     """Redirect the C library's `stderr` to /dev/null.
 
-    At exit, DuckDB's binding would otherwise list each object with a permanent reference there. Python's own
-    standard error does not use the C library's stream."""
+    Without the redirection, DuckDB's binding would print each object that was never destroyed to this stream
+    at exit. Python's own standard error does not use the C library's stream."""
     with suppress(ValueError, AttributeError):  # another C library
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p

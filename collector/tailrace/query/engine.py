@@ -1,7 +1,7 @@
 """Run DuckDB over one snapshot of the table.
 
 The configuration of DuckDB is locked before the first statement. DuckDB can open only the files in the
-table's directory. It can use no network, load no extension and change no setting; `statement` restricts
+table's directory. DuckDB can use no network, load no extension and change no setting; `statement` restricts
 statements further. DuckDB itself reads the files of a local table, which is 3 to 20 times as fast as through
 Arrow (10 M rows, few of them selected). Files behind a URL come through a pyarrow dataset, and DuckDB opens
 no file at all.
@@ -45,7 +45,7 @@ take directories above the table for columns, and would need ten times as long t
 
 
 class Engine:
-    """A database connection over one snapshot. It runs one statement at a time.
+    """A database connection over one snapshot. An engine runs one statement at a time.
 
     Methods raise StoreError when the table cannot be read and QueryError when a statement cannot run. Another
     thread may call `interrupt`, which makes the running statement fail."""
@@ -61,8 +61,9 @@ class Engine:
     ) -> None:
         """Open the snapshot of `version`, or the newest one.
 
-        `room` is a private directory of this process. If it is given, the process changes into `room` and
-        reads the table through a link, so that neither DuckDB nor a statement can see a path of the host."""
+        `room` is a private directory of this process. If `room` is given, the process changes into this
+        directory and reads the table through a link, so that neither DuckDB nor a statement can see a path of
+        the host."""
         self._origin: Engine | None = None
         self._source: str | None = None
         self.store = store
@@ -81,8 +82,8 @@ class Engine:
         is still read.
 
         When either engine moves to a newer snapshot, running statements of the other engine keep the old
-        snapshot, and the other engine must not begin a new statement. Closing this engine also ends the
-        statements of the other one."""
+        snapshot, and the other engine must not begin a new statement. Closing the original engine also ends
+        the statements of the returned engine."""
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
@@ -126,8 +127,9 @@ class Engine:
         """Run a trusted statement, and yield the rows one by one. Untrusted text must be a parameter or
         quoted.
 
-        The statement is not examined, because the examination would plan it once more. Its columns are not
-        converted, so they must be numbers, truth values or text."""
+        A trusted statement is not examined, because the examination would plan the statement a second time.
+        The columns of a trusted statement are not converted, so they must be numbers, truth values or
+        text."""
         answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
@@ -191,7 +193,7 @@ class Engine:
 
     def _examined(self, sql: str, parameters: Parameters) -> Statement:
         """Return the statement if it may run. If the statement contains an unknown name, define all views
-        first, so that DuckDB's error can suggest names."""
+        before the error is raised, so that DuckDB can suggest names."""
         try:
             return examine(self.connection, sql, parameters)
         except QueryError as error:
@@ -219,8 +221,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a locked connection with the views over the table's snapshot.
 
-    The connection spills to a directory in `room`, the working directory. Without `room`, it spills to a
-    temporary directory that is removed with the connection."""
+    The connection spills to a directory in `room`, the working directory. Without `room`, the connection
+    spills to a temporary directory that is removed with the connection."""
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
@@ -274,7 +276,8 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Set the variables and relations of a connection that `stored` reads. They belong to one connection."""
+    """Set the variables and relations of a connection that `stored` reads. Each connection has its own
+    variables and relations."""
     watchers = table.watchers
     connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
     connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])

@@ -147,7 +147,7 @@ class Then(NamedTuple):
 
     @property
     def by_words(self) -> RowCondition:
-        """Return an SQL condition on `part.worded_times`. Every session that meets it also meets
+        """Return an SQL condition on `part.worded_times`. Every session that meets the condition also meets
         `by_times`."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 

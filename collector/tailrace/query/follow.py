@@ -1,14 +1,14 @@
 """Follow the table: yield each committed row once.
 
 A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower
-that was stopped for longer cannot continue from the log. It then compares a snapshot with its *marks*. A mark
-is the position in a session's bytes up to which the follower has yielded rows; the position of a span is that
-of its end. The follower yields no row twice. It omits no row except, possibly, a gap row that was found late
-and lies before the mark.
+that was stopped for longer cannot continue from the log. Such a follower compares a snapshot with its
+*marks*. A mark is the position in a session's bytes up to which the follower has yielded rows; the position
+of a span is that of its end. The follower yields no row twice. The follower omits no row except, possibly, a
+gap row that was found late and lies before the mark.
 
 `Commits` reads the rows that each version added, from the log's files, local or behind a URL. A merge of
-files also makes a version. The log marks the merge with `dataChange` false, so the follower yields nothing
-for it. See the Delta transaction log protocol, "Add File and Remove File".
+files also makes a version. In the log, a merge has `dataChange` false, so the follower yields no rows for a
+merge. See the Delta transaction log protocol, "Add File and Remove File".
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "
 exceeds the offsets of records. The begins of open spans are written at a commit, after later records."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""Indices of the columns by which two rows are compared. The other columns have different types in different
-readers."""
+"""Indices of the columns by which two rows are compared. The columns `day` and `wall` are excluded, because
+readers return them in different types."""
 
 LOOK_EVERY = 16
 """Number of failed reads of the next version after which the whole log is checked. A missing version usually

@@ -1,9 +1,9 @@
 """Define the macros and inner views from which the public views are made, as SQL over one snapshot called
 `stored`.
 
-They are in the schema `part`, which users need not see; only `all_gaps` is public. Views read rows of the
-rare kinds repeatedly, so these rows are in tables (`part.kept_…`). `ViewCatalog` fills the tables from a
-snapshot when a statement needs them.
+The inner views are in the schema `part`, which users need not see; only `all_gaps` is public. Views read rows
+of the rare kinds repeatedly, so these rows are in tables (`part.kept_…`). `ViewCatalog` fills the tables from
+a snapshot when a statement needs them.
 
 No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits,
 or is not valid JSON or not a number, becomes null.
@@ -289,8 +289,8 @@ SELECT day, source, format, session, '', 'unresolved', nullif(key, ''), NULL, NU
   'name', NULL, json_object('count', coalesce(one, 0), 'of', 'name', 'detail', nullif(key, ''))::VARCHAR, "offset"
 FROM (SELECT *, CASE WHEN key <> '' THEN 1 END AS one FROM part.lost_names)
 """
-"""SQL for the gaps of lost names, which are listed after all other gaps of a session. It is used only if some
-session asks for names."""
+"""SQL for the gaps of lost names, which are listed after all other gaps of a session. The SQL is used only if
+some session asks for names."""
 
 SUMS = """
 -- The missing events of each stream. A healed gap of unknown size leaves nothing.
@@ -422,8 +422,8 @@ condition on rows.
 
 A file is a copy while it rests with the content of another file, if both files are of one rank. A truncated,
 rewritten or replaced file no longer rests, because a later run may write equal bytes elsewhere. An import
-compares its files itself. Two runs that wrote one path in succession are not copies. Many files begin with an
-equal header, so a file of fewer than `HEAD` bytes is a copy only if its stream has ended.
+itself compares the files that it reads. Two runs that wrote one path in succession are not copies. Many files
+begin with an equal header, so a file of fewer than `HEAD` bytes is a copy only if its stream has ended.
 
 Size and checksum exclude lost bytes, so a session with lost bytes is compared with no other session. If the
 rows of a session's first days were deleted, its row `open` is gone too, and the session hides no other

@@ -1,13 +1,13 @@
 """Limit a statement's memory, processor time and wall time. The kernel enforces the limits on a separate
 process.
 
-DuckDB checks its own limits only between two steps of its work. A function that sleeps, pads a text to a
-gigabyte or recurses too deeply is one step. So an untrusted statement runs in a process that the kernel ends,
-and the program that started the process explains the end (`verdict`).
+DuckDB checks its own limits only between two steps of its work. A single step may last long: for example a
+function that sleeps, pads a text to a gigabyte or recurses too deeply. Therefore an untrusted statement runs
+in a process that the kernel ends, and the program that started the process explains the end (`verdict`).
 
-`go_apart` runs the rest of a command in such a process. It forks before a database is loaded, which takes a
-millisecond. The child writes directly to the terminal, file or pipe of the parent, so that a slow reader
-slows the child down and no output is copied.
+`go_apart` runs the rest of a command in such a process. `go_apart` forks before a database is loaded, which
+takes a millisecond. The child writes directly to the terminal, file or pipe of the parent, so that a slow
+reader slows the child down and no output is copied.
 """
 
 from __future__ import annotations
@@ -139,8 +139,9 @@ _CLEAR = "\r\x1b[K"
 def go_apart(limits: Limits) -> str:
     """Fork. In the child, apply the time limits and return the path of a private directory.
 
-    The parent waits until the child ends and removes the directory. It then ends with the child's exit code
-    (SystemExit), or raises QueryError if the child was killed. On Ctrl-C the parent kills the child."""
+    The parent waits until the child ends and removes the directory. The parent then ends with the child's
+    exit code (SystemExit), or raises QueryError if the child was killed. On Ctrl-C the parent kills the
+    child."""
     room = make_room()
     sys.stdout.flush()
     sys.stderr.flush()

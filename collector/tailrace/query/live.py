@@ -35,9 +35,10 @@ class AwaitedEvents(NamedTuple):
 class Live(NamedTuple):
     """The merged answer of the running collectors.
 
-    `sources` are their sources, with or without rows. `awaited` are the events that they still await.
-    `unasked` is the reason why a collector gave no answer; the answers of the other collectors are included
-    nevertheless. `here` are the identities of all collectors that have a directory on this host."""
+    `sources` are the collectors' sources, with or without rows in the table. `awaited` are the events that
+    the collectors still await. `unasked` is the reason why a collector gave no answer; the answers of the
+    other collectors are included nevertheless. `here` are the identities of all collectors that have a
+    directory on this host."""
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[AwaitedEvents, ...] = ()
@@ -109,9 +110,9 @@ class Asked(NamedTuple, Generic[T]):
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Ask the collectors that run on this configuration's store for their awaited events.
+    """Request the awaited events from the collectors that run on this configuration's store.
 
-    The answer may not match a snapshot; for this, see `beside`."""
+    The answer may be newer than a snapshot; `beside` returns an answer that matches a snapshot."""
     answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
     awaited: list[AwaitedEvents] = []
@@ -151,11 +152,12 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
     """Return the events of a snapshot that the collectors still await. The snapshot may first move to a newer
-    version. Collectors on other hosts cannot be asked; they are found in the snapshot's table.
+    version. Collectors on other hosts cannot be asked; the snapshot's table shows whether such collectors may
+    still run.
 
     `ask` requests the collectors' answer. An open hole in the snapshot stays awaited until its gap is
-    committed, and the commit makes a newer version. So an answer is valid for a snapshot that was taken
-    before the request and is still the newest after the answer. Raise QueryError or StoreError."""
+    committed, and the commit makes a newer version. An answer is valid for a snapshot that was taken before
+    the request and is still the newest after the answer. Raise QueryError or StoreError."""
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):

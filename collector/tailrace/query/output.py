@@ -2,21 +2,21 @@
 
 Programs get UTF-8 bytes page by page, so that no answer is held in memory as a whole:
 
-- JSON: one object for each row. Integers of any size are exact. NaN and infinities are null, since JSON cannot
-  express them. Columns of type JSON, lists, structs and maps are nested JSON. Objects in the views' columns
-  `attributes`, `producer` and `totals` are nested JSON, too. Values of all other types (times, blobs,
+- JSON: one object for each row. Integers of any size are exact. NaN and infinities are null, since JSON
+  cannot express them. Columns of type JSON, lists, structs and maps are nested JSON. Objects in the views'
+  columns `attributes`, `producer` and `totals` are also nested JSON. Values of all other types (times, blobs,
   intervals, ...) are DuckDB's text. Control characters are escaped.
 - CSV: RFC 4180, except that lines end with LF alone. The first line is a heading. Null is an empty field, and
-  an empty text is a quoted empty field. A row that consists of one null is quoted, too, since readers skip empty
-  lines.
+  an empty text is a quoted empty field. A row that consists of one null is written as a quoted empty field,
+  since readers skip empty lines.
 - Arrow: the IPC stream format, with DuckDB's own types.
 
 For people, the first page determines the widths of the columns. On a terminal, the table is made to fit the
 terminal's width. First the columns without a value are left out, then the columns that the command calls
-`spare`. If the others still do not fit, the widest columns are cut. An ellipsis replaces the missing text: at the
-beginning of a path, otherwise at the end. Ids are never cut. If an answer has too many columns to fit, each value
-gets a line of its own. When the output is no terminal, nothing is cut and no column is left out. Control and
-invisible characters are escaped as in Python, and null is a dash.
+`spare`. If the remaining columns still do not fit, the widest columns are cut. An ellipsis replaces the
+missing text: at the beginning of a path, otherwise at the end. Ids are never cut. If an answer has too many
+columns to fit, each value gets a line of its own. When the output is no terminal, nothing is cut and no
+column is left out. Control and invisible characters are escaped as in Python, and null is a dash.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _defused(row: Sequence[Any]) -> list[Any]:
 class _Lines:
     """The output of the CSV writer, with newlines as line ends.
 
-    The CSV writer quotes fields with a character of its line terminator. To have both CR and LF quoted, its
-    terminator is CR LF; this class writes only the LF."""
+    The CSV writer quotes fields with a character of its line terminator. The line terminator of the CSV
+    writer is CR LF, so that both characters cause quotes; this class writes only the LF."""
 
     END = "\r\n"
 
@@ -132,7 +132,7 @@ def write_arrow(
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
     """Return valid JSON as it is, and other text as a string.
 
-    DuckDB may call a text JSON although it is invalid (it allows NaN). In a column of objects, a text may be
+    DuckDB gives some invalid JSON the type JSON (for example NaN). In a column of objects, a text may be
     something other than an object."""
     if only_objects and not text.startswith("{"):
         return text
@@ -223,7 +223,7 @@ def _chosen(
 
 def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
     """Return the widths, with the largest ones reduced equally until their sum fits into `room`. Return None
-    if they cannot fit. Columns marked in `fixed` keep their width."""
+    if the columns cannot fit. Columns marked in `fixed` keep their width."""
     if any(fixed):
         room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
         free = [width for width, stays in zip(widths, fixed, strict=True) if not stays]

@@ -185,7 +185,8 @@ class RemoteEngine:
 
 
 class Worker:
-    """The process that runs one statement. Its private directory is removed when it ends."""
+    """The process that runs one statement. The private directory of the process is removed when the process
+    ends."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Define the SQL that turns stored rows into the rows that views show, in as few steps as the snapshot needs.
 
 Most snapshots have no begin that waits for its span, no name that arrived late, and no row without a time.
-Then the views read the files directly: DuckDB applies a question's conditions to the statistics of row
-groups, counts rows without reading them, and plans the statement in half the time.
+The views of such a snapshot read the files directly: DuckDB applies a question's conditions to the statistics
+of row groups, counts rows without reading them, and plans the statement in half the time.
 
 **Names.** The terms are those of `model.record`. A `name` row assigns a name to a key, within a scope. An
 event asks for its own name by the attribute `$name`, and for further members by `$late`. Names from the
@@ -22,20 +22,20 @@ events. To each collector, the events of the other collectors look missing. If a
 because no collector had acknowledged them, two collectors store these events. The table has several sessions
 of a client also if a collector forgot the session, or started with a new spool. No collector can correct this
 alone, but the table shows the connection: all of these sessions have one announced id, in the form that
-tables store. Such a client has *moved*, and the views count the client as a whole:
+tables store. A client with several sessions has *moved*, and the views count the client as a whole:
 
 - Of rows that are equal and have one number in one stream, only the row in the first session is shown.
 - A number is missing if the ledger of a session misses the number, and no session of the client has an event
-  with it. It is counted in one gap. If several sessions miss a number, the gap with the most specific reason
-  counts it: first events that the client discarded, then events lost while a collector received the stream,
-  then events before the first that a collector received (`late_join`).
+  with this number. Each missing number is counted in one gap. If several sessions miss a number, the gap with
+  the most specific reason counts it: first events that the client discarded, then events lost while a
+  collector received the stream, then events before the first that a collector received (`late_join`).
 - A goodbye to any collector ends the client. Without a goodbye, only the session that ended last has a gap
   for the missing end; no session has this gap while a running collector has a session of the client open.
 - A client reports the total of its discarded events to each collector. The gaps of events without a number
   (`unnumbered`) count only in the session with the most such events.
 
 Numbers from 2^32 on were assigned by a collector: the wire has 32 bits, and a collector to which a client
-comes late counts from 0 again. So gaps of streams with such numbers stay as each ledger has them. Sessions of
+comes late counts from 0 again. So the views do not change the gaps of streams with such numbers. Sessions of
 files do not count as clients; `HIDE` handles copies of files.
 """
 
@@ -198,8 +198,8 @@ names."""
 
 
 class RowFacts(NamedTuple):
-    """The steps that rows of a snapshot need before views show them. A step also counts as needed (True)
-    while the facts are unknown."""
+    """The steps that rows of a snapshot need before views show them. While the facts about a snapshot are
+    unknown, every step counts as needed (True)."""
 
     begun: bool = True
     """Whether the snapshot has begins, which spans may supersede."""
@@ -269,7 +269,7 @@ GROUP BY source, session, stream
 
 Rows that were stored before the clock was known get their times from their first and last start. A session
 has one format, so the format is not a group column. The condition excludes kinds rather than listing the
-wanted ones. Both together halve the time."""
+wanted ones. Both measures together halve the time."""
 
 _TIMES = """
 SELECT source, session,
@@ -358,7 +358,7 @@ FROM part.moved
 """SQL that fills a table with the sessions of clients that have several sessions, and returns them.
 
 If an announcement arrived after events, the announcement has a session of its own, which then resumes the
-session of these events. In this case the table has the resumed session."""
+session of these events. The table then has the resumed session instead of the announcement's session."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS

@@ -4,11 +4,11 @@ statement reads.
 DuckDB has no switch that limits a statement to reading. The lock of DuckDB's configuration (see `engine`)
 restricts a statement to the table's files, but a statement could still write these files: to DuckDB, `WITH x
 AS (COPY ... TO ...) SELECT` is a SELECT. So a statement must be the only one in the text, and its kind must
-return rows. Its plan, which shows nested and generated statements, must not write, and must call no table
-function except `READERS` and those of the views. Some functions act without a trace in the plan (for example
-`json_execute_serialized_sql`), since the plan does not show what DuckDB computed while it planned. So the
-text of the statement is checked, too: it must call no function that reveals the host, and no table function
-that only the views may call.
+return rows. The statement's plan, which shows nested and generated statements, must not write, and must call
+no table function except `READERS` and those of the views. Some functions act without a trace in the plan (for
+example `json_execute_serialized_sql`), since the plan does not show what DuckDB computed while it planned. So
+the text of the statement is also checked: a statement must call no function that reveals the host, and no
+table function that only the views may call.
 
 A statement uses only those rows of a view that match the WHERE clause beside the view's name. The part of
 this clause about columns with statistics is the view's region. A region may be too large, but never too
@@ -39,12 +39,12 @@ READERS = frozenset(
 """Table functions that a statement may call."""
 
 OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
-"""Table functions that only the views may call. Their arguments are file paths, or addresses in this
-process's memory."""
+"""Table functions that only the views may call. The arguments of these functions are file paths, or addresses
+in this process's memory."""
 
 REVEALING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
-"""Functions that a statement must not call. They reveal paths of the table or of this process, or run another
-statement whose text is not examined."""
+"""Functions that a statement must not call. Such a function reveals paths of the table or of this process, or
+runs another statement whose text is not examined."""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
 """Words that mark a plan step as a write."""
@@ -183,7 +183,7 @@ READING = {
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
 """Views that yield each row of the files once, with their columns of `_TEXTS` and `_NUMBERS`. The views show
-these columns as stored. A column name that is not listed here is defined by the statement itself."""
+the listed columns as stored. A column name that is not listed here is defined by the statement itself."""
 
 _WORD = re.compile(r"\w+")
 
@@ -204,8 +204,8 @@ SyntaxNode = dict[str, Any]
 def regions_of(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[Region] | None:
-    """Return the regions that a statement reads, or None for the whole table. None is also returned if the
-    database cannot parse the statement."""
+    """Return the regions that a statement reads, or None for the whole table. Return None if the database
+    cannot parse the statement."""
     if READING.keys().isdisjoint(_WORD.findall(sql.lower())):
         return None
     try:
@@ -219,8 +219,8 @@ def regions_of(
 
 
 def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
-    """Return the regions that a statement reads, or None for the whole table. `tree` is its syntax tree from
-    `json_serialize_sql`."""
+    """Return the regions that a statement reads, or None for the whole table. `tree` is the statement's
+    syntax tree from `json_serialize_sql`."""
     named: set[str] = set()
     bounded: dict[int, Region] = {}
     tables: list[SyntaxNode] = []

@@ -2,8 +2,8 @@
 needs.
 
 A file is left out only if its statistics in the log prove that no row of the file can match. A column may
-lack statistics in a file if another program wrote the file, or if its texts are too long. Such a column
-leaves out no file.
+lack statistics in a file if another program wrote the file, or if its texts are too long. A condition on a
+column without statistics leaves out no file.
 """
 
 from __future__ import annotations

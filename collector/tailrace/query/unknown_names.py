@@ -32,9 +32,9 @@ def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completene
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
     """Raise UnknownError for a source, session, stream, label, rank, node or job that does not exist.
 
-    A source exists if it has a row or a running collector has it. A session or stream exists if the selected
-    sources or sessions have it. Labels exist if one session has all of them; a combination of rank, node and
-    job exists if one session matches it."""
+    A source exists if a row or a running collector has this source. A session exists if the selected sources
+    have the session. A stream exists if the selected sources and sessions have the stream. Labels exist if
+    one session has all of the labels. Ranks, nodes and jobs exist if one session matches all of them."""
     sources, sessions, streams, labels, job = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}

@@ -50,9 +50,9 @@ FROM found WHERE held IS NULL
 """SQL for the enclosing span of each span in a stream and substream, found by times.
 
 The level of a span is the number of open spans when it begins: a running sum over begins and ends in order.
-Where spans nest, the innermost open span is the last one that began one level above. So two sorts suffice,
-however many spans exist. Where spans overlap without nesting, the last span one level above may have ended;
-then the span has no parent."""
+Where spans nest, the innermost open span is the last one that began one level above. Two sorts suffice to
+find all enclosing spans, however many spans exist. Where spans overlap without nesting, the last span one
+level above may have ended; then the span has no parent."""
 
 
 class ViewColumn(NamedTuple):

@@ -2,7 +2,8 @@
 against the view.
 
 The losses that concern an answer are computed from gap rows. A gap row has a source, a session and mostly a
-stream, but no name and no time. So the `scope` of a question selects every gap that may concern its rows.
+stream, but no name and no time. The `scope` of a question selects every gap that may concern the question's
+rows.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def gaps_of(question: Question) -> Question:
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return a question with the given SQL. Its scope is the whole table."""
+    """Return a question with the given SQL. The scope of the question is the whole table."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
@@ -208,7 +209,7 @@ def _limit(limit: SupportsIndex) -> int:
 
 
 def labels_of(label: object) -> tuple[RunLabel, ...] | None:
-    """Return the keyword `label` as a filter. Raise QueryError unless it is a mapping of texts."""
+    """Return the keyword `label` as a filter. Raise QueryError unless the value is a mapping of texts."""
     if label is None:
         return None
     if not isinstance(label, Mapping) or not label:
@@ -217,8 +218,8 @@ def labels_of(label: object) -> tuple[RunLabel, ...] | None:
 
 
 def job_of(rank: object, node: TextFilter | None, job: TextFilter | None) -> JobFilter:
-    """Return the keywords `rank`, `node` and `job` as a filter. Raise QueryError unless they are whole
-    numbers and texts."""
+    """Return the keywords `rank`, `node` and `job` as a filter. Raise QueryError unless ranks are whole
+    numbers, and nodes and jobs are texts."""
     ranks = None if rank is None else tuple(_whole(rank))
     return JobFilter(ranks, _all_texts("node", node), _all_texts("job", job))
 

@@ -1,7 +1,7 @@
 """Return the answer to a question in several forms, and draw a sketch of its first rows.
 
-In notebooks the sketch is a small SVG of spans. The sketch has exactly the rows of the table beside it, so it
-does not represent the whole answer.
+In notebooks the sketch is a small SVG of spans. The sketch has exactly the rows of the table beside it, so
+the sketch does not represent the whole answer.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def _batches(
 
 
 def _parsed(text: str | None, *, objects: bool) -> object:
-    """Return the parsed JSON. Return the text unchanged if it is invalid JSON (DuckDB allows NaN), or if it
-    is not an object in a column of objects."""
+    """Return the parsed JSON. Return a text unchanged if the text is invalid JSON (DuckDB allows NaN), or if
+    the column is one of objects and the text is not an object."""
     if text is None or (objects and not text.startswith("{")):
         return text
     try:

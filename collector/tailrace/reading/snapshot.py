@@ -1,8 +1,8 @@
 """Run statements on one snapshot of a store, from any thread, and compute the completeness of each answer.
 
-Statements run one after the other until each has its first rows. A statement may find that files of the
-snapshot are deleted, and then moves the store to the next snapshot. After its first rows, each answer is read
-at its own pace on its own connection.
+Statements run one after the other until the first rows of each are available. A statement may find that files
+of the snapshot are deleted, and then moves the store to the next snapshot. After its first rows, each answer
+is read at its own pace on its own connection.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class SnapshotReader:
             yield
 
     def _completeness(self, scope: Scope) -> Completeness:
-        """Return the completeness of a scope. Compute it once for each snapshot."""
+        """Return the completeness of a scope. Compute each completeness only once for a snapshot."""
         if self._known_of != self.version:
             self._settle()
         if scope not in self._known:

@@ -169,8 +169,8 @@ class FileCache:
 
 
 ROUNDED = 1 + 1e-9
-"""Safety factor for durations in floating point. This module may select spans too many; the drawing code
-compares exactly."""
+"""Safety factor for durations in floating point. With this factor, a selection may include too many spans;
+the drawing code later compares exactly."""
 
 
 class Reach(NamedTuple):

@@ -1,14 +1,16 @@
 """Compute the columns that a timeline draws for a window of time.
 
 A span at least as long as a bucket, an open span and a gap each have a row. Shorter spans and instants share
-one row for each bucket that contains any (`scale`). This row has the count of the events; if the count is 1,
-the row describes the event exactly. Counters have the least, greatest and latest value of each bucket.
+one row for each bucket that contains any (`scale`). The row of a bucket has the count of the events; if the
+count is 1, the row describes the event exactly. Counters have the least, greatest and latest value of each
+bucket.
 
 A frame is computed from the sums and long spans of sidecars, and from table rows where no sums exist. For
 each lane that may overlap the window, each file supplies two things: the sums of the highest level whose
 buckets fit into the frame's buckets, and the spans that are too long for this level. The rows of a file are
-read instead if the file has no sidecar, or if its lowest level is too coarse. The reader then starts so far
-before the window that every span which begins earlier and overlaps the window is among the file's long spans.
+read instead if the file has no sidecar, or if its lowest level is too coarse. Where rows are read, the reader
+starts so far before the window that every span which begins earlier and overlaps the window is among the
+file's long spans.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ in a file are found once. After a new version of the table, only its new files a
 new gaps alone.
 
 A frame draws several gaps of one stream as one if their begins are in one bucket and their ends are in one
-bucket. Such a gap has the number of gaps and the sum of missing events. So the number of gaps in a frame is
-bounded, and no gap is left out.
+bucket. A merged gap has the number of gaps and the sum of missing events. Merging bounds the number of gaps
+in a frame, and leaves no gap out.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The window of a frame is divided into buckets. The width of a bucket is the larg
 at most a pixel. A bucket sums the spans that begin in it and are shorter than its width. For rows without a
 stored time, the width of a bucket is in ticks.
 
-`durations`, `places` and `ends` convert columns; the module `timeline` converts single ticks in the same
-arithmetic. `Scales` has the buckets of all lanes, each on the clock of its session.
+The functions `durations`, `places` and `ends` convert columns of ticks; the module `timeline` converts single
+ticks in the same arithmetic. `Scales` has the buckets of all lanes, each on the clock of its session.
 """
 
 from __future__ import annotations

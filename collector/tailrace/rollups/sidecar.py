@@ -1,9 +1,9 @@
 """Write and read sidecars. A sidecar is two files beside the table for one data file.
 
-Both files are in `STORE/rollups/v1`; their names are a hash of the data file's path in the table. The file
-with `cells` in its name has the sums, and the header in its metadata. The file with `longs` has the long
-spans. Data files never change, so a sidecar never becomes stale, and may be deleted at any time. If the table
-is behind a URL, or the store is not writable, the sidecars are in the user's cache directory.
+The two files of a sidecar are in `STORE/rollups/v1`; their names are a hash of the data file's path in the
+table. The file with `cells` in its name has the sums, and the header in its metadata. The file with `longs`
+has the long spans. Data files never change, so a sidecar never becomes stale, and may be deleted at any time.
+If the table is behind a URL, or the store is not writable, the sidecars are in the user's cache directory.
 
 `PagedFile` reads such a file page by page. A page is a row group of the file, as columns in memory. The
 footer states for each page the bounds of its levels and edges, or of its durations and times, so that a
@@ -50,8 +50,8 @@ class SidecarPage(NamedTuple):
 
 
 class PagedFile:
-    """One file of a sidecar. Its pages are sorted by two columns; `outer` and `inner` are the bounds of these
-    columns in each page."""
+    """One file of a sidecar. The pages are sorted by two columns. `outer` and `inner` are the bounds of the
+    two columns in each page."""
 
     def __init__(self, path: str, outer: str, inner: str) -> None:
         """Open the file and read its footer. Raise OSError and pyarrow's errors."""
@@ -117,8 +117,8 @@ class KeptPages:
 
 
 VERSION = 2
-"""Version of the sidecar format, part of the directory's name. It must rise with every change of a sidecar's
-content."""
+"""Version of the sidecar format, part of the directory's name. The version must be incremented with every
+change of a sidecar's content."""
 
 DRAFT_NS = 3600 * 10**9
 """Age (ns) from which a draft counts as left by a killed process. To write a sidecar takes seconds."""
@@ -192,7 +192,8 @@ class Sidecars:
         return None
 
     def refuse(self, sidecar: Sidecar) -> bool:
-        """Read a sidecar completely. Remove it if it is damaged. Return whether it is damaged or gone."""
+        """Read a sidecar completely. Remove the sidecar if it is damaged. Return whether the sidecar is
+        damaged or gone."""
         try:
             for path in (sidecar.cells, sidecar.longs):
                 for _ in parquet.ParquetFile(path).iter_batches():

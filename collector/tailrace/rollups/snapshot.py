@@ -3,8 +3,8 @@
 A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix
 nanoseconds or, for a session without wall time, nanoseconds since its arrival.
 
-`BegunSpans` are spans that have the row of a begin and no row of a whole span. Such a span is open, or it
-ended after the collector had forgotten its begin.
+`BegunSpans` are spans that have the row of a begin and no row of a whole span. A span without a whole row is
+open, or it ended after the collector had forgotten its begin.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class TimelineLane(NamedTuple):
 
     Lanes with wall time share the axis `wall`. Other lanes share an axis with the lanes of their run, or of
     their session alone. `missing` is the number of events that are known to be missing from the lane's
-    stream. `unknown` is whether the stream also lacks an unknown number of events. Both are set only at the
-    lane without a substream."""
+    stream. `unknown` is whether the stream also lacks an unknown number of events. `missing` and `unknown`
+    are set only at the stream's lane without a substream."""
 
     key: LaneKey
     format: str

@@ -184,8 +184,8 @@ def from_row(type_: type[S], row: Iterable[object]) -> S:
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API. Its fields are attributes of `given`, except for the fields in
-    `others`."""
+    """Return an object of the API. The fields of the object are attributes of `given`, except for the fields
+    in `others`."""
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 
@@ -312,8 +312,8 @@ class AnswerPool:
         return await self._run(self._long, request, work, seconds)
 
     async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:
-        """Run `work` in a thread, and return its result. Raise its errors, LeftError if the client leaves,
-        and TooLongError."""
+        """Run `work` in a thread, and return its result. Raise the errors of `work`, LeftError if the client
+        leaves, and TooLongError."""
         return await self._run(self._threads, request, work, self._seconds)
 
     async def _run(

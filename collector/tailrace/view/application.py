@@ -308,7 +308,7 @@ class Viewer:
         self._pool.close()
 
     def _tend(self) -> None:
-        """Write missing roll-ups periodically. Without them, timelines are computed from rows."""
+        """Write missing roll-ups periodically. Without roll-ups, timelines are computed from rows."""
         while True:
             with suppress(TailraceError):  # answers to requests report the error
                 self._first.tend(lambda: not self._ending.is_set())

@@ -3,9 +3,10 @@
 The port of a loopback address is open to every user of the machine, and to every page in every browser on the
 machine. So the API requires the token in the header `Authorization`, or a cookie. A request with the token in
 its URL gets the cookie. Browsers send a cookie to all ports of a host, so a process that listens on another
-port may read the cookie. Therefore the cookie is a separate secret, which is valid only at a random path. The
-socket in the file system needs no token, since only its owner can open it. In both cases the header `Host`
-must name this server. Otherwise a foreign page could reach the server under another name (DNS rebinding).
+port may read the cookie. For this reason the cookie is a separate secret, which is valid only at a random
+path. The socket in the file system needs no token, since only its owner can open it. The header `Host` of
+every request must name this server. Without this check, a foreign page could reach the server under another
+name (DNS rebinding).
 
 A browser states which page sends a request. Requests of other pages are refused, and a request that changes
 something must come from a page of this server. The static files of the page contain no secrets and need no

@@ -31,8 +31,7 @@ SLOTS = 3
 """Number of questions that run at a time."""
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""Limits of a statement of the viewer's own. To sort texts of 10 MB takes about ten times their size in
-memory."""
+"""Limits of a statement of the viewer's own. To sort texts of 10 MB takes about 100 MB of memory."""
 
 FRESH_SECONDS = 1.0
 """Time (seconds) for which a snapshot counts as the newest, and an answer of the collectors as current."""
@@ -71,7 +70,7 @@ class LeasedSnapshot(NamedTuple):
 
 
 class TimelineCache:
-    """A cache of the timeline of the newest snapshot. One question uses it at a time."""
+    """A cache of the timeline of the newest snapshot. One question uses the timeline at a time."""
 
     def __init__(self, store: str) -> None:
         self.lock = threading.Lock()
@@ -251,8 +250,8 @@ class SnapshotLease:
                 remote.interrupt()
 
     def end(self, *, good: bool) -> None:
-        """Return the engines to their stores. Close them instead if the request failed, since an interrupt
-        may still arrive."""
+        """Return the engines to their stores. If the request failed, close the engines instead, since an
+        interrupt may still arrive."""
         for remote in self._remote:
             remote.close()
         self._remote.clear()

@@ -2,7 +2,7 @@
 
 **News.** Once a second, every open page gets the table's version, rates, and the collectors' health. One
 thread collects the news for all pages, only while a page is open. Each page gets the newest message after it
-has received the previous one. So a slow page misses messages, and no messages queue up.
+has received the previous one. A slow page misses messages, so that no messages queue up.
 
 **Exports.** An export has the content that `tailrace export` writes, for a browser to save or to pass to
 Perfetto. The whole export is written into a temporary directory, from one snapshot, and then sent. A format

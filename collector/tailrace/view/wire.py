@@ -1,8 +1,9 @@
 """The answers of the HTTP API. The OpenAPI description is made from these classes.
 
-Times and durations are decimal texts (`Ns`), because numbers of JavaScript are exact only up to 2^53. In the columns of the
-timeline they are numbers of nanoseconds from the frame's `from`, and larger ones are so far out of sight that no pixel shows
-them. An answer's `version` is the version of the table from which all of its figures are. Null means unknown, never zero.
+Times and durations are decimal texts (`Ns`), because numbers of JavaScript are exact only up to 2^53. In the
+columns of the timeline, times are integers: nanoseconds from the frame's `from`. Integers beyond 2^53 are so
+far outside the window that no pixel shows them. The `version` of an answer is the version of the table from
+which all figures of the answer are computed. Null means unknown, never zero.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ ROWS = 10_000
 """Maximum number of rows in an answer."""
 
 BYTES = 16 * 2**20
-"""Approximate maximum size (characters) of an answer. The answer states that it has `more` rows if this size
-is exceeded."""
+"""Approximate maximum size (characters) of an answer. If an answer exceeds this size, its rows are cut off
+and `more` is true."""
 
 
 def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
