@@ -118,7 +118,7 @@ class FlameGraph(NamedTuple):
 
 
 class _Nodes:
-    """Collects the nodes of a flame graph, and counts their spans, while spans are read."""
+    """Builds the list of nodes of a flame graph, and counts the spans of each node."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int | None, str | None], int] = {}

@@ -41,10 +41,10 @@ _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
 class Shape(StrEnum):
     TEXT = "text"
-    """Numbers stay numbers, and everything else becomes text."""
+    """Shape for text output: numbers stay numbers, and everything else becomes text."""
     JSON = "json"
-    """Numbers and truth values are unchanged. JSON, nested values and the views' columns of JSON objects
-    become JSON text. Everything else becomes text."""
+    """Shape for JSON output: numbers and truth values are unchanged. JSON, nested values and the views'
+    columns of JSON objects become JSON text. Everything else becomes text."""
 
 
 class AnswerColumn:

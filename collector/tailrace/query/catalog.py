@@ -4,7 +4,8 @@ To bind all views takes 130 ms, four times as long as most statements over a sma
 without views. Before a statement runs, `ViewCatalog.prepare` fills the tables of rows that the views need
 repeatedly (`inner_views.KEPT`). `ViewCatalog.prepare` then defines the views that the statement names, and
 the views and macros that the named views use. Names are found as words of the statement's text, so the
-catalog may define too much, but not too little. A statement that lists the catalog gets all views.
+catalog may define too much, but not too little. If a statement lists the database's tables or views, all
+views are defined.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ _WORD = re.compile(r"\w+")
 
 _LISTING = frozenset({"describe", "information_schema", "show"})
 _LISTING_PREFIXES = ("duckdb_", "pg_", "pragma", "sqlite_")
-"""Prefixes of words in statements that list the catalog."""
+"""Prefixes of words (such as `pg_`) that mark a statement as one that lists the database's tables and
+views."""
 
 _MADE_OF = {
     "part.known": "part.kept_names",
@@ -70,8 +72,8 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of narrow conditions on begins to remember. After more such conditions, the catalog searches
-all begins of the snapshot."""
+"""Maximum number of conditions on the starts of begins to remember for one snapshot. After `REGIONS_KEPT`
+conditions, the catalog searches all begins of the snapshot."""
 
 Pick = Callable[[list[Region] | None], None]
 """Function that restricts `stored` to files that may have rows of the given regions. None selects all
@@ -299,7 +301,8 @@ def _references(sql: str, definitions: dict[str, Definition]) -> set[str]:
 
 
 def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[str]:
-    """Return the names, and the names of everything that these need, including tables of `KEPT`."""
+    """Return the given names of views, macros and tables, and the names of everything that they use,
+    including tables of `KEPT`."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:

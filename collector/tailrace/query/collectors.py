@@ -23,8 +23,8 @@ BEATS_MISSED = 3
 """Number of heartbeat intervals after which a collector without a new heartbeat counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Additional time (seconds) before a collector counts as silent: for the commit of a heartbeat, and for
-clocks that differ."""
+"""Additional time (seconds) before a collector counts as silent. The time covers the commit of a heartbeat
+and the difference of clocks."""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 
@@ -153,7 +153,7 @@ def collectors(
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
     """Return a warning that names the collectors on other hosts that may have received rows which the
-    snapshot lacks. Return an empty text if no such collector exists.
+    snapshot lacks. Return an empty text if no collector on another host may have more rows.
 
     Collectors with an identity in `here` can be asked directly. For any other collector, only a clean
     shutdown proves that no rows will follow, because rows after the newest heartbeat may not be committed

@@ -7,9 +7,9 @@ that it inherited (`keep`), and at exit removes no file that its parent still re
 
 A program may also close every descriptor that it did not open itself (`os.closerange`, to become a daemon).
 The next files that the program opens get the numbers of the closed descriptors. The table's library would
-wait for ever, or write into these files. Tailrace cannot open the library's descriptors again, so
-`check_process` also raises an error if the library's descriptors are closed. `PipeEnd` guards a descriptor of
-Tailrace's own.
+then wait for ever, or write into files of the program. Tailrace cannot open the library's descriptors again,
+so `check_process` also raises an error if the library's descriptors are closed. `PipeEnd` guards a descriptor
+of Tailrace's own.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def is_whole() -> bool:
     """Return whether this process has the threads and descriptors that its database needs, or has no database
     yet.
 
-    If the result is false, no object of the database may be destroyed. The destruction would wait for threads
-    that do not exist in this process, or close files of the program."""
+    If the result is false, no object of the database may be destroyed, because the destruction would wait for
+    threads that do not exist in this process, or close files of the program."""
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
@@ -127,7 +127,7 @@ class PipeEnd(io.RawIOBase):
     descriptor number still refers to the pipe."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Take over the descriptor of `stream`."""
+        """Duplicate the descriptor of `stream`, and close `stream`."""
         self._writes = stream.writable()
         self._number = os.dup(stream.fileno())
         stream.close()

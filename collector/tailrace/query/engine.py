@@ -59,7 +59,7 @@ class Engine:
         room: str | None = None,
         version: int | None = None,
     ) -> None:
-        """Open the snapshot of `version`, or the newest one.
+        """Open the table's snapshot with the given version, or the newest snapshot.
 
         `room` is a private directory of this process. If `room` is given, the process changes into this
         directory and reads the table through a link, so that neither DuckDB nor a statement can see a path of
@@ -183,7 +183,7 @@ class Engine:
 
     def _run(self, sql: str, parameters: Parameters, run: Callable[[], T]) -> T:
         """Define the views that a statement needs, select the files that may have its rows, and call `run`.
-        Repeat all of this on the newest snapshot if files are deleted meanwhile."""
+        If files of the snapshot are deleted meanwhile, repeat these steps on the newest snapshot."""
 
         def attempt() -> T:
             self._based(lambda: self._prepare(sql, parameters))
@@ -242,8 +242,8 @@ def connect(
 
 
 def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
-    """Limit the bytes that DuckDB spills to disk. DuckDB 2.0 ignores this limit in the configuration of
-    `connect`."""
+    """Limit the bytes that DuckDB spills to disk. The limit is set by a statement, because DuckDB 2.0 ignores
+    it in the configuration of `connect`."""
     spill = limits.spill
     if spill is None and limits.memory is not None:
         spill = limits.memory * SPILL
@@ -252,7 +252,8 @@ def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 
 def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB compute `progress`. In a notebook, DuckDB does so only if ipywidgets are installed."""
+    """Make DuckDB compute `progress`. In a notebook, DuckDB computes `progress` only if ipywidgets are
+    installed."""
     with suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")

@@ -1,10 +1,10 @@
 """Follow the table: yield each committed row once.
 
 A follower reads versions one by one from the log, which upkeep keeps for a quarter of an hour. A follower
-that was stopped for longer cannot continue from the log. Such a follower compares a snapshot with its
-*marks*. A mark is the position in a session's bytes up to which the follower has yielded rows; the position
-of a span is that of its end. The follower yields no row twice. The follower omits no row except, possibly, a
-gap row that was found late and lies before the mark.
+that was stopped for longer cannot continue from the log. After a long stop, a follower compares a snapshot
+with its *marks*. A mark is the position in a session's bytes up to which the follower has yielded rows; the
+position of a span is that of its end. The follower yields no row twice. The follower omits no row except,
+possibly, a gap row that was found late and lies before the mark.
 
 `Commits` reads the rows that each version added, from the log's files, local or behind a URL. A merge of
 files also makes a version. In the log, a merge has `dataChange` false, so the follower yields no rows for a
@@ -64,7 +64,7 @@ _STORED = [column.name for column in COLUMNS if column.name != "day"]
 
 
 class Commits:
-    """Reads the log and the data files of the table at `root`."""
+    """Reads the log and the data files of the Delta table at `root`."""
 
     def __init__(self, root: str, options: dict[str, str]) -> None:
         self._root = root
@@ -113,7 +113,8 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
 """Kinds of rows that have separate marks. The offset of derived rows is the number of received bytes, which
-exceeds the offsets of records. The begins of open spans are written at a commit, after later records."""
+exceeds the offsets of records. The begins of open spans have separate marks because they are written at a
+commit, after records with greater offsets."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
 """Indices of the columns by which two rows are compared. The columns `day` and `wall` are excluded, because

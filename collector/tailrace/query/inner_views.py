@@ -417,13 +417,13 @@ FROM followed
 WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
 QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
-"""SQL that fills a table with the sessions of followed files that are copies of other sessions. `within` is a
-condition on rows.
+"""SQL that fills a table with the sessions of followed files that are copies of other sessions. `within` is
+the SQL condition on the rows that are searched.
 
 A file is a copy while it rests with the content of another file, if both files are of one rank. A truncated,
-rewritten or replaced file no longer rests, because a later run may write equal bytes elsewhere. An import
-itself compares the files that it reads. Two runs that wrote one path in succession are not copies. Many files
-begin with an equal header, so a file of fewer than `HEAD` bytes is a copy only if its stream has ended.
+rewritten or replaced file is no copy, because a later run may write equal bytes elsewhere. An import itself
+compares the files that it reads. Two runs that wrote one path in succession are not copies. Many files begin
+with an equal header, so a file of fewer than `HEAD` bytes is a copy only if its stream has ended.
 
 Size and checksum exclude lost bytes, so a session with lost bytes is compared with no other session. If the
 rows of a session's first days were deleted, its row `open` is gone too, and the session hides no other

@@ -33,8 +33,8 @@ from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""Share of the memory limit that DuckDB may use by its own count. The rest is for memory that DuckDB does not
-count."""
+"""Share of the memory limit that is set as DuckDB's own limit. The remaining memory is for allocations that
+DuckDB does not count."""
 
 MACHINES_SHARE = 0.8
 """Default memory limit as a share of the machine's memory. The limit prevents the kernel from killing another

@@ -204,7 +204,7 @@ class RowFacts(NamedTuple):
     begun: bool = True
     """Whether the snapshot has begins, which spans may supersede."""
     asked: bool = True
-    """Whether the snapshot has names by key."""
+    """Whether the snapshot has `name` rows that assign names to keys."""
     late: bool = True
     """Whether the snapshot has names by id, which arrived after their events."""
     untimed: bool = True
@@ -268,8 +268,8 @@ GROUP BY source, session, stream
 """SQL for the stored events of each stream.
 
 Rows that were stored before the clock was known get their times from their first and last start. A session
-has one format, so the format is not a group column. The condition excludes kinds rather than listing the
-wanted ones. Both measures together halve the time."""
+has one format, so the format is not a group column. The condition on `kind` excludes kinds rather than
+listing the wanted kinds. Both measures together halve the time."""
 
 _TIMES = """
 SELECT source, session,

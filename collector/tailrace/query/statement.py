@@ -39,8 +39,8 @@ READERS = frozenset(
 """Table functions that a statement may call."""
 
 OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
-"""Table functions that only the views may call. The arguments of these functions are file paths, or addresses
-in this process's memory."""
+"""Table functions that only the views may call. The arguments of `READ_PARQUET` and `PYTHON_ARROW_SCAN` are
+file paths, or addresses in this process's memory."""
 
 REVEALING = frozenset({"CURRENT_SETTING", "GETVARIABLE", "QUERY", "QUERY_TABLE"})
 """Functions that a statement must not call. Such a function reveals paths of the table or of this process, or

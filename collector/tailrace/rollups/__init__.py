@@ -1,3 +1,3 @@
-"""Return the rows that a timeline draws in a window of time, in a number that a screen can show."""
+"""Compute what a timeline draws in a window of time, with at most as many rows as a screen can show."""
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ SAVES = 0.9
 """Maximum ratio between the numbers of sums in a level and in the level below."""
 
 FEW = 16
-"""Number of sums up to which no further level is added."""
+"""Number of sums in a level up to which no further level is added."""
 
 EACH = "events"
 """Name of the database table that has the rows of one batch."""
@@ -95,7 +95,7 @@ JOIN lanes AS l ON l.source = e.source AND l.session = e.session AND l.stream = 
 """  # noqa: S608 - our own words
 
 _BOUND = "(1::BIGINT << greatest({level} - CASE WHEN timed THEN scale ELSE 0 END, 0))"
-"""SQL for the duration (ticks) that all spans in the sums of a level are shorter than."""
+"""SQL for the upper bound (ticks, exclusive) of the durations of spans in the sums of a level."""
 
 _EDGE = "(edge >> {level}) * (1::BIGINT << {level})"
 

@@ -223,7 +223,8 @@ def levels(file: CachedFile, reached: Reach) -> Longs | None:
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each lane the duration (ticks) that all spans in the sums of its level are shorter than."""
+    """Return for each lane the upper bound (ticks, exclusive) of the durations of spans in the sums of the
+    lane's level."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 

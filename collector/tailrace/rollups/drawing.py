@@ -150,8 +150,8 @@ class LaneStack:
         return row
 
     def steps(self) -> list[tuple[int, int]]:
-        """Return pairs of a time and a row, ordered by time. From this time on, the row is the first one
-        below all spans that have not ended."""
+        """Return pairs of a time and a row, ordered by time. From the time of a pair on, the row of the pair
+        is the first one below all spans that have not ended."""
         found: list[tuple[int, int]] = []
         latest = -1
         for row in range(len(self.ends), 0, -1):
@@ -243,7 +243,8 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
 
 
 def spans(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the spans in the window, in the order that `stacked` needs. Short spans are summed."""
+    """Return the spans in the window, sorted by lane, begin and descending end, as `stacked` requires. Short
+    spans are summed."""
     shorts = _sums(pieces.shorts, scales)
     longs = _singles(_open_bounded(pieces.longs, scales), scales)
     found = Drawn(
@@ -260,8 +261,8 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
-    """Return the drawn row of each span. Spans with a recorded depth come first; spans without one are
-    stacked below them."""
+    """Return the drawn row of each span. Spans with a recorded depth are drawn in the row of this depth.
+    Spans without a depth are stacked below all recorded depths."""
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]

@@ -229,7 +229,7 @@ class FrameNames:
         return self._texts.unified(numbers)
 
     def of(self, pieces: Pieces) -> Longs:
-        """Return the number of the name of each piece."""
+        """Return for each piece the index of its name in the frame's names."""
         counters = pieces.member if pieces.rows and pieces.what[0] == COUNTER else None
         labels, label = self.unified(pieces.label)
         members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
@@ -312,7 +312,7 @@ def _counters(drawn: Drawn, texts: FrameNames, zero: int) -> CounterColumns:
 
 
 def _streams(lanes: Sequence[LaneKey]) -> set[tuple[str, str, str]]:
-    """Return the streams of the lanes, and for each of their sessions the unknown stream."""
+    """Return the streams of the lanes, and the unknown stream (an empty name) of each lane's session."""
     return {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
 
 
@@ -444,7 +444,7 @@ def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return for each lane the earliest range of rows that any of the files needs."""
+    """Return for each lane the range of rows to read with the earliest begin, over all files."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])

@@ -3,8 +3,8 @@
 A gap lies between its nearest events by sequence number or by offset, as in `export.lost`. Nearly every gap
 has an event directly before and directly after it; a join on equal numbers finds these two. The database
 compares the remaining gaps with all events of their streams. Data files never change, so the nearest events
-in a file are found once. After a new version of the table, only its new files are searched, and all files for
-new gaps alone.
+in a file are found once. In a newer version of the table, known gaps are searched only in new files, and new
+gaps in all files.
 
 A frame draws several gaps of one stream as one if their begins are in one bucket and their ends are in one
 bucket. A merged gap has the number of gaps and the sum of missing events. Merging bounds the number of gaps
@@ -165,8 +165,8 @@ class _Nearest:
         return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
-        """Keep the nearest of the known events and the given ones. The order is: before and after by number,
-        then before and after by offset."""
+        """Compare the given events with the nearest events so far, and keep those that are nearer. The order
+        is: before and after by number, then before and after by offset."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:

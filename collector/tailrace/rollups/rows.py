@@ -27,7 +27,7 @@ BLOCK_ROWS = 60_000
 """Estimated maximum number of rows in a block. To read more rows would take longer than it saves."""
 
 _MARGINS = (8, 4, 2, 1)
-"""Candidate margins to read before and after a window, as multiples of the window's length. The first one
+"""Candidate margins to read before and after a window, as multiples of the window's length. The first margin
 that keeps the block within `BLOCK_ROWS` is used."""
 
 _BOUND = 2**62

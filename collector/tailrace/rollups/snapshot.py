@@ -85,7 +85,7 @@ _HIDDEN = """
 SELECT DISTINCT split_part(session, '.', 1) FROM stored WHERE kind = 'session'
 EXCEPT SELECT DISTINCT split_part(session, '.', 1) FROM part.shown WHERE kind = 'session'
 """
-"""SQL for the sessions that other sessions replace, by the roots of their ids."""
+"""SQL for the root ids of the sessions that other sessions replace."""
 
 _FACTS = """
 SELECT w.source, w.format, w.session, r.opened, w.closed_at, r.run, c.clock, c.ticks_per_second, c.epoch,

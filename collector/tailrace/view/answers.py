@@ -163,8 +163,8 @@ _CONVERSIONS: dict[object, _Convert] = {
     DecimalText | None: decimal,
     dict[str, Any]: members,
 }
-"""Functions that convert a value of a snapshot to a field of an answer, by the field's type. Values for
-fields of other types are unchanged."""
+"""Functions that convert a value of a snapshot to a field of an answer, by the field's type. A value whose
+field has another type is unchanged."""
 
 
 def _same(value: object) -> object:
@@ -184,8 +184,8 @@ def from_row(type_: type[S], row: Iterable[object]) -> S:
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API. The fields of the object are attributes of `given`, except for the fields
-    in `others`."""
+    """Return an object of the API of class `type_`. The fields of the object are attributes of `given`,
+    except for the fields in `others`."""
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 

@@ -37,8 +37,8 @@ FRESH_SECONDS = 1.0
 """Time (seconds) for which a snapshot counts as the newest, and an answer of the collectors as current."""
 
 UNANSWERED_SECONDS = 15.0
-"""Time (seconds) for which collectors are not asked again after one gave no answer. A request without an
-answer takes `admin.ANSWER_SECONDS`."""
+"""Time (seconds) for which collectors are not asked again after one gave no answer. A request to a collector
+that gives no answer takes `admin.ANSWER_SECONDS`."""
 
 
 WAIT_SECONDS = 0.2

@@ -34,8 +34,8 @@ BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
-    """A server without signal handlers of its own. The handlers of uvicorn would raise the signals again at
-    the end."""
+    """A server without signal handlers of its own. The signal handlers of uvicorn would raise the received
+    signals again at the end."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

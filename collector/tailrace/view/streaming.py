@@ -234,7 +234,7 @@ EXPORT_SECONDS = 900.0
 PIECE = 2**18
 
 SUFFIXES = {"perfetto": "pftrace", "chrome": "json", "otlp": "jsonl"}
-"""File name extensions of the formats whose extension differs from the format's name."""
+"""File name extensions of export formats, for formats whose extension differs from their name."""
 
 ARCHIVE = "application/zip"
 BINARY = "application/octet-stream"

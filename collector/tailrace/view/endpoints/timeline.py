@@ -1,8 +1,8 @@
 """Serve the timeline over HTTP: its lanes, the content of a window of time (`rollups`), the row at a place,
 and a search.
 
-A search is in wall time, or on an axis without wall time. On such an axis, the time of an event is computed
-from the tick at which the event begins (`tailrace.timeline`).
+A search is in wall time, or on an axis without wall time. On an axis without wall time, the time of an event
+is computed from the tick at which the event begins (`tailrace.timeline`).
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.S
 
 
 def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return up to `limit` + 1 found events, ordered by wall time. The additional event shows that the search
-    has more."""
+    """Return up to `limit` + 1 found events, ordered by wall time. The event beyond `limit` shows that the
+    search has more results."""
     conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
     if asked.after is None:
         conditions.append(RowCondition("time IS NOT NULL"))
