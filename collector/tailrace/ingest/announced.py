@@ -1,15 +1,17 @@
-"""The announced sessions of a source (clients/PROTOCOL.md): how long each is known, and the answers to its client.
+"""Manage the announced sessions of a source (clients/PROTOCOL.md): how long the daemon keeps each session, and the
+acknowledgements for its client.
 
-An announced session is one incarnation, over any number of connections. Without a connection it waits for `resume_time`;
-then, if its client sent no goodbye, it is over. With a goodbye it is over when its last connection ends or, where datagrams
-may be late, after `reorder_time`. Its numbers stay known for `resume_time`, since a client that has not
-received the answer to its end sends the end once more.
+An announced session is one incarnation, over any number of connections. A session without a connection waits for
+`resume_time`. A session without a goodbye ends after this time. A session with a goodbye ends when its last connection
+closes or, on a datagram socket, after `reorder_time`. The daemon keeps the sequence numbers of an ended session for
+`resume_time`, because a client that missed the acknowledgement of its goodbye sends the goodbye again.
 
-A session is forgotten early when more than `sessions_max` are without a connection, or a stream needs
-room. The session that left first is forgotten first. A client that knows a session's id can continue it.
+A session is dropped early when more than `sessions_max` sessions are without a connection, or when a new stream needs
+room. The session that lost its last connection first is dropped first. A client can resume a session if the client
+presents the session's id.
 
-Any answer (`tailrace.ack`) may be lost, so each can be understood by itself: a stream's number stops at the first hole
-that is worth asking for and is not named in the same answer.
+Any acknowledgement (`tailrace.ack`) may be lost, so each acknowledgement is complete by itself. The acknowledged number
+of a stream stops at the first hole that the client should resend and that the same acknowledgement does not list.
 """
 
 from __future__ import annotations
@@ -34,17 +36,17 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Announced:
-    """One announced session."""
+    """Represents one announced session."""
 
     def __init__(self, state: AnnouncedState, incarnation: Incarnation) -> None:
         self.state = state
         self.incarnation = incarnation
         self.asked = True
-        """Whether the next answer names all streams."""
+        """Whether the next acknowledgement covers all streams."""
         self.owed: dict[str, None] = {}
-        """Streams that the client asked about and was not told of since, in the order of its turns."""
+        """Streams that the client asked about and that no acknowledgement has covered since, in the order of their turns."""
         self.cut: dict[str, None] = {}
-        """Streams whose number stops at a hole that the last answer about them had no room to name."""
+        """Streams whose acknowledged number stops at a hole for which the last acknowledgement had no room."""
 
     @property
     def name(self) -> str:
@@ -60,15 +62,16 @@ class Announced:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the state that the client makes the session hold."""
+        """Return the containers of state that the client makes the session hold."""
         return self.incarnation.holdings
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row (see `ingest.limits.StateHolder`)."""
+        """Write a row about evicted entries (see `ingest.limits.StateHolder`)."""
         self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
-        """Take an announcement. Send answers over this connection from now on, if a number is given."""
+        """Process an announcement. If a connection number is given, send acknowledgements over this connection from now
+        on."""
         state = self.state
         self.asked |= said.turn > state.turn
         state.turn = max(state.turn, said.turn)
@@ -76,26 +79,28 @@ class Announced:
         state.voice = state.voice if number is None else number
 
     def unhear(self, number: int) -> None:
-        """Send no more answers over this connection."""
+        """Stop sending acknowledgements over this connection."""
         if self.state.voice == number:
             self.state.voice = None
 
     def carry(self, number: int) -> None:
-        """Continue over one more connection."""
+        """Add a connection to the session."""
         self.state.carriers.append(number)
         self.state.ended = False
         self.asked = True
 
     @property
     def more(self) -> bool:
-        """Return whether there is something to tell the client."""
+        """Return whether the client has acknowledgements outstanding."""
         counters = self.incarnation.counters
         return self.asked or bool(self.owed) or (counters is not None and bool(counters.news))
 
     def next_told(self, most: int) -> list[str]:
-        """Return at most so many streams that the client is told of next, and take them for told. Those of which
-        something came are first: the client waits for them, while a question is about all streams. Streams in `cut`
-        follow, as the client's word on other holes makes room for theirs."""
+        """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
+
+        Streams with new events come first, because the client waits for these streams. A client's question covers all
+        streams, so the streams that only a question concerns come second. Streams in `cut` come last: room for their
+        holes appears only after the client has answered for other holes."""
         counters = self.incarnation.counters
         if counters is None:
             return []
@@ -111,7 +116,8 @@ class Announced:
         return streams
 
     def untell(self, streams: Collection[str], news: Container[str]) -> None:
-        """Take note that answers with these streams were not sent, some of which have `news`."""
+        """Mark streams as unacknowledged because their acknowledgements were not sent. `news` contains the streams with
+        new events."""
         counters = self.incarnation.counters
         if counters is not None:
             counters.news = dict.fromkeys(s for s in streams if s in news) | counters.news
@@ -120,7 +126,7 @@ class Announced:
 
     @property
     def waiting(self) -> bool:
-        """Return whether time alone may change the session."""
+        """Return whether the passing of time alone may change the session."""
         return self.incarnation.waiting or not (self.state.ended or self._goes_on)
 
     @property
@@ -128,7 +134,7 @@ class Announced:
         return bool(self.state.carriers) and not self.incarnation.state.goodbye_at
 
     def over(self, now: int) -> bool:
-        """Return whether the goodbye has come, and all events that were under way."""
+        """Return whether the goodbye and all events in flight have arrived."""
         state, said = self.state, self.incarnation.state.goodbye_at
         if not said or state.ended:
             return False
@@ -137,25 +143,25 @@ class Announced:
         return not state.carriers
 
     def forgotten(self, now: int) -> bool:
-        """Return whether no connection has carried the session for too long."""
+        """Return whether the session has been without a connection for `resume_time`."""
         state = self.state
         return not state.carriers and state.left + state.info.ledger.resume_time.ns <= now
 
 
 HOLES_MAX = 64
 STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
-"""Streams and holes in one answer: so many with the longest numbers fit into 1200 bytes. A stream with
-events given up counts twice."""
+"""Maximum number of streams and of holes in one acknowledgement. With the longest numbers, the acknowledgement still
+fits into 1200 bytes. A stream with abandoned events counts twice."""
 
 STREAMS_MOST = 8 * STREAMS_IN_ONE
-"""Streams told at a time: a datagram client's socket has room for so many."""
+"""Maximum number of streams that one round of acknowledgements covers, limited by the socket buffer of a datagram client."""
 
 _first = attrgetter("first")
 
 
 class ClientAnswer:
-    """An answer for a session's peer. The sender sets `taken` to False if the answer could not be
-    sent."""
+    """Encoded acknowledgement for a session's peer. The sender sets `taken` to False if the acknowledgement could not
+    be sent."""
 
     __slots__ = ("data", "number", "taken")
 
@@ -170,8 +176,8 @@ _Missing = tuple[str, int, int]
 
 
 class _Standing(NamedTuple):
-    """How far a stream is durable, except some holes and events given up. `number` is None where nobody
-    knows what is missing."""
+    """Durable state of a stream: the number up to which events are stored, the holes below this number, and the count
+    of abandoned events. `number` is None for a stream whose missing events cannot be determined."""
 
     stream: str
     number: int | None
@@ -182,8 +188,10 @@ class _Standing(NamedTuple):
 def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
 ) -> Iterator[ClientAnswer]:
-    """Yield answers about at most `STREAMS_MOST` streams, as they are at the first answer. They count as
-    told, except what was not taken and what would have followed that: the next answers begin there."""
+    """Yield acknowledgements for at most `STREAMS_MOST` streams, with the state at the first acknowledgement.
+
+    When the sender rejects an acknowledgement, the streams of this and all later acknowledgements stay unacknowledged.
+    The next call begins with these streams."""
     counters = known.incarnation.counters
     news = dict(counters.news) if counters else {}
     taken, untold = True, list[str]()
@@ -199,7 +207,7 @@ def answers(
 
 
 def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
-    """Yield what each answer says."""
+    """Yield the contents of each acknowledgement."""
     incarnation, turn = known.incarnation.state, known.state.turn
     goodbye = bool(incarnation.goodbye_at)
     said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
@@ -220,7 +228,7 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
 
 
 def _standing(known: Announced, now: int) -> list[_Standing]:
-    """Return how far each stream is durable of which the client is told next."""
+    """Return the durable state of each stream that the next acknowledgements cover."""
     counters = known.incarnation.counters
     if counters is None:
         return []
@@ -255,22 +263,22 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 
 
 def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return how many missing events are no longer asked for: they are forgotten, or were noticed up to
-    `oldest`."""
+    """Return the number of missing events that the daemon no longer requests from the client. These events were
+    evicted, or their gap was noticed at or before `oldest`."""
     old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the holes that are worth asking for, in order of number: the client has not discarded their
-    events, and they were noticed after `oldest`. Later their events are given up."""
+    """Return the holes that the client should resend, in order of number. The client has not discarded the events of
+    these holes, and the holes were noticed after `oldest`. Older holes are abandoned."""
     holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
     holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)
 
 
 class Announcements:
-    """The announced sessions of one source."""
+    """Manages the announced sessions of one source."""
 
     def __init__(
         self,
@@ -286,9 +294,9 @@ class Announcements:
         self._away = OrderedDict.fromkeys(id_ for id_, s in states.items() if not s.carriers)
         self._waiting = {id_ for id_, known in self._known.items() if known.waiting}
         self.news = set(self._known)
-        """Ids of the sessions with news for their clients."""
+        """Ids of the sessions that may have acknowledgements outstanding."""
         self.changed: set[str] = set()
-        """Ids of the sessions that may hold more or less state than when `weigh` last looked."""
+        """Ids of the sessions whose held state may have changed since the last call of `weigh`."""
         for known in self._known.values():
             budget.add(known)
 
@@ -323,8 +331,7 @@ class Announcements:
         return total
 
     def find(self, id_: str, now: int) -> Announced | None:
-        """Return a known session, None if there is none. Forget a session that was away for too
-        long."""
+        """Return the session with an id, or None. Drop the session first if it has been without a connection for too long."""
         known = self._known.get(id_)
         if known and known.forgotten(now):
             self.forget(id_, now)
@@ -332,7 +339,7 @@ class Announcements:
         return known
 
     def add(self, id_: str, incarnation: Incarnation, info: OpenInfo, number: int) -> Announced:
-        """Make a connection's incarnation that of a new session, and return the session."""
+        """Create a session from a connection's incarnation, and return the session."""
         incarnation.announce(id_)
         state = self._states[id_] = AnnouncedState(incarnation.state, info, [number], bearer=number)
         self._known[id_] = known = Announced(state, incarnation)
@@ -340,7 +347,7 @@ class Announcements:
         return known
 
     def move(self, id_: str, incarnation: Incarnation) -> None:
-        """Let a session continue an earlier incarnation, once the ingest has found that both are of one run."""
+        """Attach a session to an earlier incarnation, after the ingest has found that both belong to one run."""
         known = self._known[id_]
         known.incarnation.state.id = ""
         incarnation.announce(id_)
@@ -349,19 +356,19 @@ class Announcements:
         self.heard(id_)
 
     def carry(self, id_: str, number: int) -> None:
-        """Continue a session over one more connection."""
+        """Add a connection to a session."""
         self._known[id_].carry(number)
         self._away.pop(id_, None)
         self.heard(id_)
 
     def heard(self, id_: str) -> None:
-        """Take note that something of a session came."""
+        """Record that data of a session arrived."""
         self.news.add(id_)
         self.changed.add(id_)
         self._watch(id_)
 
     def leave(self, id_: str, number: int, now: int) -> None:
-        """Take note that a connection no longer carries a session."""
+        """Remove a connection from a session."""
         known = self._known[id_]
         state = known.state
         state.carriers.remove(number)
@@ -380,7 +387,7 @@ class Announcements:
             self.forget_first(now, "too many sessions")
 
     def expire(self, now: int) -> None:
-        """Close the windows, and forget the sessions, whose time has passed."""
+        """Close the windows and drop the sessions whose time has passed."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]
@@ -392,8 +399,8 @@ class Announcements:
             self.forget(id_, now)
 
     def started(self, before: int, now: int) -> None:
-        """Take note that no daemon ran since `before`. Clients could neither reconnect nor resend then, so
-        this time does not count."""
+        """Record that no daemon ran since `before`. The downtime does not count against a session, because clients
+        could neither reconnect nor resend."""
         for id_ in self._away:
             self._known[id_].state.left = now
         for known in self._known.values():
@@ -401,33 +408,32 @@ class Announcements:
                 known.incarnation.counters.windows.stood_still(now - before)
 
     def settle(self, now: int) -> None:
-        """Close all windows: the daemon stops."""
+        """Close all windows at the daemon's stop."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             self._known[id_].incarnation.settle(now)
             self._watch(id_)
 
     def weigh(self, now: int) -> None:
-        """Keep the limits on the state of sessions that have changed."""
+        """Enforce the memory limits on the sessions that have changed."""
         changed, self.changed = self.changed, set()
         for id_ in sorted(changed & self._known.keys()):
             self._budget.weigh(self._known[id_], now)
 
     def forget_first(self, now: int, why: str) -> bool:
-        """Forget the session that left first. Return whether there was one."""
+        """Drop the session that lost its last connection first. Return whether a session was dropped."""
         if not self._away:
             return False
         self.forget(next(iter(self._away)), now, why)
         return True
 
     def forget_all(self, why: str, now: int) -> None:
-        """Forget all sessions without a connection."""
+        """Drop all sessions without a connection."""
         for id_ in list(self._away):
             self.forget(id_, now, why)
 
     def forget_earlier(self, session: str, now: int) -> None:
-        """Forget the sessions that began in a file, which the session of this name reads, and that another client's session
-        followed there."""
+        """Drop the finished sessions of earlier clients in the file that the session `session` reads."""
         for id_ in list(self._away):
             state = self._known[id_].state
             if state.info.session == session and state.incarnation.ended:
@@ -440,7 +446,7 @@ class Announcements:
         why: str = "not resumed",
         about: dict[str, object] | None = None,
     ) -> None:
-        """Forget a session, and end it unless it has ended."""
+        """Drop a session, and end the session unless its end is already written."""
         known = self._known.pop(id_)
         self._budget.drop(known)
         del self._states[id_]
@@ -454,8 +460,10 @@ class Announcements:
             known.incarnation.finish(why, about or {}, now)
 
     def tell(self, can_reply: Callable[[int], bool]) -> Iterator[Announced]:
-        """Yield the sessions that asked for answers, have news, and whose peer an answer can reach. Keep the news of
-        sessions that do not hear, or have more than one answer's worth, for the next call."""
+        """Yield the sessions with outstanding acknowledgements that the client requested and that can reach its peer.
+
+        Sessions whose peer is unreachable, or whose acknowledgements do not fit into one round, stay pending for the
+        next call."""
         for id_ in sorted(self.news):
             known = self._known.get(id_)
             if known is None or not known.state.acknowledge or known.state.voice is None:

@@ -1,12 +1,11 @@
-"""The state of the ingest, as data that a checkpoint can hold, and the steps from the states of earlier versions.
+"""Define the ingest state that a checkpoint holds, and the upgrade steps from the states of earlier versions.
 
-A step is a pure function on the values that msgpack holds: dicts, lists and numbers, since the classes of then
-are gone. A new member that needs no value from the old state needs no function but its default. It needs a
-version all the same, so that an older ingest does not take the state for its own. There is no step yet,
-since nothing was released.
+An upgrade step is a pure function on decoded msgpack values: dicts, lists and numbers. The struct classes of the
+earlier version no longer exist. A new field with a default needs no step. The new field still needs a new version, so
+that an older ingest rejects the state. No upgrade step exists yet, because nothing was released.
 
-Spool entries need no steps: the members of their payloads are never renamed or dropped, and new ones
-have defaults.
+Spool entries need no upgrade steps: the fields of their payloads are never renamed or dropped, and new fields have
+defaults.
 """
 
 from __future__ import annotations
@@ -27,16 +26,15 @@ from tailrace.spool.payloads import FileState, OpenInfo
 T = TypeVar("T")
 
 VERSION = 1
-"""Version of the state: its structs, those of the decoders' states, and the spool's entries. It rises by
-one with the first change after a release, together with a step in `upgrade`."""
+"""Version of the state: its structs, the decoders' states and the spool's entries. The first change after a release
+increments the version and adds an upgrade step to `STEPS`."""
 
 
 class Tally(msgspec.Struct, omit_defaults=True):
-    """One source's sums since its first entry: bytes as received, records and events by fate.
+    """Sums of one source since its first spool entry: received bytes, and records and events by outcome.
 
-    received = decoded + malformed + pending (bytes); expected = seen + missing - duplicates (events).
-    Fields are encoded by the names that /status and the metrics have for them (`daemon.status`).
-    """
+    received = decoded + malformed + pending (bytes); expected = seen + missing - duplicates (events). The encoded field
+    names are the names in /status and in the metrics (`daemon.status`)."""
 
     received: int = msgspec.field(default=0, name="received_bytes")
     decoded: int = msgspec.field(default=0, name="decoded_bytes")
@@ -48,174 +46,173 @@ class Tally(msgspec.Struct, omit_defaults=True):
     gaps: dict[str, int] = msgspec.field(default_factory=dict, name="gap_events")
     heals: dict[str, int] = msgspec.field(default_factory=dict, name="heal_events")
     gave_way: int = 0
-    """Unfinished records that were given up because the source's sessions held too many bytes of
-    them."""
+    """Number of unfinished records that were dropped because the source's sessions held too many unfinished bytes."""
     unknown_gaps: int = 0
-    """Gaps of unknown size, without those that have healed."""
+    """Number of unhealed gaps of unknown size."""
     restarts: int = 0
     opened: int = msgspec.field(default=0, name="sessions_opened")
     closed: int = msgspec.field(default=0, name="sessions_closed")
     evicted: dict[str, int] = {}
-    """Entries, by kind, that sessions gave up to keep the limits on memory."""
+    """Number of entries, by kind, that sessions dropped to respect the memory limits."""
     events: Account = msgspec.field(default_factory=Account)
-    """Events of incarnations that are over; those that live have their own accounts."""
+    """Counts of the events of finished incarnations. Each live incarnation has its own account."""
 
     @property
     def said_missing(self) -> int:
-        """Return the events that the gap rows so far call missing, net of heals."""
+        """Return the number of events that the gap rows so far report as missing, minus the healed events."""
         return sum(self.gaps.values()) - sum(self.heals.values())
 
 
 class IncarnationState(msgspec.Struct, omit_defaults=True):
-    """One incarnation of a session's producer."""
+    """State of one incarnation of a session's producer."""
 
     name: str
     id: str = ""
-    """Id of the announced session that the incarnation is; "" where its client announced none."""
+    """Id of the announced session that the incarnation belongs to; "" where no client announced the incarnation."""
     reached: int = 0
-    """Bytes of the incarnation so far, of all its connections one after the other."""
+    """Number of bytes received so far for the incarnation, over all its connections."""
     records: int = 0
     began: int = 0
-    """When the first record came (Unix ns)."""
+    """Time (Unix ns) at which the first record arrived."""
     epoch: int | None = None
     clock: str | None = None
     ticks_per_second: float | None = None
     ended: str = ""
-    """Why the incarnation is over, if it only waits for late events."""
+    """Reason of the end, for an incarnation that only waits for late events."""
     ended_at: int = 0
-    """When it ended (Unix ns)."""
+    """Time (Unix ns) at which the incarnation ended."""
     goodbye_at: int = 0
-    """When the client's goodbye had come as a whole, or a footer that no record has followed (Unix ns)."""
+    """Time (Unix ns) at which the client's goodbye was complete, or at which a footer arrived that no record has followed."""
     goodbye_parts: bytes = b""
-    """Which parts of its goodbye have come: bit n for part n, the lowest bits first."""
+    """Bit set of the received goodbye parts: bit n for part n, lowest bits first."""
     goodbye_last: int | None = None
-    """The number of its goodbye's last part, if that has come."""
+    """Number of the last part of the goodbye; None until the last part arrives."""
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}
     forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """How far the producer's clock, its zero taken for 0, is ahead of the log's time (ns); see
-    `lead`."""
+    """Lead (ns) of the producer's clock over the log's time, with the clock's zero taken as 0; see `clocks.Lead`."""
     lead_at: int = 0
-    """When the lead was measured (Unix ns)."""
+    """Time (Unix ns) at which the lead was measured."""
     heard_at: int = 0
-    """When the clock was last heard (Unix ns)."""
+    """Time (Unix ns) at which the producer's clock was last observed."""
     heard_times: int = 0
-    """At how many different times the clock was heard."""
+    """Number of distinct arrival times at which the producer's clock was observed."""
     continues: list[str] = []
-    """Earlier sessions whose streams continue here."""
+    """Names of the earlier sessions whose streams continue in this incarnation."""
     elsewhere: dict[str, str] = {}
-    """By stream that begins above zero, the earlier session that may have the numbers below."""
+    """Earlier session that may contain the numbers below a stream's first number, by stream."""
     times: tuple[int, int] | None = None
-    """The ticks of the first event and of the latest one, of a producer whose run several files may have."""
+    """First and latest event ticks, kept for a producer whose run may be spread over several files."""
     unended: tuple[int, str] | None = None
-    """End and flaw of the last unreadable piece, if its line may continue there."""
+    """End offset and flaw of the last unreadable piece, if the unreadable line may continue at that offset."""
 
 
 class AnnouncedState(msgspec.Struct, omit_defaults=True):
-    """A session that its client announced: one incarnation, over any number of connections."""
+    """State of a session that a client announced: one incarnation, over any number of connections."""
 
     incarnation: IncarnationState = msgspec.field(name="run")
     info: OpenInfo
-    """Info of the first connection."""
+    """Opening information of the first connection."""
     carriers: list[int] = []
-    """Numbers of the connections over which the session comes, or may still come."""
+    """Numbers of the connections that carry the session, or whose late datagrams may still belong to the session."""
     voice: int | None = None
-    """The connection that announced the session last: answers go there."""
+    """Number of the connection that announced the session last. Answers go to this connection."""
     bearer: int | None = None
-    """The connection that brought the last bytes."""
+    """Number of the connection that delivered the last bytes."""
     left: int = 0
-    """When the last connection left (Unix ns)."""
+    """Time (Unix ns) at which the last connection closed."""
     ended: bool = False
-    """Whether the session's row of its end is written; its numbers are still known."""
+    """Whether the row of the session's end is written. The sequence numbers of an ended session are still kept."""
     turn: int = 0
     acknowledge: bool = False
 
 
 class Departure(msgspec.Struct, array_like=True):
-    """How far the streams of a session had come when it ended."""
+    """State of an ended session: how far each stream had advanced."""
 
     session: str
     host: str
     left: int
-    """When the session ended (Unix ns), later by the time for which no daemon ran."""
+    """Time (Unix ns) at which the session ended, plus the time during which no daemon ran."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
-    """By stream, its next number and the mark of its last event."""
+    """Next number and the mark of the last event, by stream."""
     cut: list[str] = []
-    """Streams of a connection that was cut and that nothing has continued yet. With the last one, the session's
-    gap of unknown size heals."""
+    """Streams of a broken connection that no later session has continued yet. When a later session continues the last
+    of these streams, the session's gap of unknown size heals."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):
-    """One session and the incarnations of its producer, named after the session and `restarts`."""
+    """State of one session and of its producer's incarnations. The names of incarnations consist of the session's name
+    and `restarts`."""
 
     number: int
     info: OpenInfo
     current: IncarnationState | str = msgspec.field(name="run")
-    """The current incarnation, or the id of the announced session that it is."""
+    """State of the current incarnation, or the id of the announced session that the current incarnation belongs to."""
     process: int = 0
-    """The number of the process that the current incarnation is, in an input of several processes."""
+    """Number of the process that wrote the current incarnation, in an input of several processes."""
     aside: dict[int, IncarnationState] = {}
-    """The current incarnations of the other processes, by number."""
+    """Current incarnations of the other processes, by process number."""
     previous: IncarnationState | str | None = None
-    """The previous incarnation, while events of it may still come."""
+    """Previous incarnation, while late events of the previous incarnation may still arrive."""
     base: int = 0
-    """Difference from a place in the session's bytes to the place in the current incarnation's
-    bytes."""
+    """Difference (bytes) between an offset in the session's input and the offset in the current incarnation's bytes."""
     epochs: dict[int, str] = {}
-    """The names of incarnations, by epoch."""
+    """Names of incarnations, by epoch."""
     restarts: int = 0
     doubt: str = ""
-    """Why the current incarnation began, while no event has shown yet that it is a new one."""
+    """Reason why the current incarnation began, as long as no event has shown that the incarnation is new."""
     last: int = 0
-    """When the last entry came (Unix ns)."""
+    """Time (Unix ns) of the last spool entry."""
     received: int = 0
-    """Bytes received."""
+    """Number of received bytes."""
     record_since: int = 0
-    """When the unfinished record began to come (Unix ns); 0 if there is none."""
+    """Time (Unix ns) at which the unfinished record began to arrive; 0 without an unfinished record."""
     file: FileState | None = None
-    """None where the session reads no file."""
+    """File that the session reads; None for a session without a file."""
     skipped: int = 0
-    """Bytes that the decoder did not see: holes, and copies of datagrams."""
+    """Number of bytes that the decoder did not receive: holes, and duplicate datagrams."""
     refusing: bool = False
-    """Whether its peer began too many sessions, so that its further bytes belong to no session."""
+    """Whether the peer began too many sessions, so that the ingest refuses its further bytes."""
     garbage: int = 0
-    """Malformed bytes since the last readable record."""
+    """Number of malformed bytes since the last readable record."""
     copies: dict[bytes, tuple[int, int]] = {}
-    """The newest datagrams of a producer that numbers nothing; see `ledger.copies`."""
+    """Newest datagrams of a producer without sequence numbers; see `ledger.copies`."""
     quarantined: int = 0
-    """Size of the session's quarantine file (bytes)."""
+    """Size (bytes) of the session's quarantine file."""
     head: bytes | None = None
-    """The first bytes, while they do not show yet whether the content is foreign."""
+    """First bytes of the input, until the ingest can decide whether the content is foreign."""
     foreign: str = ""
-    """One of `foreign.FOREIGN` if no decoder reads the content."""
+    """Kind of foreign content, a key of `foreign.FOREIGN`; "" for content that the decoder can read."""
     decoder: bytes | None = None
-    """The decoder's encoded state; only in a checkpoint."""
+    """Encoded state of the decoder; set only in a checkpoint."""
     begun: int = 0
-    """Spool position at or below the unfinished record's first byte; 0 if there is none."""
+    """Spool position at or below the first byte of the unfinished record; 0 without an unfinished record."""
     left_out: int = 0
-    """Bytes of the unfinished record that the checkpoint leaves to the spool."""
+    """Number of bytes of the unfinished record that the checkpoint omits because the spool holds them."""
     waiting: bytes = b""
-    """The bytes left out, read again from the spool; never in a checkpoint."""
+    """Omitted bytes of the unfinished record, read again from the spool; never set in a checkpoint."""
 
     @property
     def place(self) -> int:
-        """Return how far the session's bytes go."""
+        """Return the offset (bytes) that the session's input has reached."""
         return self.file.offset if self.file else self.received
 
 
 class DamageState(msgspec.Struct, omit_defaults=True):
-    """Bytes of the log that the disk lost, and that no row names yet."""
+    """Number of log bytes that the disk lost and that no row reports yet."""
 
     lacking: dict[str, int] = {}
-    """By open session's number, or announced session's source and id, the bytes that it may lack."""
+    """Number of bytes that a session may lack, by the number of an open session, or by the source and id of an
+    announced session."""
     of_heartbeats: int = 0
-    """The bytes that the daemon's own stream may lack."""
+    """Number of bytes that the daemon's own stream may lack."""
     unsaid: int = 0
-    """The bytes of which all sessions say that they may lack them, once there is a session."""
+    """Number of lost bytes that every session will report as soon as a session exists."""
 
     def add(self, other: DamageState) -> None:
         for key, size in other.lacking.items():
@@ -227,26 +224,28 @@ class DamageState(msgspec.Struct, omit_defaults=True):
 class IngestState(msgspec.Struct):
     version: int = VERSION
     position: int = 0
-    """The state holds all entries of the spool below this position."""
+    """Spool position up to which the state includes all entries."""
     now: int = 0
-    """Time of the last entry (Unix ns)."""
+    """Time (Unix ns) of the last entry."""
     tallies: dict[str, Tally] = {}
     commons: dict[str, CommonsState] = {}
-    """By source."""
+    """State shared by the ledgers of a source, by source."""
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
-    """By source and id; among those without a connection, the one that left first is first."""
+    """Announced sessions, by source and id. Sessions without a connection are ordered by the time at which their last
+    connection closed."""
     departures: dict[str, list[Departure]] = {}
-    """By source, the sessions that ended and were not announced."""
+    """Ended sessions that no client announced, by source."""
     ahead: int = 0
-    """How far the wall clock is ahead of the log's time (ns)."""
+    """Lead (ns) of the wall clock over the log's time."""
     heartbeats: IncarnationState | None = None
-    """The daemon's own stream, while this or an earlier life of the daemon has one."""
+    """State of the daemon's own stream, if this or an earlier run of the daemon has opened the stream."""
     damage: DamageState = msgspec.field(default_factory=DamageState)
     beginnings: dict[str, dict[str, int]] = {}
-    """By source and host, when the host may begin a whole second's sessions at once (ns); see `beginnings`."""
+    """Time (ns) at which a host may again begin one second's quota of sessions at once, by source and host; see
+    `limits.Beginnings`."""
     pieces: dict[str, SplitRunsState] = {}
-    """By source, the runs of which several files have pieces."""
+    """Runs that are spread over several files, by source."""
 
 
 def encode(value: object) -> bytes:
@@ -258,7 +257,7 @@ def decode(data: bytes, type_: type[T]) -> T:
 
 
 def _plain(value: object) -> float | bytes:
-    """Return a `Size` or `Duration` as a number, `Marks` as bytes."""
+    """Convert a `Size` or `Duration` to a number, and `Marks` to bytes."""
     if isinstance(value, Marks):
         return value.tobytes()
     if isinstance(value, int):
@@ -276,7 +275,7 @@ OldState = dict[str, Any]
 
 
 class Upgrade(NamedTuple):
-    """A step to a version; `change` works in place."""
+    """Upgrade step to a version; `change` modifies the decoded state in place."""
 
     version: int
     change: Callable[[OldState], None]
@@ -287,12 +286,12 @@ def version_of(snapshot: bytes) -> int:
 
 
 def can_upgrade(version: int) -> bool:
-    """Return whether a state of this version is today's, or can be upgraded to it."""
+    """Return whether a state of this version is current or can be upgraded to `VERSION`."""
     return version == VERSION or version in STEPS
 
 
 def upgraded(snapshot: bytes) -> bytes:
-    """Return a state as of `VERSION`. Raise KeyError for a state that `can_upgrade` denies."""
+    """Return the snapshot, upgraded to `VERSION`. Raise KeyError for a version that `can_upgrade` rejects."""
     version = version_of(snapshot)
     if version == VERSION:
         return snapshot
@@ -305,7 +304,7 @@ def upgraded(snapshot: bytes) -> bytes:
 
 
 STEPS: dict[int, Upgrade] = {}
-"""The steps by the version that each begins with."""
+"""Upgrade steps, by the version that each step starts from."""
 
 
 class _Version(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Everything that the ingest yields between two commits: rows, and frames for the quarantine."""
+"""Collect everything that the ingest produces between two commits: rows, and frames for the quarantine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class QuarantinedBytes(NamedTuple):
-    """A frame for the quarantine file of a session, and its position in the file."""
+    """Frame for a session's quarantine file, and the position of the frame in the file."""
 
     session: str
     at: int
@@ -19,7 +19,7 @@ class QuarantinedBytes(NamedTuple):
 
 
 class Yielded:
-    """Collects rows and frames until they are taken."""
+    """Collects rows and frames until the next commit."""
 
     def __init__(self) -> None:
         self.batch = Batch()
@@ -34,7 +34,7 @@ class Yielded:
         return bool(len(self.batch) or self._last)
 
     def at_last(self, write: Callable[[], None]) -> None:
-        """Call `write` when rows are taken next, once: it emits rows of what is still open then."""
+        """Schedule one call of `write` at the next `take`: `write` emits rows of spans that are still open."""
         self._last[write] = None
 
     def emit(
@@ -45,7 +45,7 @@ class Yielded:
         rows: Emitted,
         size: int,
     ) -> None:
-        """Add rows of an incarnation (see `Batch.extend`), which are about so many bytes."""
+        """Add rows of an incarnation (see `Batch.extend`). `size` is the approximate size of the rows in bytes."""
         batch = self.batch
         before = batch.size
         batch.extend(self.day, info.source, info.format, name, rows, size)
@@ -56,7 +56,7 @@ class Yielded:
         self.quarantined.append(QuarantinedBytes(session, at, frame))
 
     def take(self) -> tuple[Batch, list[QuarantinedBytes]]:
-        """Return what was collected since the last call."""
+        """Return the rows and frames that were collected since the last call."""
         for write in self._last:
             write()
         self._last.clear()

@@ -1,7 +1,8 @@
-"""Compare what a producer's own numbers promise with what came. Pure: no I/O and no clock.
+"""Compare the numbers and totals that a producer states with the received events. This package does no I/O and reads no
+clock.
 
-`counters` follows per-stream counters; `references` follows ids that records refer to, and a footer's totals;
-`split_runs` joins runs that several files have. All yield `findings`.
+`counters` checks per-stream counters. `references` checks ids that records refer to, and a footer's totals.
+`split_runs` joins runs that are spread over several files. All three modules produce `findings`.
 """
 
 from __future__ import annotations

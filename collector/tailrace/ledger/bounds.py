@@ -1,24 +1,25 @@
-"""State that the counters of all sessions of a source share: the bounds on their memory, and the kernel's drops.
+"""Hold the state that the counters of all sessions of a source share: the memory limits, and the kernel's drop counts.
 
-**Bounds.** `Commons` counts the streams that the source's sessions follow together, and the ranges of their open holes and
-remembered gaps. When all places for streams are taken, sessions with more than their share give way. A session's
-share is the number of places over the number of sessions that hold any. The largest holder gives way to a session that holds
-fewer, so that a newcomer gets its share however many streams one session has. Among sessions of equal size the first name
-gives way, so that the choice does not depend on the order in which a checkpoint restores sessions. Excess is counted:
-`uncounted` events of streams that are not followed (in each session's account), and `forgotten` gaps that cannot heal
-any more.
+**Bounds.** `Commons` counts the streams that the source's sessions follow, and the ranges of open holes and remembered
+gaps. A stream occupies one place. When all places are taken, sessions with more than their share free places. A
+session's share is the number of places divided by the number of sessions that hold any place. The session with the most
+places frees places for a session with fewer, so that a new session gets its share even beside a session with very many
+streams. Among sessions of equal size, the session with the first name frees places, so that the choice does not depend
+on the order in which a checkpoint restores sessions. Two counts measure the excess: `uncounted` events of unfollowed
+streams (in each session's account), and `forgotten` gaps that can no longer heal.
 
-**Drops.** The kernel counts the datagrams that it drops at a socket exactly, and does not say whose they were. Each datagram
-carries the count as it was when the datagram was queued, so a source knows between which datagrams the count grew, however long
-they wait in the queue. A source hands datagrams on in parts: all datagrams of a part, and drops among them, have one time in the
-log; drops before the part have an earlier time. A drop may explain a hole if it lies behind the datagrams with which the stream
-was last heard, or among them, and not behind those that showed the hole. Each drop explains one hole at most; the
-oldest drops are used first.
+**Drops.** The kernel counts the dropped datagrams of a socket exactly, but does not identify their senders. Each
+datagram carries the drop count at the time when the datagram was queued. The source therefore can locate each growth of
+the count between two datagrams, however long the datagrams wait in the queue. A source passes datagrams on in parts:
+all datagrams and drops of a part have one time in the log, and drops before the part have an earlier time. A drop may
+explain a hole if the drop happened after the stream's last event before the hole, or in the same part, and not after
+the part that revealed the hole. Each drop explains at most one hole. The oldest drops are used first.
 
-The assignment is exact for one stream with one event a datagram, if only one hole can explain the
-drops. Otherwise it is an estimate, and so is the number of events in a dropped datagram: the
-session's average. Drops that no hole uses (events not missed yet, packets without a counter, garbage)
-stay `unassigned`. Memory: `_SAMPLES_MAX` counts; beyond that, neighbouring counts are merged.
+The assignment is exact for a single stream with one event per datagram, if only one hole can explain the drops.
+Otherwise the assignment is an estimate. The number of events in a dropped datagram is also an estimate then: the
+session's average. Drops that no hole uses stay `unassigned`, for example lost packets without a counter, garbage, or
+events whose loss is not noticed yet. Memory is limited to `_SAMPLES_MAX` samples: beyond this number, neighbouring
+samples are merged.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """`count` datagrams that were dropped from `since` to `until` (Unix ns) and that no hole uses.
+    """Number of datagrams that the kernel dropped between `since` and `until` (Unix ns) and that no hole uses yet.
 
-    With `shared`, a hole uses other drops of the same time."""
+    `shared` states whether a hole uses other drops of the same interval."""
 
     since: int
     until: int
@@ -44,24 +45,24 @@ class Sample(msgspec.Struct, array_like=True):
 
 class DropsState(msgspec.Struct, omit_defaults=True):
     samples: list[Sample] = []
-    """Counts with drops that no hole uses, oldest first."""
+    """Samples with unused drops, oldest first."""
     dropped: int = 0
     assigned: int = 0
     socket: int = 0
-    """The socket of the last count."""
+    """Kernel's number of the socket with the last drop count."""
     total: int = 0
-    """The kernel's count at that socket."""
+    """Kernel's drop count of this socket."""
 
 
 class Share(NamedTuple):
-    """How many of a hole's events the kernel dropped, and whether the number is an estimate."""
+    """Number of a hole's events that the kernel dropped, and whether the number is an estimate."""
 
     events: int
     estimate: bool = False
 
 
 class Drops:
-    """The kernel's drops of one source."""
+    """Assigns the kernel's drops of one source to holes."""
 
     def __init__(self, state: DropsState) -> None:
         self.state = state
@@ -71,7 +72,7 @@ class Drops:
         return self.state.dropped - self.state.assigned
 
     def add(self, since: int, until: int, count: int) -> None:
-        """Add so many drops of a time (Unix ns)."""
+        """Add `count` drops that happened between two times (Unix ns)."""
         samples = self.state.samples
         samples.append(Sample(since, until, count))
         self.state.dropped += count
@@ -81,20 +82,20 @@ class Drops:
             samples[:2] = [Sample(first.since, second.until, count, shared=True)]
 
     def tell(self, socket: int, total: int) -> None:
-        """Note the kernel's count at a socket; `add` has been called for all of it."""
+        """Record the kernel's drop count of a socket. The caller has already passed all these drops to `add`."""
         self.state.socket, self.state.total = socket, total
 
     def told(self, socket: int) -> int:
-        """Return the kernel's count at a socket as last noted, 0 for another socket."""
+        """Return the last recorded drop count of a socket; 0 for any other socket."""
         return self.state.total if socket == self.state.socket else 0
 
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool
     ) -> Share:
-        """Use drops for `events` that are missing between two times. Return how many they explain.
+        """Use drops to explain `events` events that were lost between two times. Return the explained share.
 
-        `seen` events came in `datagrams` before. With `alone`, no other stream and no other
-        kind of datagram can have been dropped."""
+        The session received `seen` events in `datagrams` datagrams so far. With `alone`, the kernel cannot have dropped
+        datagrams of other streams or of other kinds."""
         if not self.state.samples:
             return Share(0)
         packed = seen > datagrams > 0
@@ -104,8 +105,8 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Use up to `wanted` drops whose time overlaps a hole's. Return how many, and whether these
-        are all drops of that time and no other hole can have used them."""
+        """Use up to `wanted` drops from the samples that overlap a hole's interval. Return the number of used drops,
+        and whether they are all drops of the interval and unavailable to any other hole."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -126,30 +127,30 @@ class Drops:
 
 
 class PlaceHolder(Protocol):
-    """A session that holds places."""
+    """A session that holds places for streams."""
 
     @property
     def name(self) -> str:
-        """The session's name, which no other session of the source has."""
+        """The session's name, unique within the source."""
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Give up the places of so many streams, the longest silent first."""
+        """Free the places of `count` streams, longest silent streams first."""
         ...
 
 
 class Shares:
-    """How many streams each session of a source holds."""
+    """Counts the streams of each session of a source."""
 
     def __init__(self) -> None:
         self._held: dict[PlaceHolder, int] = {}
         self._of_size: dict[int, set[PlaceHolder]] | None = None
-        """The sessions by how many places they have, kept once anybody has asked for the largest: few sources have ever
-        as many streams as they may."""
+        """Sessions by their number of places. The index is built at the first request for the largest session, because
+        few sources ever reach their stream limit."""
         self._most = 0
 
     def add(self, holder: PlaceHolder, count: int) -> None:
-        """Count so many places more for a session; fewer for a negative count."""
+        """Add places to a session's count; a negative count removes places."""
         before = self._held.pop(holder, 0)
         if after := before + count:
             self._held[holder] = after
@@ -176,29 +177,29 @@ class Shares:
         return self._of_size
 
     def held(self, holder: PlaceHolder) -> int:
-        """Return how many places a session has."""
+        """Return the number of places that a session holds."""
         return self._held.get(holder, 0)
 
     def share(self, places: int, newcomer: PlaceHolder) -> int:
-        """Return each session's share of the places, with this session among them."""
+        """Return each session's share of the places, with the new session included."""
         return places // (len(self._held) + (newcomer not in self._held))
 
     @property
     def most(self) -> int:
-        """Return the number of places that the largest session has."""
+        """Return the number of places that the largest session holds."""
         of_size = self._sizes()
         while self._most and self._most not in of_size:
             self._most -= 1
         return self._most
 
     def largest(self) -> PlaceHolder:
-        """Return the session that gives way next. Raise KeyError if no session holds a place."""
+        """Return the session that must free places next. Raise KeyError if no session holds a place."""
         return min(self._sizes()[self.most], key=lambda holder: holder.name)
 
 
 _PART = 32
-"""A session gives up this part of its surplus at once, so that several newcomers share the cost of the
-search for its oldest streams."""
+"""Divisor of a session's surplus: a session frees this fraction of its surplus at once, so that several new sessions
+share the cost of the search for the oldest streams."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -206,11 +207,11 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
     ranges: int = msgspec.field(default=0, name="remembered_gaps")
     forgotten: int = msgspec.field(default=0, name="forgotten_gaps")
     known: int = 0
-    """Streams that were ever followed."""
+    """Number of streams that were ever followed."""
     uncounted_sessions: int = 0
-    """Open sessions with streams that are not followed."""
+    """Number of open sessions with unfollowed streams."""
     mixed: bool = False
-    """Whether there ever was a datagram that was not one event."""
+    """Whether the source ever received a datagram that was not exactly one event."""
     drops: DropsState = msgspec.field(default_factory=DropsState)
 
 
@@ -218,27 +219,28 @@ class Commons:
     def __init__(
         self, state: CommonsState, forget_first: Callable[[], bool] = lambda: False
     ) -> None:
-        """`forget_first` forgets a session that waits without a connection, and returns whether there was one."""
+        """Restore the shared state. `forget_first` drops a session without a connection, and returns whether there was
+        such a session."""
         self.state = state
         self._forget_first = forget_first
         self._shares = Shares()
         self.drops = Drops(state.drops)
         self.packed = 0
-        """Records that came in blocks since the daemon started."""
+        """Number of records that arrived in blocks since the daemon started."""
         self.slow = 0
-        """Records that were read the slow way since the daemon started."""
+        """Number of records that decoders read by their slow path since the daemon started."""
 
     @property
     def alone(self) -> bool:
-        """Return whether the source only ever received single events of one stream."""
+        """Return whether the source has only ever received single events of one stream."""
         return self.state.known <= 1 and not self.state.mixed
 
     def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Note the streams that a session followed before a restart."""
+        """Count the streams that a session followed before a restart of the daemon."""
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Give a session the place for one more stream; return whether there is one."""
+        """Reserve a place for one more stream of a session. Return whether there was a place."""
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
                 return False
@@ -248,15 +250,15 @@ class Commons:
         return True
 
     def remove_streams(self, holder: PlaceHolder, count: int) -> None:
-        """Note that a session follows so many streams fewer."""
+        """Release the places of `count` streams of a session."""
         self.state.streams -= count
         self._shares.add(holder, -count)
 
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Make room for a stream of a session. Return whether there is room now.
+        """Free a place for a stream of a session. Return whether a place is free now.
 
-        Sessions with more than their share give way first. Sessions that only wait give way next, but only to a session
-        within its own share."""
+        Sessions with more than their share free places first. After these, sessions without a connection are dropped,
+        but only in favour of a session within its own share."""
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
         surplus = shares.most - max(share, held + 1)

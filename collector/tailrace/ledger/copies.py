@@ -1,8 +1,8 @@
-"""Recognises datagrams that the network doubled, of a producer that numbers nothing.
+"""Recognise duplicate datagrams of a producer without sequence numbers.
 
-Equal datagrams of a session count once while the first is remembered: for `reorder_time`, and among the
-last `reorder_events` datagrams. A producer that sends the same bytes twice in that time looks like
-a network that doubles. A footer's missing total is then an estimate.
+Equal datagrams of a session count once while the first datagram is remembered: for `reorder_time`, and among the last
+`reorder_events` datagrams. A producer that sends the same bytes twice within this time cannot be distinguished from a
+network that duplicates datagrams. The number of events missing from a footer's total is an estimate then.
 
 Memory: `COPY_BYTES` for each remembered datagram.
 """
@@ -19,11 +19,11 @@ _Copies = dict[bytes, tuple[int, int]]
 
 
 COPY_BYTES = 256
-"""Bytes that a remembered datagram takes."""
+"""Memory (bytes) of a remembered datagram."""
 
 
 class Copies:
-    """The remembered datagrams of one session."""
+    """Remembers the recent datagrams of one session."""
 
     what = Evicted.COPIES
 
@@ -44,7 +44,7 @@ class Copies:
             size -= COPY_BYTES
 
     def events_of(self, datagram: bytes, now: int) -> int | None:
-        """Return how many events an equal earlier datagram had; None if there was none."""
+        """Return the number of events in an equal earlier datagram; None without an equal datagram."""
         self._forget(now)
         known = self._known.get(_digest(datagram))
         return None if known is None else known[1]

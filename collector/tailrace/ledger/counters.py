@@ -1,34 +1,35 @@
-"""Compares a producer's own counters with the events that came: holes, late events, duplicates, restarts.
+"""Compare a producer's counters with the received events, to find holes, late events, duplicates and restarts.
 
-A stream's counter starts at 0, adds 1 an event and wraps, as in Heph (docs/formats/heph.md). It is
-followed unwrapped in 64 bits. With `d`, the counter's distance from the expected value modulo its range:
+A stream's counter starts at 0, increases by 1 per event and wraps, as in Heph (docs/formats/heph.md). The ledger
+unwraps the counter to 64 bits. Let `d` be the distance of the counter from the expected value, modulo the counter's
+range:
 
-- d = 0: in order.
-- d < half the range: `d` events are missing, a *hole*. Late events may fill it for `reorder_events`
-  further events of its stream or for `reorder_time`, whichever ends first.
-  Then it becomes a gap. A hole that reaches down to 0 in a new stream is `late_join`; in other holes, events that the
-  kernel dropped are `kernel` (see `bounds`) and the rest `network`. A new stream begins where an
-  earlier session of the same producer left it, if `earlier` knows one.
-  A new stream whose first number lies in the upper half begins there: it may be about to wrap, and
-  billions missing is never true.
-- Otherwise the event is late. It fills an open hole, repays a gap (a heal), or was seen before: it is a
-  duplicate if its mark (times and size) is the one seen under its number. Marks are remembered for
-  the last `reorder_events` numbers and for the first `HEAD`, anew each time the counter wraps.
-- An event whose time lies far before the stream's last one (`fallen`) shows a restart of its producer if
-  its number is ahead, or missing with a later time below it, or near 0 and another event's.
-- A number that repeats again and again is no counter: such a stream is stored and not counted.
-- `statements` applies a client's own words about its numbers (discarded, last).
-- `hand_over` and `begin_behind` move numbers between sessions, when they turn out to be another's.
-- A stream for which a limit leaves no place is not followed (`Unfollowed`): its events are stored without a number, a gap of
-  unknown size names it, and it is never followed again. The first `UNFOLLOWED_MAX` such streams of a session are
-  remembered. Further ones share one gap without a stream; from then on a new stream is followed only from its number 0
-  on, since any other number may belong to a stream that lost its place.
-- `Counters.count_block` counts a block: the kernel the events that come in order, the ledger all others.
+- d = 0: the event is in order.
+- d < half the range: `d` events are missing, a *hole*. Late events may fill the hole until `reorder_events` further events of
+  the stream have arrived or `reorder_time` has passed, whichever is first. Then the hole becomes a gap. The reason of a hole
+  that begins at 0 in a new stream is `late_join`. In other holes, the reason is `kernel` for events that the kernel dropped
+  (see `bounds`), and `network` for all others. If `earlier` finds an earlier session of the same producer, a new stream
+  continues that session's stream. A new stream whose first number lies in the upper half of the range begins at this number:
+  the counter may be about to wrap, and billions of missing events are never plausible.
+- Otherwise the event is late. A late event fills an open hole, heals a gap, or repeats an earlier number. In the last case the
+  event is a duplicate if its mark (times and size) equals the mark remembered under the number. Marks are remembered for the
+  last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
+- An event whose time lies far before the stream's last event (`fallen`) shows a restart of the producer if its number is
+  ahead, if its number is missing and an event with a lower number has a later time, or if its number is near 0 and belongs to
+  another event.
+- A number that repeats again and again is no counter: the events of such a stream are stored and not counted.
+- `statements` applies the client's own statements about its numbers (discarded, last).
+- `hand_over` and `begin_behind` move numbers between sessions when the numbers turn out to belong to another session.
+- A stream without a free place is not followed (`Unfollowed`): its events are stored without a number, and a gap of unknown
+  size names the stream. The session never follows this stream again. A session remembers its first `UNFOLLOWED_MAX`
+  unfollowed streams by name. Further unfollowed streams share one gap without a stream name. From then on, a new stream is
+  followed only from number 0 on, because any other number may belong to a stream that lost its place.
+- `Counters.count_block` counts a block: the kernel counts the events in order, the ledger counts all others.
 
-Memory: `STREAM_BYTES` a stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first
-`HEAD`; `holes_max` holes and as many closed gaps of `windows.RANGE_BYTES`. All sessions of a source together have
-`source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`), and give way if
-they hold more bytes than they may (`ingest.limits`). Forgotten gaps cannot heal any more.
+Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`
+numbers; `windows.RANGE_BYTES` for each of up to `holes_max` holes and as many closed gaps. All sessions of a source
+together have `source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`). Sessions that hold too
+many bytes drop state (`ingest.limits`). Forgotten gaps can no longer heal.
 """
 
 from __future__ import annotations
@@ -62,21 +63,21 @@ if TYPE_CHECKING or active():
     from tailrace.ledger._observe import InOrder, hear
 
 UNFOLLOWED_MAX = 64
-"""Streams without room that a session remembers by name."""
+"""Maximum number of unfollowed streams that a session remembers by name."""
 
 
 class Unfollowed:
-    """The streams of one session that are not followed."""
+    """Counts the events of one session's unfollowed streams."""
 
     def __init__(self, state: CountersState, commons: Commons, findings: list[Finding]) -> None:
-        """Take the list `findings`, to which gaps are appended."""
+        """Append gaps to the list `findings`."""
         self._state = state
         self._commons = commons
         self._findings = findings
 
     def add(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Note that a stream has no place because of a limit. A stream that was `followed`, or is
-        remembered, gets a gap of its own."""
+        """Record that a stream has no place because of a limit. Report a gap for the stream if it was `followed`
+        before, or if the session remembers its name."""
         state = self._state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
@@ -90,14 +91,14 @@ class Unfollowed:
             self._say(name, limit)
 
     def observe(self, name: str) -> None:
-        """Count an event of a stream that is not followed."""
+        """Count an event of an unfollowed stream."""
         state = self._state
         state.uncounted += 1
         if name in state.unfollowed:
             state.unfollowed[name] += 1
 
     def release(self) -> None:
-        """Take the session out of the source's figure, because the session is over."""
+        """Remove the finished session from the source's count of sessions with unfollowed streams."""
         self._commons.state.uncounted_sessions -= bool(self._state.unfollowed)
 
     def _say(self, name: str, limit: str) -> None:
@@ -105,31 +106,32 @@ class Unfollowed:
 
 
 RESTART = -2
-"""In place of a sequence number: the event is the first of a new incarnation, and not counted."""
+"""Returned instead of a sequence number: the event is the first event of a new incarnation and was not counted."""
 
 _NEWS_MAX = 256
-"""Streams without a place whose clients are still to be told; further ones are told when they are heard again."""
+"""Maximum number of unfollowed streams with a pending acknowledgement. Further unfollowed streams are acknowledged
+after their next event."""
 
 LATEST = 2**63 - 1
-"""A mark later than all events."""
+"""A mark later than the marks of all events."""
 
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 STREAM_BYTES = 768
-"""Bytes of a stream without its marks, holes and gaps."""
+"""Memory (bytes) of a stream without its marks, holes and gaps."""
 
 EarlierNumber = Callable[[str, int, int, int], int | None]
-"""Returns the number with which a stream continues an earlier session's, or None if it begins here. The arguments
-are the stream, the number on the wire and the mark of its first event here, and the time (Unix ns)."""
+"""Function that returns the number at which a stream continues an earlier session's stream, or None if the stream is
+new. The arguments are the stream, the wire number and mark of the stream's first event, and the time (Unix ns)."""
 
 
 def _nobody(*_: object) -> None:
-    """Return nothing: there is nobody to ask or to tell."""
+    """Do nothing: the default callback."""
 
 
 class Counters:
-    """The counters of one session."""
+    """Follows the counters of one session's streams."""
 
     def __init__(
         self,
@@ -142,7 +144,7 @@ class Counters:
         name: str = "",
         report: Callable[[int], None] = _nobody,
     ) -> None:
-        """`name` is the session's. `report(now)` is called when findings arise without an event of
+        """Restore the counters of the session `name`. `report(now)` is called when findings arise without an event of
         the session."""
         self.state = state
         self.name = name
@@ -160,9 +162,9 @@ class Counters:
         self.marks = HeldMarks(state.streams)
         self._unfollowed = Unfollowed(state, commons, self.findings)
         self.announced = False
-        """Whether the client announces its restarts, so that none is guessed."""
+        """Whether the client announces its restarts, so that the ledger need not infer restarts."""
         self.news = dict.fromkeys(state.streams)
-        """Streams with news that the client was not told, in the order in which the news came."""
+        """Streams with a pending acknowledgement, in the order in which the changes arrived."""
 
     @property
     def account(self) -> Account:
@@ -180,10 +182,11 @@ class Counters:
 
     @property
     def unnumbered(self) -> int:
-        """Count the events that the client reports as discarded and that no number shows.
+        """Return the number of events that the client reports as discarded and that no missing number represents.
 
-        Every missing number counts as such an event, since the network's losses look the same. If some numbers are not
-        followed, a gap of unknown size covers them, and the count only falls any more: as numbers show events of it."""
+        Every missing number counts as such an event, because losses in the network look the same. If some streams are
+        not followed or not counted, a gap of unknown size covers their numbers. The count can only decrease then, as
+        further numbers reveal discarded events."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
@@ -201,12 +204,11 @@ class Counters:
         marks: Sequence[int],
         now: int,
     ) -> tuple[list[int | None], bool]:
-        """Count events. Return their unwrapped numbers, and whether a restart stopped the count early.
+        """Count events. Return their unwrapped numbers, and whether a restart ended the count early.
 
-        `marks` tell events apart and grow with their times (start + end + size). A duplicate gets
-        the number DUPLICATE, an event of an uncounted stream None. After a restart, the
-        first event of the new incarnation and all later ones are not counted.
-        """
+        `marks` distinguish events, and increase with the events' times (start + end + size). A duplicate gets the
+        number DUPLICATE. An event of an uncounted stream gets None. After a restart, neither the first event of the new
+        incarnation nor any later event is counted."""
         seqs, restart = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
         self.note_seen(streams, len(seqs), now)
@@ -215,10 +217,11 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> tuple[list[int | None], bool]:
-        """Count events as `observe` does; call `hear` and `note_seen` afterwards, once for all parts of a chunk.
+        """Count events as `observe` does. The caller must call `hear` and `note_seen` afterwards, once for all parts of
+        a chunk.
 
-        The estimate of what the kernel dropped rests on the number of events seen. So the number may not depend on how
-        a chunk is parted."""
+        The estimate of kernel drops depends on the number of received events. Therefore this number must not depend on
+        how a chunk is divided into parts."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -245,24 +248,24 @@ class Counters:
         return seqs, restart
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
-        """Count an event; call `hear` and `note_seen` afterwards. Return its number, or `RESTART`."""
+        """Count one event, and return its number or `RESTART`. The caller must call `hear` and `note_seen` afterwards."""
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
             return self._in_order(stream, count, mark)
         return self._unexpected(name, stream, count, mark, now)
 
     def hear(self, names: dict[str, None], now: int) -> None:
-        """Set the time at which these streams were last heard, and let the next answer to the client name them."""
+        """Set the time of the last event of these streams, and include the streams in the next acknowledgement."""
         for stream in map(self.state.streams.get, names):
             if stream is not None:
                 stream.heard = now
         self.news |= names
 
     def count_block(self, block: Block, now: int) -> Integers | list[int | None]:
-        """Count the events of a block, as `count` counts those of lists.
+        """Count the events of a block, with the same results as `count`.
 
-        Return their sequence numbers as a column or, where an event has none or was seen before, as a list. A list that
-        is shorter than the block ends before the first event of the next incarnation."""
+        Return the sequence numbers as a column. If an event has no number or is a duplicate, return the sequence
+        numbers as a list. A list shorter than the block ends before the first event of the next incarnation."""
         table = self.state.streams
         kernel = InOrder(block, table, self.mask, self.window, HEAD)
         special: dict[int, int | None] = {}
@@ -270,7 +273,7 @@ class Counters:
         while (at := kernel.take(at)) < block.rows:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
-            # A new stream may take the places of others.
+            # A new stream may evict other streams of the session.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
@@ -295,16 +298,16 @@ class Counters:
         return numbers
 
     def hear_block(self, block: Block, now: int) -> None:
-        """Do the same as `hear` for the streams of a block, in the kernel."""
+        """Apply `hear` to the streams of a block, in the kernel."""
         hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
-        """Add events to those that were seen, and close the windows of these streams that have passed."""
+        """Add to the number of received events, and close the due holes of these streams."""
         self.state.seen += events
         self.windows.heard(names, now)
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
-        """Return whether an event would count as a restart."""
+        """Return whether an event indicates a restart of the producer."""
         stream = self.state.streams.get(name)
         if (
             self.announced
@@ -323,10 +326,10 @@ class Counters:
         return count < HEAD and seq >= stream.base and not known
 
     def follow(self, name: str, now: int, *, begins: bool) -> StreamCounter | None:
-        """Return a stream, made if it is new, or None if there is no place for it.
+        """Return a stream, created if the stream is new. Return None if there is no place for the stream.
 
-        `begins`: whether its number 0 has come. Nothing else shows that a stream never had a place before, where
-        not all that lost theirs are remembered."""
+        `begins` states whether number 0 of the stream has arrived. If the session has forgotten the names of some
+        unfollowed streams, only number 0 proves that a stream never lost its place."""
         state, limits = self.state, self._limits
         if name in state.streams:
             return state.streams[name]
@@ -345,14 +348,14 @@ class Counters:
         return stream
 
     def tell_uncounted(self, name: str) -> None:
-        """Let the client be told of a stream that has no place, unless very many others are to be told."""
+        """Schedule an acknowledgement for an unfollowed stream, unless too many are pending."""
         if len(self.news) < len(self.state.streams) + _NEWS_MAX:
             self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
-        """Give up the places of the longest silent streams, because another session needs so many.
+        """Free the places of the `count` longest silent streams, because another session needs the places.
 
-        Their known losses become gaps."""
+        The open holes of these streams become gaps."""
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
             self.windows.close_stream(name, stream)
@@ -366,21 +369,21 @@ class Counters:
         self.report(now)
 
     def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
-        """Let a stream begin where an earlier session left it, at this number if it is in the upper
-        half of the range, or else at 0."""
+        """Set the first number of a new stream: the number at which the stream continues an earlier session's stream,
+        or `count` if `count` lies in the upper half of the range, or 0."""
         following = self.earlier(name, count, mark, now)
         if following is None and count >= self._half:
             following = count
         stream.base = stream.next = following or 0
 
     def over(self) -> None:
-        """Take nothing more: the session is over. Let go of those that are asked and told, which have these counters
-        themselves: Python frees a circle late, and finds it by looking at all objects."""
+        """End the session. Remove the callbacks, because they refer back to these counters: Python frees reference
+        cycles late, and only by a scan of all objects."""
         self.release()
         self.earlier = self.report = _nobody
 
     def release(self) -> None:
-        """Free the session's part of the source's bounds, because the session is over."""
+        """Release the finished session's share of the source's limits."""
         self._commons.remove_streams(self, len(self.state.streams))
         self._unfollowed.release()
         self.windows.count(-self.windows.ranges)
@@ -453,10 +456,12 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event that is not missing may differ from the one that came under its number.
+        """Return whether an event with a number that is not missing may differ from the event that arrived under this
+        number.
 
-        Below the floor, nobody knows which numbers came. A client that announced its session uses no
-        number twice, so its event is a copy, or lies in a gap that stays."""
+        Below the floor, the ledger no longer remembers which numbers arrived. A client that announced its session uses
+        no number twice. Therefore an event of such a client is a duplicate, or lies in a forgotten gap, which stays a
+        gap."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER
@@ -464,7 +469,7 @@ class Counters:
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
-        """Move a stream's beginning down to an event older than the first one seen."""
+        """Lower a stream's first number to an event older than the first received event."""
         if seq < 0 or stream.next - seq > self.window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
@@ -475,7 +480,8 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """Keep a different event under a number that was seen, and stop counting if that goes on."""
+        """Store a different event under a number that was already used. Stop counting the stream if this happens
+        repeatedly."""
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:
@@ -484,10 +490,10 @@ class Counters:
 
 
 def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
-    """Give up all events, which belong to another incarnation from now on. Return them as
-    `Numbers.remembered` does.
+    """Remove all events from these counters, because the events belong to another incarnation. Return the events as
+    `StreamNumbers.remembered` does.
 
-    Return nothing, and give up nothing, if not all events are remembered, or if events were reported missing."""
+    If some events are not remembered, or if events were reported missing, change nothing and return an empty list."""
     state, window = counters.state, counters.window
     streams = state.streams
     if (
@@ -510,8 +516,7 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
 
 
 def begin_behind(counters: Counters, name: str, numbers: range) -> None:
-    """Let a stream begin behind the missing ones of these numbers, because another session
-    accounts for them."""
+    """Raise a stream's first number above those of `numbers` that are missing, because another session accounts for them."""
     stream = counters.state.streams.get(name)
     if stream is None or not stream.counted:
         return

@@ -1,10 +1,11 @@
-"""Findings of a ledger, missing events and missing events that came after all, and which of them get rows of their own.
+"""Define findings of a ledger, and select the findings that get rows of their own. A finding reports missing events, or
+missing events that arrived later.
 
-Within each `reorder_time` the first `gap_rows_max` gaps of a stream get rows of their own. Later
-gaps are gathered by reason into a row over a range, written when the time has passed: `count` of
-the numbers from `seq` to `last` are missing for this reason, namely those that no other row has.
-Rows of one reason never overlap, so that a healed number belongs to one row. Numbers that
-the client discarded always get rows of their own, because the client may report any number later.
+In each period of `reorder_time`, the first `gap_rows_max` gaps of a stream get rows of their own. Later gaps of the
+period are merged by reason into one row over a range, which is written at the end of the period. Such a row states that
+`count` numbers between `seq` and `last` are missing for this reason, apart from numbers in other rows. Rows with the
+same reason never overlap, so that a healed number belongs to one row. Numbers that the client discarded always get rows
+of their own, because the client may report any number later.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tailrace.model.record import Kind
 
 
 class Finding(NamedTuple):
-    """So many events of `stream`, from `seq` on, are missing (`gap`) or repay a gap (`heal`).
+    """States that `events` events of `stream`, from number `seq` on, are missing (`gap`) or arrived after their gap
+    (`heal`).
 
-    `seq` is None where the producer has no counter; then `id` may name the missing record.
-    `reason` is a `model.gap.Reason`; a heal has the reason of the gap it repays.
-    """
+    `seq` is None for a producer without a counter; then `id` may identify the missing record. `reason` is a
+    `model.gap.Reason`. A heal has the reason of the healed gap."""
 
     kind: str
     stream: str
@@ -33,26 +34,26 @@ class Finding(NamedTuple):
     reason: str
     id: int | None = None
     of: str | None = None
-    """The kind of the missing records (begin, instant, annotation), if known."""
+    """Kind of the missing records (begin, instant, annotation), if known."""
     detail: str | None = None
-    """How the loss is known, in the format's own word."""
+    """Evidence of the loss, as a term of the format."""
     offset: int | None = None
-    """Offset in the session's bytes; None for the present offset."""
+    """Offset in the session's bytes; None for the current offset."""
     last: int | None = None
-    """The last number of a gap over a range: `events` of the numbers from `seq` to `last` are missing."""
+    """Last number of a gap over a range: `events` of the numbers from `seq` to `last` are missing."""
     estimate: bool = False
     """Whether the number of events with this reason is an estimate."""
 
 
 class Account(msgspec.Struct):
-    """Events by fate: expected = seen + missing - duplicates."""
+    """Counts of events by outcome: expected = seen + missing - duplicates."""
 
     expected: int = msgspec.field(default=0, name="expected_events")
     seen: int = msgspec.field(default=0, name="seen_events")
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
-    """Seen events of streams that are not followed, whose losses are unknown."""
+    """Number of received events in unfollowed streams. Losses in these streams cannot be detected."""
 
     @property
     def imbalance(self) -> int:
@@ -74,7 +75,7 @@ class RowRange(msgspec.Struct, array_like=True):
 
 
 class StreamRows(msgspec.Struct):
-    """The rows of one stream since a time (Unix ns), and the gathered gaps by reason."""
+    """Number of gap rows of one stream since a time (Unix ns), and the merged gaps by reason."""
 
     since: int
     written: int = 0
@@ -82,7 +83,7 @@ class StreamRows(msgspec.Struct):
 
 
 class GapRows:
-    """Turns the findings of one incarnation into those that get rows."""
+    """Selects the findings of one incarnation that get rows."""
 
     def __init__(self, limits: LedgerConfig, state: dict[str, StreamRows]) -> None:
         self.state = state
@@ -91,17 +92,17 @@ class GapRows:
 
     @property
     def waiting(self) -> bool:
-        """Return whether gathered gaps wait for their time."""
+        """Return whether merged gaps wait for the end of their period."""
         return bool(self.state) and any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream with gathered gaps, with how many events these lack."""
+        """Yield each stream with merged gaps, and the number of events missing in these gaps."""
         for stream, rows in self.state.items():
             if rows.ranges:
                 yield stream, sum(gathered.count for gathered in rows.ranges.values())
 
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
-        """Yield the findings to write now."""
+        """Yield the findings that need a row now."""
         for finding in findings:
             if finding.seq is None:
                 yield finding
@@ -112,12 +113,12 @@ class GapRows:
                 yield from self._gap(finding, finding.seq, now)
 
     def expire(self, now: int) -> Iterator[Finding]:
-        """Yield the gathered gaps whose time has passed."""
+        """Yield the merged gaps whose period is over."""
         for stream in [s for s, rows in self.state.items() if rows.since + self._window <= now]:
             yield from self._end(stream)
 
     def close(self) -> Iterator[Finding]:
-        """Yield all gathered gaps."""
+        """Yield all merged gaps."""
         for stream in list(self.state):
             yield from self._end(stream)
 

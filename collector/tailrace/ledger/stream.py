@@ -1,8 +1,9 @@
-"""The memory of a stream's numbers: which came last, which are missing, how the stream began, and which events they were.
+"""Remember the numbers of a stream: the last number, the missing numbers, the first number, and the marks of events.
 
-`StreamCounter` remembers one stream. `HeldMarks` counts the marks that a session's streams hold, and gives them up to save
-memory: a number whose mark was given up is a duplicate when it comes again, whatever its event. `StreamNumbers` answers questions about
-a session's streams and changes nothing: of which incarnation an event is, and what a session accounts for.
+`StreamCounter` holds the state of one stream. `HeldMarks` counts the marks of a session's streams, and drops marks to
+save memory. When a number without a mark arrives again, the event counts as a duplicate, whichever event it is.
+`StreamNumbers` answers read-only questions about a session's streams: to which incarnation an event belongs, and for
+which numbers a session accounts.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ else:
     IntArray = array  # before Python 3.12 an array is not generic
 
 HEAD = 64
-"""Numbers near zero: a stream whose number falls back to one of these may have restarted. The marks of
-so many events are kept until the counter has wrapped."""
+"""Number of lowest wire numbers whose marks are kept until the counter wraps. A stream whose number falls back below
+this value may have restarted."""
 
 NEVER = 0
-"""In place of a mark: no event with that number is remembered."""
+"""Placeholder for a mark: no event with this number is remembered."""
 
 _SIZES = 2 * 2**16
-"""More than the difference that sizes of datagrams can make between two marks."""
+"""Upper bound on the difference between two marks that datagram sizes alone can cause."""
 
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 _first = attrgetter("first")
 
 
 class Marks(IntArray):
-    """Marks of events, 8 bytes each; a list would take 44."""
+    """Array of event marks, 8 bytes each; a list would take 44 bytes each."""
 
     __slots__ = ()
 
@@ -48,13 +49,14 @@ class Marks(IntArray):
 
 
 _no_marks: Callable[[], Marks] = partial(array.__new__, Marks, "Q")  # type: ignore[assignment] # the same
-"""Makes empty `Marks` in half the time."""
+"""Function that creates empty `Marks` in half the time of the constructor."""
 
 
 class SeqRange(msgspec.Struct, array_like=True):
-    """Numbers `first` to `last` that have not come: an open hole, a closed gap, or a discarded range.
+    """Range of missing numbers `first` to `last`: an open hole, a closed gap, or a discarded range.
 
-    `since` is when that was noticed, `before` when the stream was last heard before (Unix ns)."""
+    `since` is the time at which the loss was noticed. `before` is the time of the stream's last event before the loss
+    (both Unix ns)."""
 
     first: int
     last: int
@@ -65,29 +67,29 @@ class SeqRange(msgspec.Struct, array_like=True):
 
 class StreamCounter(msgspec.Struct, omit_defaults=True):
     base: int = 0
-    """The first number counted on."""
+    """First number that counts."""
     next: int = 0
     heard: int = 0
-    """When its events last came, in an earlier call than the present one (Unix ns)."""
+    """Time (Unix ns) of the stream's last events, from an earlier call than the current one."""
     counted: bool = True
     repeats: int = 0
     extra: int = 0
-    """Events beyond the counter: different events under one number."""
+    """Number of events beyond the counter: different events under one number."""
     floor: int = 0
-    """Below this, closed gaps are no longer remembered."""
+    """Number below which closed gaps are no longer remembered."""
     given_up: int = 0
-    """Missing events in forgotten gaps, without those that the client discarded."""
+    """Number of missing events in forgotten gaps, without the events that the client discarded."""
     recent: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks of the last numbers; the mark of number n is in slot n modulo the window."""
+    """Marks of the last numbers. The mark of number n is in slot n modulo the window."""
     head: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks of the numbers below `HEAD` on the wire, since the counter wrapped last."""
+    """Marks of the wire numbers below `HEAD`, since the last wrap of the counter."""
     zero: int = 0
-    """The number that was 0 on the wire then."""
+    """Unwrapped number of wire number 0 after the last wrap."""
     holes: list[SeqRange] = []
     gaps: list[SeqRange] = []
-    """Holes and gaps, in order of number."""
+    """Closed gaps, in order of number. `holes` has the same order."""
     discarded: list[SeqRange] = []
-    """Numbers at `next` or above that the client reported as discarded, in order."""
+    """Numbers at or above `next` that the client reported as discarded, in order."""
 
     @property
     def ranges(self) -> int:
@@ -95,12 +97,11 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     @property
     def fresh(self) -> bool:
-        """Return whether nothing came yet, and nothing is known to be missing."""
+        """Return whether the stream has neither received events nor known losses."""
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, count: int, mark: int, window: int) -> int:
-        """Keep the mark of an event that came, under the number `count` on the wire. Return how many more marks
-        are held.
+        """Keep the mark of a received event with wire number `count`. Return the number of added mark slots.
 
         A number below the window has no slot of its own: the slot holds the mark of a newer number."""
         mark &= _FINGERPRINT
@@ -112,7 +113,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Keep the mark of a number near zero on the wire. Forget those from before the counter wrapped."""
+        """Keep the mark of a wire number near zero. Drop the marks from before the counter's last wrap."""
         before = len(self.head)
         if zero > self.zero:
             self.zero, self.head = zero, Marks()
@@ -121,7 +122,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return len(self.head) - before
 
     def mark_of(self, seq: int, window: int) -> int:
-        """Return the mark seen under a number, NEVER if it is not remembered."""
+        """Return the mark remembered under a number, or NEVER."""
         if seq >= self.next - window:
             slot = seq % window
             return self.recent[slot] if slot < len(self.recent) else NEVER
@@ -129,24 +130,25 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.head[near] if 0 <= near < len(self.head) else NEVER
 
     def had(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether this very event is remembered."""
+        """Return whether an event with this number and this mark is remembered."""
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether the mark of a number that is not missing can be trusted.
+        """Return whether the mark of a number that is not missing is reliable.
 
-        Below the floor nobody knows which numbers came, and slots may hold the marks of older events."""
+        Below the floor, the stream no longer remembers which numbers arrived, and slots may hold the marks of older
+        events."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
-        """Return the mark of the highest number that came; a goodbye may have gone further."""
+        """Return the mark of the highest number that arrived. A goodbye may have advanced `next` beyond this number."""
         seq = self.next - 1
         while at := self._missing_at(seq):
             seq = at.first - 1
         return self.mark_of(seq, window)
 
     def fallen(self, mark: int, window: int) -> bool:
-        """Return whether an event's time lies far before the stream's last one: the event is not merely late."""
+        """Return whether an event's time lies so far before the stream's last event that the event cannot just be late."""
         return far_before(mark, self.last_mark(window))
 
     def lacks(self, seq: int) -> bool:
@@ -154,7 +156,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self._missing_at(seq) is not None
 
     def came(self, seq: int) -> bool:
-        """Return whether a number came, as far as is remembered."""
+        """Return whether a number arrived, as far as the stream remembers."""
         return self.base <= seq < self.next and not self.lacks(seq)
 
     def _missing_at(self, seq: int) -> SeqRange | None:
@@ -165,17 +167,17 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return None
 
     def suits(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event may be the missing one: its time does not lie far before the last event
-        before the hole."""
+        """Return whether an event may be the missing event: its time does not lie far before the last event below the
+        hole."""
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
 
     def keep_gap(self, hole: SeqRange) -> None:
-        """Remember a closed hole by itself, so that later statements about a part concern one row."""
+        """Remember a closed hole as a gap of its own, so that a later statement about a part of the gap affects one row."""
         insort(self.gaps, hole, key=_first)
 
     def forget_gap(self) -> None:
-        """Forget the gap with the lowest numbers, which then cannot heal any more."""
+        """Forget the gap with the lowest numbers. A forgotten gap can no longer heal."""
         gap = self.gaps.pop(0)
         self.floor = max(self.floor, gap.last + 1)
         if gap.reason not in OF_CLIENTS:
@@ -187,37 +189,37 @@ class CountersState(msgspec.Struct):
     seen: int = 0
     duplicates: int = 0
     missing: int = 0
-    """In open holes and unhealed gaps."""
+    """Number of events in open holes and unhealed gaps."""
     uncounted: int = 0
-    """Events of streams whose numbers are not followed."""
+    """Number of events in unfollowed streams."""
     unfollowed: dict[str, int] = {}
-    """The first of these streams, with the number of their events since."""
+    """First unfollowed streams, with the number of events that each has received since."""
     others: bool = False
-    """Whether there are more such streams than are remembered."""
+    """Whether there are more unfollowed streams than `unfollowed` remembers."""
     let_go: int = 0
-    """Expected events of streams that are followed no more, up to that point."""
+    """Number of expected events in formerly followed streams, up to the time at which each lost its place."""
     tails: int = 0
-    """Events found missing because a goodbye said how far the streams went."""
+    """Number of missing events that were found only because a goodbye stated the streams' ends."""
     tails_refused: bool = False
-    """Whether goodbyes claimed more than is believed."""
+    """Whether goodbyes stated more missing events than the ledger accepts."""
     never_sent: int = 0
-    """Events that the client discarded before it sent them, as it states."""
+    """Number of events that the client discarded without sending them, as stated by the client."""
     unnumbered: int = 0
-    """The events of `never_sent` that are in gaps without a number, because no number shows them."""
+    """Number of `never_sent` events in gaps without a number, because no missing number represents these events."""
     datagrams: int = 0
-    """Datagrams in which the events came; 0 for a stream of bytes."""
+    """Number of datagrams that carried the events; 0 for a byte stream."""
 
 
 def far_before(mark: int, other: int) -> bool:
-    """Return whether an event ended in the first half of another's time, sizes left aside.
+    """Return whether an event ended in the first half of another event's time, apart from the events' sizes.
 
-    Within an incarnation the ends of a stream's events grow. A mark is at least the end, and at most twice the
-    end plus the size. Where times are so small that sizes matter, nothing is far."""
+    Within an incarnation, the ends of a stream's events increase. A mark is at least the end, and at most twice the end
+    plus the size. For times so small that sizes matter, the result is False."""
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
 def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
-    """Return a hole in parts; the parts inside the ranges, which are in order, get the reason."""
+    """Split a hole at the given sorted ranges. The parts inside the ranges get the reason `reason`."""
     parts = []
     at = hole.first
     for other in ranges:
@@ -240,7 +242,7 @@ def find(ranges: list[SeqRange], seq: int) -> int | None:
 
 
 def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
-    """Remove a number from its range. Return the range as it was, or None if none contains the number."""
+    """Remove a number from its range. Return the range as it was before, or None if no range contains the number."""
     at = find(ranges, seq)
     if at is None:
         return None
@@ -255,8 +257,8 @@ def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
 
 
 def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
-    """Remove the numbers from `seq` up to `stop`, excluded, from the range that contains `seq`. Return them as a
-    range, or None if none contains `seq`."""
+    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`. Return the removed
+    numbers as a range, or None if no range contains `seq`."""
     at = find(ranges, seq)
     if at is None:
         return None
@@ -271,9 +273,9 @@ def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
 
 
 def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
-    """Write a mark into its slot, of `most` at most. Return how many slots were added.
+    """Write a mark into its slot. Return the number of added slots; a stream has at most `most` slots.
 
-    Beyond `HEAD` all slots are added at once: kernels take a stream from then on."""
+    Beyond `HEAD`, all slots are added at once, because kernels process the stream from then on."""
     more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
         marks.frombytes(bytes(marks.itemsize * more))
@@ -282,20 +284,20 @@ def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
 
 
 MARK_BYTES = 10
-"""Bytes of a mark."""
+"""Memory (bytes) of a mark."""
 
 _heard = attrgetter("heard")
 
 
 class HeldMarks:
-    """The marks that the streams of one session hold together."""
+    """Counts the marks that the streams of one session hold."""
 
     what = Evicted.MARKS
 
     def __init__(self, streams: Mapping[str, StreamCounter]) -> None:
         self._streams = streams
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
-        """Marks that all streams hold; who lets a stream remember one counts it here."""
+        """Number of marks in all streams. Callers of `StreamCounter.remember` add the new marks."""
         self.evicted = 0
 
     @property
@@ -303,7 +305,7 @@ class HeldMarks:
         return MARK_BYTES * self.count
 
     def give_way(self, size: int) -> None:
-        """Give up marks until so many bytes are free, of the longest silent streams first."""
+        """Drop marks until `size` bytes are free, longest silent streams first."""
         goal = max(0, self.held - size)
         for stream in sorted(self._streams.values(), key=_heard):
             if self.held <= goal:
@@ -311,36 +313,37 @@ class HeldMarks:
             self.evicted += self.forget(stream)
 
     def forget(self, stream: StreamCounter) -> int:
-        """Forget a stream's marks. Return how many these were."""
+        """Drop a stream's marks. Return the number of dropped marks."""
         marks = len(stream.recent) + len(stream.head)
         stream.recent, stream.head = Marks(), Marks()
         self.count -= marks
         return marks
 
     def forget_all(self) -> None:
-        """Forget the marks of all streams."""
+        """Drop the marks of all streams."""
         for stream in self._streams.values():
             self.forget(stream)
 
 
 Fit = Literal["same", "near", "old", "far"]
-"""How an event may belong to an incarnation. `same`: the event is remembered. `near`: the number is missing, or
-soon due. `old`: it is not remembered which event came under the number. `far`: nothing speaks
-against it, since the stream is new or the number far ahead."""
+"""How an event may belong to an incarnation. `same`: the event is remembered. `near`: the number is missing, or due
+soon. `old`: the event that arrived under the number is forgotten. `far`: nothing excludes the event, because the stream
+is new or the number far ahead."""
 
 
 class StreamNumbers:
-    """The numbers of one session's streams, to be asked."""
+    """Answers questions about the numbers of one session's streams."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
-        """Ask streams that remember the marks of their last `window` numbers; counters have `bits` bits."""
+        """Answer for streams that remember the marks of their last `window` numbers. Counters have `bits` bits."""
         self._streams = streams
         self._window = window
         self._mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how an event may belong to these streams although another incarnation has begun, or None."""
+        """Return how an event may belong to these streams although another incarnation has begun. Return None if the
+        event cannot belong to them."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return "far"
@@ -358,7 +361,7 @@ class StreamNumbers:
         return "old" if unknown else None
 
     def contradicts(self, name: str, count: int, mark: int) -> bool:
-        """Return whether another event is remembered under this event's number."""
+        """Return whether the stream remembers a different event under this event's number."""
         stream = self._streams.get(name)
         distance = (count - stream.next) & self._mask if stream and stream.counted else 0
         if stream is None or distance < self._half:
@@ -369,12 +372,12 @@ class StreamNumbers:
         return stream.tells(seq, self._window) and not stream.had(seq, mark, self._window)
 
     def expects(self, name: str, count: int) -> bool:
-        """Return whether a number is a stream's next one."""
+        """Return whether a wire number is a stream's next number."""
         stream = self._streams.get(name)
         return count == (stream.next & self._mask if stream else 0)
 
     def remembered(self) -> Iterator[tuple[str, int, int]]:
-        """Yield stream, number on the wire and mark of the newest events, as many as are remembered."""
+        """Yield stream, wire number and mark of the newest events that the streams remember."""
         window = self._window
         for name, stream in self._streams.items():
             for seq in range(max(stream.base, stream.next - window), stream.next):
@@ -388,8 +391,8 @@ class StreamNumbers:
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
     def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return a stream's next number, behind the client's last discarded range, and the mark of its
-        last event. Return None if neither is known."""
+        """Return a stream's next number, above the client's last discarded range, and the mark of the stream's last
+        event. Return None if neither is known."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return None
@@ -397,11 +400,11 @@ class StreamNumbers:
         return (following, stream.last_mark(self._window)) if following else None
 
     def accounts_for(self, name: str) -> range:
-        """Return the numbers of a stream that came, are missing, or were discarded."""
+        """Return the range of a stream's numbers that arrived, are missing, or were discarded."""
         end = self.end_of(name)
         return range(self._streams[name].base, end[0]) if end else range(0)
 
     def last_mark(self, name: str) -> int:
-        """Return the mark of a stream's last number, 0 for a stream of which nothing came."""
+        """Return the mark of a stream's last number; 0 for a stream without events."""
         stream = self._streams.get(name)
         return stream.last_mark(self._window) if stream else NEVER

@@ -1,7 +1,7 @@
-"""Closes holes into gaps: how long late events may fill a hole, and which reason its gap gets.
+"""Close holes into gaps: decide how long late events may fill a hole, and which reason the gap gets.
 
-A hole closes when `reorder_events` later events of its stream have come, when `reorder_time` has
-passed, when there are too many holes, or when the incarnation ends.
+A hole closes when `reorder_events` later events of its stream have arrived, when `reorder_time` has passed, when the
+session has too many holes, or when the incarnation ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.model.record import Kind
 _NEVER_DUE = 2**63
 
 RANGE_BYTES = 768
-"""Bytes of a hole or gap, including the gap row that a hole may become at any moment."""
+"""Memory (bytes) of a hole or gap, including the gap row that a hole may become at any moment."""
 
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
@@ -27,7 +27,7 @@ def _heard(named: tuple[str, StreamCounter]) -> int:
 
 
 class Windows:
-    """The open holes of one session's streams."""
+    """Manages the open holes of one session's streams."""
 
     what = Evicted.GAPS
 
@@ -39,27 +39,27 @@ class Windows:
         self._commons = commons
         self._open: set[str] = set()
         self.ranges = 0
-        """This session's part of the source's ranges."""
+        """Number of ranges of this session, as part of the source's ranges."""
         for name, stream in state.streams.items():
             self.ranges += stream.ranges
             if stream.holes:
                 self._open.add(name)
         self._due = self._next_due() if self._open else _NEVER_DUE
-        """The earliest time (Unix ns) at which a hole's window passes."""
+        """Earliest time (Unix ns) at which a hole is due to close."""
 
     @property
     def waiting(self) -> bool:
-        """Return whether a hole is open that time alone can close."""
+        """Return whether an open hole can close by the passing of time."""
         return bool(self._open)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream with open holes, and how many events are missing in them."""
+        """Yield each stream with open holes, and the number of events missing in the holes."""
         for name in sorted(self._open):
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Open a hole, which begins at a stream's next number, where the stream goes on behind the hole, or ends right
-        before the stream's first number."""
+        """Open a hole. The hole begins at a stream's next number, or ends directly before the stream's first number. In
+        the first case the stream continues after the hole."""
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -72,19 +72,19 @@ class Windows:
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
 
     def heard(self, names: Iterable[str], now: int) -> None:
-        """Close the holes that are due after events of these streams came."""
+        """Close the holes that are due after new events of these streams."""
         if now >= self._due:
             self.expire(now)
         elif self._open:
             self._close_ripe(self._open.intersection(names), now)
 
     def expire(self, now: int) -> None:
-        """Close the holes whose window has passed."""
+        """Close the holes whose time has passed."""
         self._close_ripe(self._open, now)
         self._due = self._next_due()
 
     def stood_still(self, time: int) -> None:
-        """Make all missing ranges younger by a time (ns) in which nothing could come."""
+        """Shift the start times of all holes and gaps by a downtime (ns) in which no event could arrive."""
         for stream in self._state.streams.values():
             for missing in (*stream.holes, *stream.gaps):
                 missing.since += time
@@ -103,7 +103,7 @@ class Windows:
         self._open.discard(name)
 
     def forget(self) -> None:
-        """Forget all streams."""
+        """Remove all streams."""
         self._open.clear()
         self._due = _NEVER_DUE
 
@@ -113,7 +113,7 @@ class Windows:
         return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
 
     def _close_ripe(self, names: AbstractSet[str], now: int) -> None:
-        """Close the holes whose window has passed in some streams."""
+        """Close the due holes of some streams."""
         oldest = now - self._limits.reorder_time.ns
         for name in sorted(names):
             stream = self._state.streams[name]
@@ -129,7 +129,7 @@ class Windows:
                 self._open.discard(name)
 
     def _close(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Turn a hole into gaps: one for events that the kernel dropped, one for the rest."""
+        """Convert a hole into gaps: one gap for events that the kernel dropped, one for all other events."""
         events = hole.last - hole.first + 1
         commons = self._commons
         self.count(-1 - len(stream.gaps))
@@ -164,7 +164,7 @@ class Windows:
         stream.keep_gap(SeqRange(first, last, hole.since, hole.before, reason))
 
     def count(self, more: int) -> None:
-        """Count so many more ranges; fewer for a negative number."""
+        """Add ranges to the counts; a negative number removes ranges."""
         self.ranges += more
         self._commons.state.ranges += more
 
@@ -173,7 +173,7 @@ class Windows:
         return RANGE_BYTES * self.ranges
 
     def give_way(self, size: int) -> None:
-        """Close holes and forget gaps until so many bytes are free, in the longest silent streams first."""
+        """Close holes and forget gaps until `size` bytes are free, longest silent streams first."""
         goal = max(0, self.held - size)
         for name, stream in sorted(self._state.streams.items(), key=_heard):
             while stream.ranges and self.held > goal:
@@ -194,8 +194,8 @@ class Windows:
         self.evicted += 1
 
     def keep_bounds(self, name: str, stream: StreamCounter) -> None:
-        """Close the oldest holes of a stream that has too many. If the source has too many ranges, make this stream
-        give up its own."""
+        """Enforce the limits on ranges. Close the oldest holes of a stream that has too many holes. If the source has
+        too many ranges, drop ranges of this stream."""
         commons = self._commons.state
         while len(stream.holes) > self._limits.holes_max:
             self._close(name, stream, stream.holes.pop(0))
