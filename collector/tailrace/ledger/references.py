@@ -1,19 +1,19 @@
-"""Counts records that refer to others by id, and checks the totals of a footer; JETS has both.
+"""Track records that refer to other records by id, and check the totals of a footer. JETS has both.
 
-See docs/formats/jets.md. Each distinct id that is referred to and never defined is one missing record
+See docs/formats/jets.md. A distinct id that a record refers to and that no record defines counts as one missing record
 (`unresolved`). The ledger decides `reorder_time` after the reference, at the footer, or at the end of the session,
-whichever is first. A definition that comes later repays it.
+whichever is first. A later definition heals the gap.
 
-A footer's totals tell how many records of each kind were written, in some dialects also how many ends of
-records: an end is no event, but a missing end counts as missing. A shortfall beyond unresolved and malformed
-records is missing for no known reason (`network`); records that come after the footer
-repay it. More records than the total mean nothing: two writers, or a footer that was not last.
+A footer's totals state how many records of each kind were written, and in some dialects how many ends of records. An
+end is no event, but a missing end counts as missing. If a total exceeds the received, unresolved and malformed records,
+the difference is missing for no known reason (`network`). Records that arrive after the footer heal this gap. More
+records than the total prove nothing: two writers may share the file, or the footer was not last.
 
-A number may be a damaged byte. No more than `CLAIM_MAX` records are called missing at once: a larger number
-becomes a gap of unknown size, and sums stay far below 64 bits.
+A number may be a damaged byte. Therefore one statement can report at most `CLAIM_MAX` missing records. A larger number
+becomes a gap of unknown size, so that sums stay far below 64 bits.
 
-Memory: ids are kept as ranges, since writers number them contiguously. Beyond `references_max`
-ranges, the hull of the lower half counts as defined.
+Memory: ids are kept as ranges, because writers number records contiguously. Beyond `references_max` ranges, all ids
+from the lowest range to the middle range count as defined.
 """
 
 from __future__ import annotations
@@ -31,44 +31,45 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 CLAIM_MAX = 2**40
-"""The most missing records that one footer, hole or clock may claim: some 100 TB of them."""
+"""Maximum number of missing records that one footer, hole or clock may report. Such records would take about 100 TB."""
 
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
-"""Bytes of an entry, including the gap row that an unknown id may become at any moment."""
+"""Memory (bytes) of a range of ids, an unknown id and an unresolved id. The size of an unknown id includes the gap row
+that the id may become at any moment."""
 
 
 class ReferencesState(msgspec.Struct, omit_defaults=True):
     firsts: list[int] = []
     lasts: list[int] = []
-    """The defined ids: range n is firsts[n] to lasts[n], both included."""
+    """Last ids of the ranges of defined ids: range n is firsts[n] to lasts[n], both included."""
     hull: tuple[int, int] | None = None
-    """All ids in this range count as defined."""
+    """Range in which all ids count as defined."""
     unknown: dict[int, int] = {}
-    """Ids referred to and not defined, with when that was noticed (Unix ns)."""
+    """Time (Unix ns) of the first reference to an undefined id, by id."""
     unresolved: dict[int, None] = {}
-    """Unknown ids that were given up; the newest `references_max` of them."""
+    """Newest `references_max` unresolved ids: ids whose definition did not arrive in time."""
     given_up: int = 0
-    """Ids that were given up and not repaid."""
+    """Number of unresolved ids whose gap has not healed."""
     seen: dict[str, int] = {}
-    """Events by kind."""
+    """Number of received events, by kind."""
     ends: int | None = None
-    """Ends of records; None where an earlier version saw some of them and did not count."""
+    """Number of received ends of records; None if an earlier version received some ends without counting them."""
     short: dict[str, int] = {}
-    """Records that the totals lack beyond unresolved and malformed ones, by kind."""
+    """Number of records that the totals state beyond the received, unresolved and malformed records, by kind."""
     malformed: int = 0
     claimed: int = 0
-    """Missing records that the decoder found, net of those that came after all."""
+    """Number of missing records that the decoder reported, minus the records that arrived later."""
     copies: int = 0
-    """Records that came again, in a datagram equal to an earlier one."""
+    """Number of records in duplicate datagrams."""
     unreported: int = 0
-    """Malformed records that were not compared with a total yet."""
+    """Number of malformed records that no total was compared with yet."""
     explained: dict[str, int] = {}
-    """Malformed records that a total lacked, by kind."""
+    """Number of malformed records that explain a difference from a total, by kind."""
 
 
 class References:
-    """The ids and totals of one session."""
+    """Tracks the ids and totals of one session."""
 
     what = Evicted.REFERENCES
 
@@ -91,7 +92,7 @@ class References:
         )
 
     def give_way(self, size: int) -> None:
-        """Free so many bytes: give up unknown ids, forget ids given up before, and join ranges."""
+        """Free `size` bytes: report unknown ids as unresolved, forget unresolved ids, and join ranges."""
         state = self.state
         goal = self.held - size
         self._give_up_first(-(-size // (UNKNOWN_BYTES - UNRESOLVED_BYTES)))
@@ -108,17 +109,17 @@ class References:
 
     @property
     def waiting(self) -> bool:
-        """Return whether time alone can decide a reference."""
+        """Return whether an undefined id may become unresolved by the passing of time."""
         return bool(self.state.unknown)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the stream and how many referenced records may still come, if any."""
+        """Yield the stream and the number of referenced records that may still arrive, if there are any."""
         if self.state.unknown:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count so many more records of a kind. They repay what the totals lacked, except for
-        records whose `ids` were given up, which repay gaps of their own."""
+        """Count received records of a kind. The records heal the gaps of earlier totals, except records whose `ids`
+        were unresolved: these records heal gaps of their own."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -134,16 +135,16 @@ class References:
             )
 
     def add_copies(self, records: int) -> None:
-        """Count records that are not stored, because their datagram is a copy of another."""
+        """Count records that are not stored because their datagram is a duplicate."""
         self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
-        """Count records whose bytes were unreadable: they are missing, with rows of their own."""
+        """Count records with unreadable bytes as missing. These records have gap rows of their own."""
         self.state.malformed += records
         self.state.unreported += records
 
     def claim(self, finding: Finding) -> None:
-        """Add a finding of the decoder: records that are missing, or that came after all."""
+        """Add a finding of the decoder: records that are missing, or that arrived after their gap."""
         if finding.kind == Kind.GAP:
             if finding.events > CLAIM_MAX:
                 finding = finding._replace(seq=None, events=0)
@@ -151,7 +152,7 @@ class References:
         elif finding.events <= self.state.claimed:
             self.state.claimed -= finding.events
         else:
-            return  # it was missing from a gap of unknown size
+            return  # the event belongs to a gap of unknown size
         self.findings.append(finding)
 
     def defined(self, id_: int) -> bool:
@@ -162,9 +163,10 @@ class References:
         return index >= 0 and id_ <= state.lasts[index]
 
     def define(self, id_: int) -> str | None:
-        """Define an id, whose record came. Return the rule that the record breaks, or None.
+        """Define the id of a received record. Return the rule that the record breaks, or None.
 
-        The rules are `duplicate_id` (defined before) and `forward_reference` (referred to before)."""
+        The rules are `duplicate_id` (the id was defined before) and `forward_reference` (an earlier record referred to
+        the id)."""
         state = self.state
         lasts = state.lasts
         if lasts and id_ == lasts[-1] + 1:
@@ -172,7 +174,7 @@ class References:
         elif not self.defined(id_):
             self._insert(id_)
         elif id_ not in state.unknown and id_ not in state.unresolved:
-            return "duplicate_id"  # of the ids in the hull, some were never defined
+            return "duplicate_id"  # some ids in the hull were never defined
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"
         if id_ in state.unresolved:
@@ -186,21 +188,21 @@ class References:
 
     @property
     def newest(self) -> tuple[int, int] | None:
-        """Return the first and the last id of the highest range; None if no id is defined."""
+        """Return the first and last id of the highest range; None if no id is defined."""
         state = self.state
         return (state.firsts[-1], state.lasts[-1]) if state.firsts else None
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids that were referred to and are not defined."""
+        """Return the ids that records referred to and that are not defined."""
         return self.state.unknown, self.state.unresolved
 
     def define_up_to(self, id_: int) -> None:
-        """Define the ids behind the highest range up to this one, of which `awaits` has none."""
+        """Define all ids from the end of the highest range up to `id_`. None of these ids may be in `awaits`."""
         self.state.lasts[-1] = id_
 
     def refer(self, id_: int, now: int) -> bool:
-        """Return whether a referenced id is defined. Remember it as unknown if not."""
+        """Return whether a referenced id is defined. Remember an undefined id as unknown."""
         if self.defined(id_):
             return True
         state = self.state
@@ -211,19 +213,19 @@ class References:
         return False
 
     def expire(self, now: int) -> None:
-        """Give up the references whose time has passed; the oldest come first."""
+        """Report the ids whose `reorder_time` has passed as unresolved, oldest first."""
         oldest = now - self._limits.reorder_time.ns
         due = takewhile(lambda known: known[1] <= oldest, self.state.unknown.items())
         for id_, _ in list(due):
             self._give_up(id_)
 
     def close(self) -> None:
-        """Give up all unknown ids."""
+        """Report all unknown ids as unresolved."""
         for id_ in list(self.state.unknown):
             self._give_up(id_)
 
     def total(self, totals: dict[str, int]) -> None:
-        """Compare a footer's totals with the records that were seen."""
+        """Compare a footer's totals with the received records."""
         self.close()
         state = self.state
         for kind in sorted(totals):
@@ -263,7 +265,7 @@ class References:
         if len(state.unresolved) > self._limits.references_max:
             self._forget_unresolved(1 + len(state.unresolved) // 8)
         if short := state.short.get(Kind.BEGIN):
-            # A footer has counted this record among those that are missing for no known reason.
+            # An earlier footer already reported this record as missing for no known reason.
             state.short[Kind.BEGIN] = short - 1
             self.findings.append(
                 Finding(Kind.HEAL, self._stream, None, 1, Reason.NETWORK, of=Kind.BEGIN)
@@ -273,22 +275,23 @@ class References:
         )
 
     def _give_up_first(self, count: int) -> None:
-        """Give up the ids that have been unknown for longest, before their time."""
-        # One look at many: the first key of a dict is found by passing over all that are gone.
+        """Report the `count` oldest unknown ids as unresolved before their time."""
+        # Collect the ids first: after deletions, each search for a dict's first key passes over all
+        # deleted entries.
         first = list(islice(self.state.unknown, max(0, count)))
         for id_ in first:
             self._give_up(id_)
         self.evicted += len(first)
 
     def _forget_unresolved(self, count: int) -> None:
-        """Forget the ids that were given up first; their records repay nothing any more."""
+        """Forget the oldest unresolved ids. Their records no longer heal a gap."""
         first = list(islice(self.state.unresolved, max(0, count)))
         for id_ in first:
             del self.state.unresolved[id_]
         self.evicted += len(first)
 
     def _insert(self, id_: int) -> None:
-        """Add an id outside all ranges, joining its neighbours."""
+        """Add an id outside all ranges, and join adjacent ranges."""
         firsts, lasts = self.state.firsts, self.state.lasts
         index = bisect_right(firsts, id_)
         joins_left = index > 0 and lasts[index - 1] == id_ - 1
@@ -307,7 +310,7 @@ class References:
                 self._forget()
 
     def _forget(self) -> None:
-        """Join the lower half of the ranges to one, which bounds memory and claims nothing false."""
+        """Join the lower half of the ranges into one, which limits memory and reports no false gap."""
         state = self.state
         half = len(state.firsts) // 2
         self.evicted += half

@@ -1,19 +1,22 @@
-"""Joins the pieces of a producer's run that several files have, such as those into which a tool split a trace.
+"""Join the pieces of a producer's run that are spread over several files, for example because a tool split a trace.
 
-A decoder judges its input alone: a run without its first event was joined late, and one without its last event was cut
-off. Here the pieces of one run are put together by their ids. Those gaps heal where another piece goes on, so only the run's
-very first beginning and very last end may be missing. Once both are known, each id that no piece has is missing, until a
-piece comes that has it. A decoder judges a file with both; other pieces heal its gaps.
+A decoder judges only its own input: a run without its first event seems joined late, and a run without its last event
+seems cut off. This module joins the pieces of one run by their ids. A gap at a piece's edge heals if another piece
+continues there, so that only the beginning of the first piece and the end of the last piece may stay missing. When both
+are known, each id that no piece contains is missing until a piece with this id arrives. A decoder judges a file with
+both a beginning and an end; other pieces heal the gaps of such a file.
 
-A piece belongs to a run of the same PID and host that has none of its ids, and whose events are not later than those of
-higher ids, since PIDs are reused. If several runs suit, one counts whose ids the piece goes on with; if even that leaves a
-choice, the piece stays alone, and its gaps stay. A piece without a host may be of any host.
+PIDs are reused. A piece therefore belongs to a run only if the PID and the host are equal, if the run has none of the
+piece's ids, and if events with higher ids are not earlier. If several runs fit, a run with an adjacent id is preferred.
+If the choice is still ambiguous, the piece stays alone and keeps its gaps. A piece without a host may belong to any
+host.
 
-A piece with ids that a run has is of that run if it was written at the same time, since a host gives a PID to one process at a
-time. If a host is unknown, only a piece of the same ids and times is. So a file that is read again lacks only what the run lacks.
+A host gives a PID to one process at a time. A piece whose ids overlap with a run therefore belongs to the run if both
+were written at the same time. If a host is unknown, the piece must have exactly the ids and times of a known piece. As
+a result, a file that is read again lacks only what the run lacks.
 
-Once the files of a run that lacks nothing are closed, only ids and times of its pieces are remembered. Beyond `PLACES_MAX` and
-`DONE_MAX`, the oldest runs are forgotten, with their gaps as they are.
+After the files of a complete run are closed, only the ids and times of its pieces are remembered. Beyond `PLACES_MAX`
+and `DONE_MAX`, the oldest runs are forgotten, and their gaps stay unchanged.
 """
 
 from __future__ import annotations
@@ -31,19 +34,19 @@ from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
-"""Pieces and ranges of ids that a source remembers, of some 200 bytes each."""
+"""Maximum number of pieces and id ranges that a source remembers, at about 200 bytes each."""
 
 DONE_MAX = 2**12
-"""Pieces of runs that lack nothing that a source remembers."""
+"""Maximum number of pieces of complete runs that a source remembers."""
 
 GAPS_MAX = 256
-"""How many holes of a run become gaps of their own; the last gap stands for all further holes."""
+"""Maximum number of gaps reported for a run's holes. The last gap covers all further holes."""
 
 LOOKED_AT = 32
-"""Runs of one PID that are looked at for a piece, the newest."""
+"""Maximum number of runs with one PID that are compared with a piece, newest first."""
 
 ANY_TIME = -(2**63), 2**63 - 1
-"""The times of a piece whose records have none."""
+"""Times of a piece whose records have no times."""
 
 _LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
 _CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
@@ -52,11 +55,11 @@ _first = attrgetter("first")
 
 
 PiecePlace = tuple[int, int, int, int]
-"""The first and last id of a piece, and the times of its first and last event."""
+"""First and last id of a piece, and the times of its first and last event."""
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """Ids that came. `since` is the latest time at which one of their pieces begins, `until` the earliest at which one ends."""
+    """Range of ids that arrived. `since` is the latest start time of the range's pieces, `until` the earliest end time."""
 
     first: int
     last: int
@@ -65,8 +68,8 @@ class IdRange(msgspec.Struct, array_like=True):
 
 
 class HeldPiece(msgspec.Struct, array_like=True):
-    """The part of a run that one session has, the times of its first and last event, and whether more events may come.
-    `copy`: other sessions had some of its ids before."""
+    """Part of a run in one session, the times of its first and last event, and whether more events may arrive. `copy`
+    states whether other sessions contained some of the ids before."""
 
     piece: RunPiece
     since: int
@@ -76,7 +79,7 @@ class HeldPiece(msgspec.Struct, array_like=True):
 
 
 class DoneRun(msgspec.Struct, array_like=True):
-    """A run that lacks nothing, and the places of its pieces."""
+    """Complete run: its producer, its last id, and the places of its pieces."""
 
     pid: str
     host: str
@@ -85,8 +88,9 @@ class DoneRun(msgspec.Struct, array_like=True):
 
 
 class SplitRun(msgspec.Struct, omit_defaults=True):
-    """The pieces by session. `ranges` are the ids that they have, `claims` those that gaps of the session `ends`, which
-    has the end, call missing. `late` and `cut` are the sessions whose gaps of unknown size have not healed."""
+    """Pieces of a run by session. `ranges` contains the received ids. `ends` is the session with the run's end, and
+    `claims` the ids that this session's gaps report as missing. `late` and `cut` list the sessions with unhealed gaps
+    of unknown size."""
 
     pid: str
     host: str
@@ -98,11 +102,11 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     ends: str = ""
     last: int = 0
     open: int = 0
-    """How many sessions are open."""
+    """Number of open sessions."""
     judged: bool = False
-    """Whether holes have been claimed."""
+    """Whether the run's holes have been reported."""
     doubted: bool = False
-    """Whether a piece shows that ids prove nothing."""
+    """Whether a piece shows that the ids prove nothing."""
 
     @property
     def begins(self) -> bool:
@@ -114,7 +118,7 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
 
 
 class SplitRunsState(msgspec.Struct, omit_defaults=True):
-    """The runs by number, the oldest first; the number of the next one; and those that lack nothing."""
+    """Incomplete runs by number, oldest first; the number of the next run; and the complete runs."""
 
     runs: dict[int, SplitRun] = {}
     following: int = 0
@@ -122,26 +126,26 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
 
 
 FoundRuns = list[tuple[str, Finding]]
-"""Sessions and findings about them."""
+"""Findings, each with the session that the finding concerns."""
 
 
 class SplitRuns:
-    """The runs of a source that lack something, or did while their files were open."""
+    """Manages the runs of a source that are incomplete, or were incomplete while their files were open."""
 
     def __init__(self, state: SplitRunsState) -> None:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
-        """By open session of a file, the function that writes anew what its resting file lacks."""
+        """Function that rewrites the rest row of a resting file, by the file's open session."""
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
-        """By PID."""
+        """Numbers of runs, by PID."""
         self._changed: dict[str, None] = {}
-        """The sessions of files whose runs turned out to be whole elsewhere."""
+        """Sessions of files whose runs were completed by other files."""
         self._places = 0
         self._copies: set[str] = set()
-        """The open sessions whose pieces are of runs that lack nothing."""
+        """Open sessions whose pieces belong to complete runs."""
         self._done_of: dict[str, list[DoneRun]] = {}
-        """By PID, the oldest first."""
+        """Complete runs by PID, oldest first."""
         for done in state.done:
             self._done_of.setdefault(done.pid, []).append(done)
         self._done_places = sum(len(done.pieces) for done in state.done)
@@ -151,33 +155,34 @@ class SplitRuns:
             self._places += sum(map(_places, run.pieces.values()))
 
     def goes_on(self, session: str) -> bool:
-        """Return whether other pieces have the beginning and the end of a session's run."""
+        """Return whether other pieces contain the beginning and the end of a session's run."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         return session in self._copies or (run is not None and run.whole)
 
     def take_back(self, session: str, id_: int) -> bool:
-        """Note that a session has an id after all that its gap called missing. Return False if another piece had it."""
+        """Record that a session contains an id that its gap reported as missing. Return False if another piece
+        contained the id before."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
             return session not in self._copies
         return not run.judged or (run.ends == session and bool(_fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Correct the rest rows of files whose missing beginnings or ends other files turned out to have."""
+        """Rewrite the rest rows of files whose missing beginning or end was found in other files."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget the piece of a session whose file turned out to have the whole run."""
+        """Forget the piece of a session whose file contains the whole run."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
             self._forget(number)
 
     def replaced(self, session: str) -> None:
-        """Forget the pieces of a session whose file is read again."""
+        """Forget the pieces of a session whose file will be read again."""
         for name in [name for name in self._run_of if name.partition(".")[0] == session]:
             number = self._run_of[name]
             run = self.state.runs[number]
@@ -195,8 +200,8 @@ class SplitRuns:
             _put_all(run.ranges, run.pieces.values())
 
     def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> FoundRuns:
-        """Take a session's piece as it is now, and the reason of a gap that its decoder `said`, "" for none. Return what
-        that proves."""
+        """Record the current piece of a session, and the reason of a gap that its decoder reported ("" for none).
+        Return the resulting findings."""
         number = self._run_of.get(session)
         held = HeldPiece(piece, *times)
         if number is None and piece.ranges and self._is_done(held):
@@ -224,7 +229,7 @@ class SplitRuns:
                 other.claims = []
         if said == Reason.NETWORK or (piece.settled and not known):
             claimed = self._claimed(run, session, held)
-            # Some gaps of a run that was forgotten may have healed.
+            # Some gaps of a forgotten run may have healed before.
             found += claimed if said else []
         elif said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
@@ -239,8 +244,8 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Take the gaps of a session that has a run's beginning and end. Return the heals of what other pieces have, or of all if
-        other gaps say the same."""
+        """Adopt the gaps of a session with the run's beginning and end. Return heals for the ids that other pieces
+        contain. Return heals for all ids if the run's holes are already reported."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -250,7 +255,7 @@ class SplitRuns:
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
-        """Return whether a run that lacks nothing has a piece already."""
+        """Return whether a complete run already contains a piece."""
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False
@@ -266,7 +271,7 @@ class SplitRuns:
         return False
 
     def over(self, session: str) -> None:
-        """Note that nothing more of a session comes."""
+        """Record that a session receives no more data."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is None or not self.state.runs[number].pieces[session].open:
@@ -279,7 +284,7 @@ class SplitRuns:
             self._remember(run)
 
     def _remember(self, run: SplitRun) -> None:
-        """Remember a run that lacks nothing, and forget the oldest ones for it."""
+        """Remember a complete run, and forget the oldest complete runs to make room."""
         pieces = [_place_of(held) for held in run.pieces.values() if held.piece.ranges]
         done = DoneRun(run.pid, run.host, run.last, pieces)
         self.state.done.append(done)
@@ -303,7 +308,7 @@ class SplitRuns:
             del self._runs_of[run.pid]
 
     def _find(self, session: str, piece: RunPiece, since: int, until: int) -> int | None:
-        """Return the run that a new piece is of, None if that is not certain."""
+        """Return the number of the run that a new piece belongs to; None if the run is not certain."""
         runs = self.state.runs
         known = reversed(self._runs_of.get(piece.pid, {}))
         known_there = (n for n in known if _same(runs[n].host, piece.host))
@@ -313,7 +318,7 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Add a piece, or what a piece has grown by. Return the heals of what it has."""
+        """Add a piece or its new ids to a run. Return heals for the ids that the piece contains."""
         before = run.pieces.get(session)
         held.copy = before.copy if before else _overlaps(run.ranges, held.piece.ranges)
         run.pieces[session], run.host = held, run.host or held.piece.host
@@ -329,7 +334,7 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, run: SplitRun) -> FoundRuns:
-        """Return what a run's pieces prove now."""
+        """Return the findings that a run's pieces prove now."""
         found: FoundRuns = []
         for heal, names, known, outermost in (
             (_LATE, run.late, run.begins, min),
@@ -352,12 +357,12 @@ class SplitRuns:
         return found
 
     def _counts(self, run: SplitRun) -> bool:
-        """Return whether ids count the events of a run's process: no piece shows that they prove nothing."""
+        """Return whether the ids count the events of a run's process: no piece shows that the ids prove nothing."""
         counts = any(held.piece.counts for held in run.pieces.values())
         return counts and not any(other.doubted for other in self._alike(run))
 
     def _alike(self, run: SplitRun) -> Iterator[SplitRun]:
-        """Yield the runs that may be of a run's process, that one among them, the newest first."""
+        """Yield the runs that may belong to a run's process, including this run, newest first."""
         others = (self.state.runs[number] for number in reversed(self._runs_of[run.pid]))
         return (other for other in others if _same(other.host, run.host))
 
@@ -371,7 +376,8 @@ def _same(host: str, other: str) -> bool:
 
 
 def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) -> int:
-    """Return 0 if a piece cannot be of a run, 3 if the run has ids of it, 2 if an id of it is next to one of the run, else 1."""
+    """Return how well a piece fits a run: 0 if the piece cannot belong to the run, 3 if both contain a common id, 2 if
+    their ids are adjacent, else 1."""
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
         return 0
     if _overlaps(run.ranges, piece.ranges):
@@ -394,7 +400,7 @@ def _fits(run: SplitRun, session: str, piece: RunPiece, since: int, until: int) 
 
 
 def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
-    """Return whether some ids are in two lists."""
+    """Return whether two lists of ranges share an id."""
     for first, last in more:
         at = bisect_right(ranges, last, key=_first)
         if at and ranges[at - 1].last >= first:
@@ -403,7 +409,7 @@ def _overlaps(ranges: list[IdRange], more: Iterable[tuple[int, int]]) -> bool:
 
 
 def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether a piece with ids that a run has is of that run, by its times."""
+    """Return whether the times prove that a piece with common ids belongs to a run."""
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
     held = [each for each in run.pieces.values() if each.piece.ranges]
@@ -416,12 +422,13 @@ def _is_known(run: SplitRun, piece: RunPiece, since: int, until: int) -> bool:
 
 
 def _place_of(held: HeldPiece) -> PiecePlace:
-    """Return the first and last id of a piece that has ids, and its times."""
+    """Return the first and last id of a piece with ids, and its times."""
     return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
 
 
 def _meet(known: PiecePlace, new: PiecePlace) -> bool:
-    """Return whether a new piece may have ids of a known one, and was written at the same time. No times prove nothing."""
+    """Return whether a new piece may share ids with a known piece and was written at the same time. Missing times prove
+    nothing."""
     first, last, since, until = known
     if first > new[1] or new[0] > last or (since, until) == ANY_TIME:
         return False
@@ -430,13 +437,14 @@ def _meet(known: PiecePlace, new: PiecePlace) -> bool:
 
 
 def _has_file(run: SplitRun, session: str) -> bool:
-    """Return whether a run has a piece of the file of a session: each run of a process in a file has its own events."""
+    """Return whether a run has a piece from the same file as a session. Each run of a process in a file has events of
+    its own."""
     root = session.partition(".")[0]
     return any(name.partition(".")[0] == root for name in run.pieces)
 
 
 def _claims_of(held: HeldPiece) -> list[IdRange]:
-    """Return what a decoder calls missing of a piece with the beginning and the end of its run."""
+    """Return the ids that a decoder reports as missing from a piece with the beginning and the end of its run."""
     alone = SplitRun("", "", {"": held}, last=held.piece.last)
     _put_all(alone.ranges, [held])
     holes = list(_holes(alone))
@@ -445,14 +453,14 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return the heals of gaps that a session's decoder `said`."""
+    """Return heals for the gaps that a session's decoder reported with the reason `said`."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []
 
 
 def _put(ranges: list[IdRange], new: IdRange) -> None:
-    """Add a range, joined with those that it touches."""
+    """Add a range, joined with overlapping and adjacent ranges."""
     begin = stop = bisect_right(ranges, new.first, key=_first)
     if begin and ranges[begin - 1].last + 1 >= new.first:
         begin -= 1
@@ -471,7 +479,7 @@ def _put_all(ranges: list[IdRange], pieces: Iterable[HeldPiece]) -> None:
 
 
 def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
-    """Remove ids from those that are claimed. Return the ones that were."""
+    """Remove the ids from `first` to `last` from the claims. Return the removed ids as ranges."""
     begin = max(bisect_right(claims, first, key=_first) - 1, 0)
     stop = bisect_right(claims, last, key=_first)
     found, left = [], []
@@ -485,7 +493,7 @@ def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
 
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:
-    """Yield the ids that no piece has, without as many as malformed records may have had."""
+    """Yield the ids that no piece contains, minus as many ids as malformed records may have had."""
     explained = sum(held.piece.unnumbered for held in run.pieces.values() if not held.copy)
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):
         first, last = before.last + 1, min(behind.first - 1, run.last)

@@ -1,21 +1,20 @@
-"""Applies a client's statements about its own numbers: discarded events, and where each stream ended.
+"""Apply a client's statements about its own numbers: discarded events, and the end of each stream.
 
 The statements are described in clients/PROTOCOL.md.
 
-- *Discarded* numbers get the reason `sender`, and those that another collector has acknowledged `elsewhere`: in a hole, when it opens or while it is open; in a gap, which is
-  repaid and named anew. A report makes no number missing that no event and no goodbye shows, so a
-  wrong report costs nothing. Numbers ahead of the stream are remembered, up to `DISCARDED_MAX` ranges
-  a stream. If such an event comes after all, it fills the hole or repays the gap.
-- A *goodbye* gives the number of a stream's next event. Missing numbers below it are a hole like any
-  other, also in streams of which nothing came. Events above it count as ever. If
-  an incarnation ends without a goodbye, its discarded numbers say how far it went.
-- The goodbyes of one session are believed up to `TAILS_MAX` missing events in total. More becomes one gap
-  of unknown size.
-- A client also states how many events in all it discarded and never sent (`never_sent`). If no number shows some of them, such as
-  events of threads for which the client had no room, they become a gap without a number. The gap heals if an event or a goodbye
-  shows them later.
-- A number that is half the counter's range ahead or more lies behind, and says nothing about the end. For a
-  stream of which nothing came, such a number is one of those gaps of unknown size.
+- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. An open hole takes
+  the reason directly. A gap heals and is reported again with the new reason. A report alone makes no number missing: only an
+  event or a goodbye proves a loss, so a wrong report is harmless. The ledger remembers discarded numbers ahead of the stream,
+  up to `DISCARDED_MAX` ranges per stream. If a discarded event arrives after all, the event fills the hole or heals the gap.
+- A *goodbye* gives the number of each stream's next event. Missing numbers below this number form an ordinary hole, even in
+  a stream without any received event. Events above this number count as usual. If an incarnation ends without a goodbye, the
+  discarded numbers state how far each stream went.
+- All goodbyes of one session can report at most `TAILS_MAX` missing events. A larger number becomes one gap of unknown size.
+- A client also states the total number of events that it discarded without sending (`never_sent`). Some of these events may
+  have no number, for example events of threads for which the client had no room. Such events become a gap without a number.
+  The gap heals if an event or a goodbye reveals the numbers later.
+- A number that is half the counter's range or more ahead counts as lying behind, and says nothing about the stream's end. In a
+  stream without any received event, such a number becomes a gap of unknown size.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from tailrace.model.record import Kind
 
 DISCARDED_MAX = 8
 RANGES_MAX = 4096
-"""Ranges of one report that are used; losses in further ranges get the reason `network`."""
+"""Maximum number of ranges that one report may apply. Losses in further ranges get the reason `network`."""
 
 TAILS_MAX = 2**30
-"""More than 10^9 events: what the fastest client emits in some minutes."""
+"""Maximum number of missing events that goodbyes can report, above 10^9: the fastest client emits as many in some minutes."""
 
 _first, _last = attrgetter("first"), attrgetter("last")
 
 
 class Statements:
-    """The statements of one incarnation's client, applied to its counters."""
+    """Applies the statements of one incarnation's client to the counters."""
 
     def __init__(self, counters: Counters, bits: int, commons: Commons) -> None:
         self._counters = counters
@@ -57,9 +56,9 @@ class Statements:
         now: int,
         reason: Reason = Reason.SENDER,
     ) -> None:
-        """Apply a report of ranges that the client has no more: stream, first number on the wire, and length.
+        """Apply a report of discarded ranges: stream, first wire number, and length of each range.
 
-        A client reports events of another collector only when it is asked for them, so none of these numbers lies
+        A client reports events that another collector acknowledged only on request, so none of these numbers lies
         ahead."""
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
@@ -78,13 +77,13 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def never_sent(self, events: int) -> None:
-        """Note the number of events that the client has discarded in the session so far, and never sent. A larger number
-        than is believed becomes a gap of unknown size, however large it is."""
+        """Record the number of events that the client has discarded without sending in the session so far. A number
+        above the accepted maximum becomes a gap of unknown size."""
         state = self._counters.state
         state.never_sent = max(state.never_sent, min(events, 2 * TAILS_MAX))
 
     def name_unnumbered(self) -> None:
-        """Name the discarded events that no number shows."""
+        """Report a gap for the discarded events that no number represents."""
         state = self._counters.state
         more = self._counters.unnumbered - state.unnumbered
         if more > 0 and state.tails + more > TAILS_MAX:
@@ -93,7 +92,7 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Heal the gaps without a number as far as numbers now show their events."""
+        """Heal the gaps without a number as far as numbers now represent their events."""
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:
@@ -109,7 +108,7 @@ class Statements:
         )
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
-        """Apply a goodbye: the number on the wire of each stream's next event."""
+        """Apply a goodbye: the wire number of each stream's next event."""
         for name, final in finals.items():
             stream = self._counters.state.streams.get(name)
             if stream is None and not self._can_begin(name, final, now):
@@ -126,16 +125,16 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def _stream(self, name: str, now: int) -> StreamCounter | None:
-        """Return a stream, or None if there is no place for it, or it may have lost its place."""
+        """Return a stream. Return None if there is no place for the stream, or if the stream may have lost its place."""
         stream = self._counters.follow(name, now, begins=False)
         if stream is None:
             self._counters.tell_uncounted(name)
         return stream
 
     def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
-        """Return whether numbers came that the statements call discarded or still to come.
+        """Return whether a number arrived that the statements call discarded, or that lies above a stated end.
 
-        The statements are then another program's."""
+        Such statements come from another program."""
         streams = self._counters.state.streams
         said = [(s, first) for name, first, _ in discarded if (s := streams.get(name))]
         if any(s.came(self._unwrapped(s, first)) for s, first in said[:RANGES_MAX]):
@@ -144,10 +143,11 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int, *, comes_back: bool) -> None:
-        """End the incarnation without a goodbye. Its discarded numbers say how far its streams went.
+        """End the incarnation without a goodbye. The discarded numbers state how far each stream went.
 
-        A client that `comes_back`, to another collector or as a new session, reports its discarded events there by number.
-        The number of its events without a number is unknown until its goodbye, so the gap of unknown size covers them."""
+        A client that `comes_back`, to another collector or with a new session, reports its discarded events there by
+        number. Without a goodbye, the number of events without a number stays unknown. The gap of unknown size covers
+        these events."""
         if comes_back:
             self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():
@@ -158,9 +158,9 @@ class Statements:
                 self._changed(name, stream, before, now)
 
     def _can_begin(self, name: str, final: int, now: int) -> bool:
-        """Return whether a stream of which nothing came may have reached this number.
+        """Return whether a stream without any received event may have reached this number.
 
-        A number in the upper half, or the 0 behind it, counts only if an earlier session had the stream."""
+        A number in the upper half, or the 0 after a wrap, counts only if an earlier session had the stream."""
         earlier = self._counters.earlier
         return 0 < final < self._half or earlier(name, final, LATEST, now) is not None
 
@@ -169,7 +169,7 @@ class Statements:
         return stream.next + distance - (self._range if distance >= self._half else 0)
 
     def _reaches(self, name: str, stream: StreamCounter, final: int, now: int) -> None:
-        """Open a hole up to a stream's final number, which is not included."""
+        """Open a hole up to a stream's final number (exclusive)."""
         state, windows = self._counters.state, self._counters.windows
         short = final - stream.next
         if short <= 0:
@@ -183,7 +183,7 @@ class Statements:
             self._refuse_tail(name)
 
     def _refuse_tail(self, name: str) -> None:
-        """Name once that more is missing than a goodbye is believed."""
+        """Report, once, that a goodbye states more missing events than the ledger accepts."""
         state = self._counters.state
         if not state.tails_refused:
             state.tails_refused = True
@@ -192,7 +192,7 @@ class Statements:
             )
 
     def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
-        """Give the missing numbers in a range the client's reason."""
+        """Change the reason of the missing numbers in a range to the client's reason."""
         for part in _split(stream.holes, said):
             part.reason = said.reason
         for part in _split(stream.gaps, said):
@@ -212,7 +212,7 @@ class Statements:
 
 
 def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
-    """Cut ranges, which are in order, at both ends of another range. Return the parts inside it."""
+    """Cut the sorted `ranges` at both ends of another range. Return the parts inside this range."""
     begin = bisect_left(ranges, said.first, key=_last)
     end = bisect_right(ranges, said.last, key=_first)
     parts = [part for hole in ranges[begin:end] for part in parts_of(hole, [said], hole.reason)]
@@ -221,7 +221,7 @@ def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
 
 
 def _with(ranges: list[SeqRange], one: SeqRange) -> list[SeqRange]:
-    """Return ranges in order with one more; ranges that touch are joined."""
+    """Return sorted ranges with one range added; adjacent ranges are joined."""
     near = [r for r in ranges if r.first <= one.last + 1 and one.first <= r.last + 1]
     first = min([one.first, *(r.first for r in near)])
     last = max([one.last, *(r.last for r in near)])

@@ -1,3 +1,3 @@
-"""The data types that all stages share. Imports only errors, clock and units from Tailrace."""
+"""Define the data types that all stages share. This package imports only errors, clock and units from Tailrace."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why events are missing: a closed set of words, the same in the table, the metrics and the docs."""
+"""Define the reasons why events are missing. The table, the metrics and the documentation use the same words."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Reason(StrEnum):
     ELSEWHERE = "elsewhere"
     """The client reports that another collector has acknowledged the events."""
     SHED = "shed"
-    """The collector dropped them because of a configured limit."""
+    """The collector dropped the events because of a configured limit."""
     MALFORMED = "malformed"
-    """The bytes arrived but cannot be read; they are in the quarantine."""
+    """The bytes arrived but are unreadable; the quarantine holds the bytes."""
     TRUNCATED = "truncated"
     """The end is missing: a record or a stream was cut off."""
     UNRESOLVED = "unresolved"
@@ -27,15 +27,16 @@ class Reason(StrEnum):
     UNCOUNTED = "uncounted"
     """The collector has no room to follow the stream's numbers, so any of its events may be missing."""
     DAMAGED = "damaged"
-    """The events were stored, and their data file is damaged."""
+    """The events were stored, but their data file is damaged."""
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
-"""The reasons that the ingest finds and counts. Damage is found in the table, at a start and by upkeep:
-the condition `damage` reports it, not the ingest's counters."""
+"""Reasons that the ingest finds and counts. Damage is found in the table instead, at a start and by upkeep: the
+condition `damage` reports damage, not the ingest's counters."""
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
-"""The reasons that clients report. A client has no such events any more, so they are not asked for."""
+"""Reasons that clients report. The client no longer has these events, so the collector does not request them."""
 
 DAMAGED_SESSION = "damaged"
-"""The session of a gap whose events may belong to any session of its source: the damaged file did not say which."""
+"""Session name of a gap whose events may belong to any session of the source, because the damaged file did not identify
+the session."""

@@ -1,8 +1,8 @@
-"""State that grows with a producer's input: its size in bytes, and how it is evicted.
+"""Define state that grows with a producer's input: its size in bytes, and its eviction.
 
-A container computes its size by a formula over its own entries and never asks the interpreter. So a
-restored state has the same size as before, and a replay evicts the same entries. The formulas
-overestimate; `tests/ingest/test_memory.py` compares each with the memory that the interpreter takes.
+A container computes its size by a formula over its own entries, never from the interpreter. A restored state therefore
+has the same size as before, and a replay evicts the same entries. The formulas overestimate;
+`tests/ingest/test_memory.py` compares each formula with the memory that the interpreter uses.
 """
 
 from __future__ import annotations
@@ -12,51 +12,53 @@ from hashlib import blake2b
 from typing import Protocol
 
 TEXT_MAX = 1024
-"""The longest text of a producer, in characters, that state holds; the row has the whole text."""
+"""Maximum length (characters) of a producer's text in state; the row has the whole text."""
 
 SHORT = 32
-"""The size of an entry includes a text up to this length."""
+"""Maximum length (characters) of a text that the size of an entry already includes."""
 
 
 class Evicted(StrEnum):
-    """The kinds of state that can be evicted, as rows and metrics name them."""
+    """Kinds of evictable state, as named in rows and metrics."""
 
     SPANS = "spans"
-    """Begins whose ends have not come: their spans lack the fields that only the begin has."""
+    """Begins whose end has not arrived. The spans of evicted begins lack the fields that only the begin has."""
     REFERENCES = "references"
-    """Record ids: unknown ids count as missing at once, known ids are kept as whole ranges."""
+    """Record ids. Evicted unknown ids count as missing at once; known ids are merged into larger ranges."""
     MARKS = "marks"
-    """Fingerprints of events: a number that comes again counts as a duplicate, whichever event it is."""
+    """Fingerprints of events. A repeated number without a fingerprint counts as a duplicate, whichever event has the
+    number."""
     GAPS = "gaps"
-    """Gaps that can no longer be healed, and holes that late events can no longer fill."""
+    """Gaps that can no longer heal, and holes that late events can no longer fill."""
     COPIES = "copies"
-    """Datagrams whose copies are no longer recognised."""
+    """Datagrams whose duplicates are no longer recognised."""
     FRAMES = "frames"
-    """Open calls: their ends match no begin."""
+    """Open calls. The ends of evicted calls match no begin."""
     NAMES = "names"
-    """Names: later events ask for them by key, and the views join them."""
+    """Names by key. For evicted names, later events ask by key, and the views join the names."""
     NUMBERS = "numbers"
-    """Event numbers of a file, and its processes: gaps in the numbers are no longer reported, and further records of the
-    processes are in one session."""
+    """Event numbers of a file, and its processes. Gaps in evicted numbers are no longer reported, and further records
+    of evicted processes share one session."""
 
 
 ASKED_MAX = 65536
-"""How many keys of names that have not come, or that came and were evicted, are remembered for one input."""
+"""Maximum number of requested name keys that are remembered for one input: keys of names that have not arrived, or that
+were evicted."""
 
 ASKED_BYTES = 192
-"""Bytes of memory that one such key of usual length takes."""
+"""Memory (bytes) of a remembered key of usual length."""
 
 
 class Holding(Protocol):
-    """A container whose entries producers make."""
+    """A container whose entries come from producers."""
 
     what: Evicted
     evicted: int
-    """How many entries were evicted and not yet reported."""
+    """Number of entries that were evicted and not yet reported."""
 
     @property
     def held(self) -> int:
-        """The approximate size of its entries in bytes."""
+        """Approximate size (bytes) of the entries."""
         ...
 
     def give_way(self, size: int) -> None:
@@ -65,17 +67,18 @@ class Holding(Protocol):
 
 
 def cost(text: str | None) -> int:
-    """Return how many bytes a text takes in addition to its entry.
+    """Return the number of bytes that a text takes in addition to its entry.
 
-    Beside a text that is not ASCII, Python keeps its UTF-8 once the text was encoded."""
+    After a text that is not ASCII was encoded, Python keeps the UTF-8 form beside the text."""
     if text is None or len(text) <= SHORT:
         return 0
     return 50 + len(text) * (1 if text.isascii() else 4 + 4)
 
 
 class AskedNames:
-    """The keys of names that events ask for and that have not come. With the key "", there are more. True stands for the
-    key of a name that came and was evicted: it has a row, so nothing is missing when an event asks again."""
+    """Keys of names that events request and that have not arrived. The key "" stands for further keys. The value True
+    marks a name that arrived and was evicted: the name has a row, so nothing is missing when an event requests it
+    again."""
 
     def __init__(self, keys: dict[str, bool | None]) -> None:
         self.keys = keys
@@ -99,13 +102,13 @@ class AskedNames:
             self.held -= _asked_cost(key)
 
     def gone(self, key: str) -> None:
-        """Note that a name which came is evicted."""
+        """Record that an arrived name was evicted."""
         if len(self.keys) < ASKED_MAX and len(key) <= TEXT_MAX and key not in self.keys:
             self.keys[key] = True
             self.held += _asked_cost(key)
 
     def forget(self) -> int:
-        """Forget which keys they are. Return how many."""
+        """Forget the keys. Return the number of forgotten keys."""
         forgotten = len(self.keys) - ("" in self.keys)
         if forgotten:
             lacks = bool(self.missing)
@@ -123,7 +126,7 @@ def _asked_cost(key: str) -> int:
 def shortened(text: str) -> str:
     """Return a text of at most `TEXT_MAX` characters.
 
-    A longer text ends with a digest of the whole, so that different texts stay different."""
+    A longer text ends with a digest of the whole text, so that different texts stay different."""
     if len(text) <= TEXT_MAX:
         return text
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -1,8 +1,8 @@
-"""The format of a quarantine file: one frame for each piece of input that could not be decoded.
+"""Define the format of a quarantine file: one frame for each undecodable piece of input.
 
-A frame is, little-endian, `u64 offset | u32 size | u16 length of reason | reason (UTF-8) | bytes`;
-`offset` is the place of the bytes in the session's input. A session's frames follow one another in one
-file. A gap row's `quarantine` attribute is a position in that file.
+A frame is, little-endian, `u64 offset | u32 size | u16 length of reason | reason (UTF-8) | bytes`; `offset` is the
+offset of the bytes in the session's input. One file contains all frames of a session in sequence. A gap row's
+`quarantine` attribute is a position in this file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def frame(offset: int, reason: str, data: bytes) -> bytes:
 
 
 def frames(data: bytes) -> Iterator[QuarantineFrame]:
-    """Yield all whole frames of a file; a torn frame at the end is left out."""
+    """Yield all complete frames of a file; skip a truncated frame at the end."""
     at = 0
     while at + _HEAD.size <= len(data):
         offset, size, length = _HEAD.unpack_from(data, at)

@@ -1,10 +1,10 @@
-"""The output of decoders: one `Record` for each unit of a format, and for what could not be read.
+"""Define the output of decoders: one `Record` for each unit of a format, and for each unreadable piece.
 
-A record is a named tuple and not a struct, so that one `zip` turns a chunk's records into columns. Its
-fields are the table's columns (see `rows.schema`) as far as they are known without the session:
-`start` and `end` are the producer's own ticks, `counter` is the number as it stood on the wire.
+A record is a named tuple instead of a struct, so that one `zip` turns a chunk's records into columns. Its fields are
+the table's columns (see `rows.schema`) as far as they are known without the session: `start` and `end` are the
+producer's own ticks, `counter` is the wire number.
 
-Unsigned 64-bit values are bit-cast to signed ones (`as_int64`), since the table has no unsigned type.
+Unsigned 64-bit values are bit-cast to signed values (`as_int64`), because the table has no unsigned type.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Attributes by which an event asks for names that are not known when it is read. The first holds the key
-of the event's own name, or several keys, one a line: the first known key counts. The second is an object
-that maps further members of the attributes to the keys of their names."""
+"""Attributes by which an event requests names that are unknown when the event is read. `$name` holds the key of the
+event's own name, or several keys, one per line: the first known key counts. `$late` is an object that maps further
+members of the attributes to the keys of their names."""
 
 FLAW_OF_ROW = "$flaw"
-"""The attribute of a row that names its flaw, in front of the attributes of the record that has the flaw."""
+"""Attribute of a row that names the row's flaw. It precedes the attributes of the flawed record."""
 
 BEGIN_WORDS = "$begin"
-"""The attribute of a span that holds those of its begin's attributes whose values differ from its end's."""
+"""Attribute of a span with the attributes of the begin whose values differ from the end's values."""
 
 KEY, SCOPE = "$key", "$scope"
-"""Attributes of a `name` row: the key that it names, and the scope in which the name holds."""
+"""Attributes of a `name` row: the key of the name, and the scope in which the name is valid."""
 
 
 class Kind(StrEnum):
-    """The closed set of values of the table's `kind` column, and `malformed`, which only decoders use."""
+    """Values of the table's `kind` column, and `malformed`, which only decoders use."""
 
     SPAN = "span"
     BEGIN = "begin"
@@ -50,10 +50,11 @@ class Kind(StrEnum):
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A client names its session: `id` is the same on all of its connections and no other session's.
+    """Announcement of a session by a client: `id` is the same on all connections of the session, and differs from the
+    ids of all other sessions.
 
-    `turn` grows with each announcement that asks for a full answer; `acknowledge` says whether the client
-    wants answers at all. `now` is when it said so, in ticks since the epoch."""
+    `turn` increases with each announcement that requests a full acknowledgement. `acknowledge` states whether the
+    client wants acknowledgements at all. `now` is the time of the announcement, in ticks since the epoch."""
 
     id: str
     turn: int = 0
@@ -62,9 +63,9 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 class Goodbye(msgspec.Struct, frozen=True):
-    """A client ends its session: for each stream, the wire number that its next event would have had. With
-    `more`, another goodbye follows for further streams. `part` is the number of a part, from 0 on, where the
-    goodbye is said in several."""
+    """End of a session, stated by its client: for each stream, the wire number that the next event would have had. With
+    `more`, another goodbye follows for further streams. `part` is the number of a part, from 0 on, in a goodbye of
+    several parts."""
 
     streams: dict[str, int]
     more: bool = False
@@ -72,22 +73,22 @@ class Goodbye(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> bool:
-        """Return whether the goodbye has only lower bounds, because its streams may have gone on."""
+        """Return whether the goodbye contains only lower bounds, because its streams may have continued."""
         return self.more and self.part is None
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts that a session record (Heph `epoch`, JETS header and footer) tells the later stages.
+    """Facts that a session record (Heph `epoch`, JETS header and footer) passes to the later stages.
 
-    `clock` is unix_ns, monotonic_ns, clk or logical; `epoch` is tick 0 in Unix nanoseconds.
-    `starts`: a new incarnation of the producer begins with this record if records came before it.
-    `totals`: how many records of each kind (begin, end, annotation, instant) the producer wrote in this
-    session. `ends`: the producer has written its last record. `announces` is the client's session, `goodbye` its
-    end, `discarded` the ranges that the client has no more (stream, first wire number, how many): it threw them
-    away or, with `elsewhere`, another collector has acknowledged them. `never_sent` is the number of events that
-    the client threw away without sending them, in the session so far. `process` is the number of the process of which all that
-    follows is, in an input of several processes: each has an incarnation of its own.
-    """
+    `clock` is unix_ns, monotonic_ns, clk or logical. `epoch` is tick 0 in Unix nanoseconds. `starts`: the record begins
+    a new incarnation of the producer if earlier records exist. `totals`: number of records of each kind (begin, end,
+    annotation, instant) that the producer wrote in this session. `ends`: the producer has written its last record.
+
+    `announces` is the client's session, and `goodbye` its end. `discarded` lists the ranges that the client no longer
+    has (stream, first wire number, length). The client discarded these events or, with `elsewhere`, another collector
+    has acknowledged them. `never_sent` is the number of events that the client has discarded without sending in the
+    session so far. `process` is the number of the process that wrote all following records, in an input of several
+    processes. Each process has an incarnation of its own."""
 
     clock: str | None = None
     ticks_per_second: float | None = None
@@ -104,13 +105,14 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a producer's run that one input has, where the run's events have the ids 1, 2, 3, …: other inputs may have the rest.
+    """Part of a producer's run in one input, for runs whose events have the ids 1, 2, 3, …: other inputs may contain
+    the other parts.
 
-    `pid` and `host` name the producer, "" for an unknown host. `ranges` are the ids that came, in order; none where ids prove
-    nothing. `last` is the id of the run's last event, 0 where the run's end did not come. `counts`: whether the input shows that
-    its ids count events. `unnumbered` is the number of malformed records that may have any id.
-    `settled`: the decoder has said which ids between first and last event are missing. `waits`: it has both events, and what
-    follows may still show that ids prove nothing."""
+    `pid` and `host` identify the producer, "" for an unknown host. `ranges` contains the received ids in order, and is
+    empty if ids prove nothing. `last` is the id of the run's last event, 0 if the run's end did not arrive. `counts`:
+    whether the input shows that its ids count events. `unnumbered` is the number of malformed records that may have any
+    id. `settled`: the decoder has reported the missing ids between first and last event. `waits`: the decoder has both
+    events, but later input may still show that ids prove nothing."""
 
     pid: str
     host: str
@@ -123,9 +125,9 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts of a gap record beyond its columns: how many events are missing (0: unknown), the kind of the
-    missing records, and the format's own word for how that is known. `piece` is the run's part before the record, where
-    other inputs may have what is missing. `last`: the missing numbers are among those up to this one."""
+    """Facts of a gap record beyond its columns: the number of missing events (0: unknown), the kind of the missing
+    records, and the evidence as a term of the format. `piece` is the run's part before the record, if other inputs may
+    contain the missing events. `last` is the upper bound of the missing numbers."""
 
     count: int
     of: str | None = None
@@ -137,13 +139,11 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Record(NamedTuple):
     """One decoded unit.
 
-    `offset` and `size` are bytes of the decoder's input; the records of an input tile it.
-    `attributes` is a JSON object as text, or None for an empty one.
-    `flaw` is None, or the name of the rule that a readable record breaks (one of the format's `flaws`),
-    or why a malformed record could not be read (one of its `malformed`).
-    `detail` holds what has no column: the facts of a session record, the bytes of a malformed record, the
-    `Missing` of a gap.
-    """
+    `offset` and `size` are bytes of the decoder's input; the records of an input cover the input without overlap.
+    `attributes` is a JSON object as text, or None for an empty object. `flaw` is the name of the rule that a readable
+    record breaks (one of the format's `flaws`), or the reason why a malformed record is unreadable (one of the format's
+    `malformed`), or None. `detail` holds data without a column: the facts of a session record, the bytes of a malformed
+    record, or the `Missing` of a gap."""
 
     offset: int
     size: int
@@ -163,7 +163,7 @@ class Record(NamedTuple):
 
 
 def malformed(offset: int, data: bytes, reason: str, stream: str = "") -> Record:
-    """Return a record of bytes that could not be read, kept whole, with the reason."""
+    """Return a record with unreadable bytes, kept whole, and the reason."""
     return Record(
         offset, len(data), Kind.MALFORMED, stream,
         None, None, None, None, None, None, None, None, None, reason, data,
@@ -182,7 +182,7 @@ def missing(
     piece: RunPiece | None = None,
     last: int | None = None,
 ) -> Record:
-    """Return a gap record: the bytes before `offset` prove that events are missing, from number `first` on."""
+    """Return a gap record: the bytes before `offset` prove that events from number `first` on are missing."""
     about = Missing(count=count, of=of, detail=detail, piece=piece, last=last)
     return Record(
         offset, 0, Kind.GAP, stream,
@@ -200,9 +200,9 @@ def named(
     stream: str = "",
     also: Mapping[str, object] | None = None,
 ) -> Record:
-    """Return a name for all events that ask for `key` (see `NAME_OF_ROW`) within a scope.
+    """Return a name record for all events that request `key` (see `NAME_OF_ROW`) within a scope.
 
-    The scope is the session, its group of files, or the whole source (for a key made from the name's content)."""
+    The scope is the session, its group of files, or the whole source (for a key derived from the name's content)."""
     attributes = json.dumps({KEY: key, SCOPE: scope, **(also or {})}, separators=(",", ":"))
     return Record(
         offset, size, Kind.NAME, stream,

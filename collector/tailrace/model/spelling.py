@@ -1,4 +1,4 @@
-"""Spell paths and arguments as text: to the system they are bytes, columns and checkpoints hold UTF-8."""
+"""Convert paths and arguments to text: the system treats them as bytes, but columns and checkpoints hold UTF-8."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def spelled(name: str) -> str:
-    r"""Return a name as the system gives it; each byte that is not UTF-8 is spelled \xNN."""
+    r"""Return a system name as text; each byte that is not UTF-8 becomes \xNN."""
     if name.isascii():
         return name
     return os.fsencode(name).decode(errors="backslashreplace")

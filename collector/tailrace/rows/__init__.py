@@ -1,4 +1,7 @@
-"""The rows of the table, as all stages between the decoder and the file share them. Imports only `model` and `kernels` from Tailrace,
-and pyarrow only where no kernel runs: commands that never write a row import this, too."""
+"""Define the table rows that all stages between the decoder and the file share.
+
+This package imports only `model` and `kernels` from Tailrace. It imports pyarrow only without kernels, because commands
+that never write a row import this package, too.
+"""
 
 from __future__ import annotations

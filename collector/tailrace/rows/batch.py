@@ -1,7 +1,7 @@
-"""The rows of one commit: lists of Python values, or a block with what the ledger adds.
+"""Collect the rows of one commit: lists of Python values, or blocks with the columns that the ledger adds.
 
-The values that consecutive rows share (`day`, `source`, `format`, `session`) are stored once for each run of
-rows. One commit writes one `Batch`.
+Values that consecutive rows share (`day`, `source`, `format`, `session`) are stored once per run of rows. One commit
+writes one `Batch`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.rows.schema import ROW, Row
 
 
 class RowRun(msgspec.Struct):
-    """The values that `rows` consecutive rows share; `day` counts from 1970-01-01."""
+    """Values that `rows` consecutive rows share. `day` counts days since 1970-01-01."""
 
     day: int
     source: str
@@ -29,7 +29,7 @@ class RowRun(msgspec.Struct):
 
 
 class BlockRows(NamedTuple):
-    """Rows whose values are a block's, with what the ledger or the matching of spans adds, and wall times."""
+    """Rows of a block, with wall times and with the columns that the ledger or the matching of spans adds."""
 
     block: Block
     time: Values
@@ -42,13 +42,13 @@ class BlockRows(NamedTuple):
         return self.block.rows
 
     def column(self, name: str) -> Values:
-        """Return one of `ROW`'s columns."""
+        """Return one of the columns in `ROW`."""
         if name in BlockRows._fields:
             return getattr(self, name)  # type: ignore[no-any-return] # one of the columns above
         return getattr(self.block, name, None)
 
     def columns(self) -> tuple[Values, ...]:
-        """Return all of them, in `ROW`'s order."""
+        """Return all columns, in `ROW`'s order."""
         block = self.block
         return (
             block.stream, block.substream, self.seq, block.kind, block.name, block.category, block.id, block.parent,
@@ -57,29 +57,29 @@ class BlockRows(NamedTuple):
 
 
 ListRows = list[list[Any]]
-"""Rows as lists of values, in `ROW`'s order."""
+"""Columns of rows, as lists of values in `ROW`'s order."""
 
 Rows = ListRows | BlockRows
 
 Emitted = Row | Sequence[Sequence[Any]] | BlockRows
-"""One row, or rows as columns in `ROW`'s order or as those of a block."""
+"""One row; or the columns of several rows in `ROW`'s order; or rows of a block."""
 
 
 class Part(NamedTuple):
-    """Rows of one day, one behind the other."""
+    """Consecutive rows of one day."""
 
     day: int
     rows: Rows
 
     def column(self, name: str) -> list[Any]:
-        """Return one of `ROW`'s columns as a list."""
+        """Return one of the columns in `ROW` as a list."""
         if isinstance(self.rows, BlockRows):
             return self.rows.block.column(self.rows.column(name))
         return self.rows[ROW.index(name)]
 
 
 class Batch:
-    """The rows of one commit, in order: parts with their columns, and runs of rows that share values."""
+    """Holds the rows of one commit in order: parts with their columns, and runs of rows with shared values."""
 
     __slots__ = ("_day", "_parts", "_single", "bytes", "runs", "size")
 
@@ -89,9 +89,9 @@ class Batch:
         self.bytes = 0
         self._parts: list[Part] = []
         self._single: list[Row] = []
-        """The last rows, each of which came alone and is in no part yet."""
+        """Last rows that were added one by one and do not belong to a part yet."""
         self._day = 0
-        """Their day."""
+        """Day of the rows in `_single`."""
 
     def __len__(self) -> int:
         return self.size
@@ -117,8 +117,8 @@ class Batch:
         rows: Emitted,
         size: int,
     ) -> None:
-        """Append one row, or rows as columns in `ROW`'s order or as those of a block; `size` is about how many bytes
-        they are."""
+        """Append one row, several rows as columns in `ROW`'s order, or rows of a block. `size` is the approximate size
+        in bytes."""
         if isinstance(rows, Row):
             count = 1
         else:
@@ -145,13 +145,13 @@ class Batch:
             self._append(day, rows)
 
     def _join(self) -> None:
-        """Put the rows that came alone into a part."""
+        """Move the rows that were added one by one into a part."""
         if self._single:
             rows, self._single = self._single, []
             self._append(self._day, list(zip(*rows, strict=True)))
 
     def _append(self, day: int, columns: Sequence[Sequence[Any]]) -> None:
-        """Append rows, as columns, to the lists of a day or, if the last part has none, as a part."""
+        """Append rows as columns. Extend the last part if it holds lists of the same day, else begin a new part."""
         last = self._parts[-1] if self._parts else None
         if last and last.day == day and isinstance(last.rows, list):
             for mine, more in zip(last.rows, columns, strict=True):
@@ -160,7 +160,7 @@ class Batch:
             self._parts.append(Part(day, [list(column) for column in columns]))
 
     def column(self, name: str) -> list[Any]:
-        """Return one whole column; the value of a run is repeated for each of its rows.
+        """Return one whole column. The shared value of a run is repeated for each row of the run.
 
         For `wall`, return microseconds since 1970."""
         if name == "wall":

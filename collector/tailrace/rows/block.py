@@ -1,11 +1,11 @@
-"""Many records of the usual shape, as columns of packed buffers.
+"""Represent many ordinary records as columns of packed buffers.
 
-Kernels yield blocks where the decoders in Python yield one `Record` for each unit. A block holds the same
-facts: `Block.records` returns the records that the decoder in Python would have yielded. A block has only
-events without a detail, in their order in the input. Only events without an id and a parent may have a flaw.
+Kernels yield blocks; the Python decoders yield one `Record` per unit. Both contain the same facts: `Block.records`
+returns the records that the Python decoder would have yielded. A block contains only events without a detail, in input
+order. Only events without an id and a parent may have a flaw.
 
-All buffers are in the layout of Arrow, in the machine's byte order: 64-bit integers, 32-bit codes and ends,
-and bitmaps of valid rows with the first row in the lowest bit. So a block becomes Arrow arrays without a copy.
+All buffers have the Arrow layout in the machine's byte order: 64-bit integers, 32-bit codes and ends, and validity
+bitmaps with the first row in the lowest bit. A block therefore becomes Arrow arrays without a copy.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from tailrace.model.record import FLAW_OF_ROW, Record
 Buffer = bytes | bytearray | memoryview
 
 ROWS_MIN = 16
-"""Rows of a block that a kernel makes, at least: all stages together spend on a block as much as on a dozen records."""
+"""Minimum number of rows of a block that a kernel creates. All stages together spend as much time on a block as on a
+dozen records."""
 
 
 class Integers(NamedTuple):
-    """Signed 64-bit integers. `valid` is the bitmap of the rows that have a value, None if all have."""
+    """Column of signed 64-bit integers. `valid` is the bitmap of rows with a value; None if all rows have a value."""
 
     values: Buffer
     valid: Buffer | None = None
 
     @classmethod
     def of(cls, values: Sequence[int | None]) -> Integers:
-        """Return values as a column, None as a row without a value."""
+        """Convert values to a column; None becomes a row without a value."""
         packed = array("q", (value or 0 for value in values)).tobytes()
         if None not in values:
             return cls(packed)
@@ -44,19 +45,19 @@ class Integers(NamedTuple):
         return [self.valid, self.values]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return the values of some rows as Python integers, None for rows without a value."""
+        """Return the values of the rows from `begin` to `stop` as Python integers; None for a row without a value."""
         values = memoryview(self.values).cast("B").cast("q")[begin:stop].tolist()
         return _masked(values, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of these rows."""
+        """Return the values of the given rows."""
         values = memoryview(self.values).cast("B").cast("q")
         return _of_rows(rows, self.valid, values.__getitem__)
 
 
 class Words(NamedTuple):
-    """Texts that repeat: a 32-bit index into `texts` for each row. `texts` only grows; the block refers to its
-    first `known` texts. The code of a row without a value is 0."""
+    """Column of repeated texts: each row has a 32-bit index into `texts`. `texts` only grows; the block refers to the
+    first `known` texts. A row without a value has index 0."""
 
     codes: Buffer
     texts: list[str]
@@ -64,20 +65,20 @@ class Words(NamedTuple):
     valid: Buffer | None = None
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return the texts of some rows, None for rows without a value."""
+        """Return the texts of the rows from `begin` to `stop`; None for a row without a value."""
         codes = memoryview(self.codes).cast("B").cast("i")[begin:stop].tolist()
         texts = self.texts
         found = [texts[code] for code in codes] if texts else [None] * len(codes)
         return _masked(found, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of these rows."""
+        """Return the values of the given rows."""
         codes, texts = memoryview(self.codes).cast("B").cast("i"), self.texts
         return _of_rows(rows, self.valid, lambda row: texts[codes[row]])
 
 
 class Texts(NamedTuple):
-    """Texts that rarely repeat, as UTF-8 one behind the other. Row `i` is `data[ends[i]:ends[i + 1]]`."""
+    """Column of texts that rarely repeat, as concatenated UTF-8. Row `i` is `data[ends[i]:ends[i + 1]]`."""
 
     ends: Buffer
     data: Buffer
@@ -85,7 +86,7 @@ class Texts(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[str]) -> Texts:
-        """Return a few values as a column."""
+        """Convert a few values to a column."""
         data = [value.encode() for value in values]
         ends = array("i", accumulate(map(len, data), initial=0))
         return cls(ends.tobytes(), b"".join(data))
@@ -96,28 +97,28 @@ class Texts(NamedTuple):
         return [self.valid, self.ends, self.data]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return the texts of some rows, None for rows without a value."""
+        """Return the texts of the rows from `begin` to `stop`; None for a row without a value."""
         ends = memoryview(self.ends).cast("B").cast("i")[begin : stop + 1].tolist()
         data = memoryview(self.data)
         texts = [str(data[a:b], "utf-8") for a, b in pairwise(ends)]
         return _masked(texts, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of these rows."""
+        """Return the values of the given rows."""
         ends, data = memoryview(self.ends).cast("B").cast("i"), memoryview(self.data)
         return _of_rows(rows, self.valid, lambda row: str(data[ends[row] : ends[row + 1]], "utf-8"))
 
 
 Values = Integers | Words | Texts | None
-"""One column of a block; None where no row has a value."""
+"""One column of a block; None if no row has a value."""
 
 
 class Block(NamedTuple):
-    """Events of the usual shape, which cover `length` bytes of the input, without a gap unless those of other processes
-    stand between them.
+    """Ordinary events that cover `length` bytes of the input. The bytes are contiguous, unless events of other
+    processes lie between them.
 
-    The columns are those of `Record`, without `detail`; begins and ends are rows of their own. Attributes
-    are JSON without white space around their names, and begin with `$flaw` as in a row of the table if there is a flaw."""
+    The columns are those of `Record`, without `detail`. Begins and ends are separate rows. Attributes are JSON without
+    white space around their names. If there is a flaw, the attributes begin with `$flaw`, as in a row of the table."""
 
     rows: int
     length: int
@@ -141,7 +142,7 @@ class Block(NamedTuple):
         return [None] * self.rows if values is None else values.list(self.rows)
 
     def columns(self, stop: int | None = None, begin: int = 0) -> list[list[Any]]:
-        """Return all columns of some rows as lists of their own, in the order of `Record`'s fields."""
+        """Return all columns of the rows from `begin` to `stop` as new lists, in the order of `Record`'s fields."""
         stop = self.rows if stop is None else stop
         values: tuple[Values, ...] = (*self[2:], None)
         columns: list[list[Any]] = [
@@ -156,12 +157,12 @@ class Block(NamedTuple):
         return columns
 
     def records(self) -> Iterator[Record]:
-        """Yield the records."""
+        """Yield the rows as records."""
         return map(Record._make, zip(*self.columns(), strict=True))
 
 
 def _of_rows(rows: Sequence[int], valid: Buffer | None, value: Callable[[int], Any]) -> list[Any]:
-    """Return the values of rows, None for each whose bit in `valid` is not set."""
+    """Return the values of the given rows; None for a row whose bit in `valid` is not set."""
     if valid is None:
         return [value(row) for row in rows]
     bits = memoryview(valid)
@@ -169,7 +170,7 @@ def _of_rows(rows: Sequence[int], valid: Buffer | None, value: Callable[[int], A
 
 
 def _masked(values: list[Any], valid: Buffer | None, begin: int) -> list[Any]:
-    """Return the values of rows from `begin` on, with None for each row whose bit in `valid` is not set."""
+    """Return the values with None for each row whose bit in `valid` is not set. `begin` is the row of the first value."""
     if valid is None:
         return values
     bits = memoryview(valid).cast("B")

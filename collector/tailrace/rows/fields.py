@@ -1,7 +1,8 @@
-"""The fields of records as columns, and the attributes of rows: write flaws, unite those of two records.
+"""Define the record fields as columns, and edit the attributes of rows: add flaws, and merge the attributes of two
+records.
 
-Columns are lists in the order of `Record`'s fields. A record that breaks a rule is kept; the rule's name, one
-of `FLAWS`, is counted and written under `$flaw` in its attributes (docs/formats/jets.md explains each).
+Columns are lists in the order of `Record`'s fields. A record that breaks a rule is kept. The rule's name, one of
+`FLAWS`, is counted and written under `$flaw` in the record's attributes (docs/formats/jets.md explains each rule).
 `ingest.spans` checks the rules that need a session's earlier record ids.
 """
 
@@ -17,7 +18,7 @@ from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, NAMES_OF_MEMBERS, Ki
 
 FLAWS = frozenset(
     {
-        "begin_forgotten",  # an end whose id lies among the begins that were evicted: its begin may be one
+        "begin_forgotten",  # an end whose begin may have been evicted: its id lies among the evicted ids
         "duplicate_id",  # a record with an id that was defined before
         "end_before_start",  # a span's end lies before its start
         "forward_reference",  # a record that was referred to before it came
@@ -28,7 +29,7 @@ FLAWS = frozenset(
 )
 
 EVENTS = (Kind.BEGIN, Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION)
-"""The kinds of records that count as one event each; a begin and its end are one event."""
+"""Kinds of records that count as one event each. A begin and its end are one event."""
 
 (
     OFFSET, SIZE, KIND, STREAM, SUBSTREAM, COUNTER, NAME, CATEGORY,
@@ -41,7 +42,7 @@ RecordColumns = list[list[Any]]
 def write_flaws(
     flaws: Sequence[str | None], attributes: Sequence[str | None]
 ) -> tuple[list[str | None], Counter[str]]:
-    """Return the attributes with each row's flaw written into them, and the number of rows by flaw."""
+    """Return the attributes with each row's flaw added, and the number of rows by flaw."""
     counts: Counter[str] = Counter()
     written = list(attributes)
     for i, flaw in enumerate(flaws):
@@ -52,7 +53,7 @@ def write_flaws(
 
 
 def with_flaw(attributes: str | None, flaw: str | None) -> str | None:
-    """Return the attributes with a flaw in front of the others, if there is one."""
+    """Return the attributes with the flaw, if any, as the first member."""
     return _with_member(attributes, f'"{FLAW_OF_ROW}":"{flaw}"') if flaw else attributes
 
 
@@ -60,10 +61,10 @@ _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def united(ends: str | None, begins: str | None) -> str | None:
-    """Return the attributes of a span: those of its end, then those that only its begin has.
+    """Return the attributes of a span: the attributes of its end, then the attributes that only its begin has.
 
-    A name that both have appears once, with the end's value. If the begin has another value, the object
-    `$begin` holds it. Both may ask for names of members (`NAMES_OF_MEMBERS`)."""
+    An attribute of both records appears once, with the end's value. If the begin's value differs, the object `$begin`
+    holds the begin's value. Both records may ask for names of members (`NAMES_OF_MEMBERS`)."""
     if begins is None or begins == "{}":
         return ends
     if ends is None or ends == "{}":
@@ -88,6 +89,6 @@ def united(ends: str | None, begins: str | None) -> str | None:
 
 
 def _with_member(attributes: str | None, member: str) -> str:
-    """Return the attributes with one more member in front of the others."""
+    """Return the attributes with `member` as the first member."""
     rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
     return f"{{{member}{rest}"

@@ -1,8 +1,8 @@
-"""Pack the rows of a batch: columns of buffers in Arrow's layout, whatever the form in which the rows came.
+"""Pack the rows of a batch into columns of Arrow buffers, from lists or from blocks.
 
-A source of many connections yields a block of some rows for each, with lists of session rows between them. Small parts are
-joined, so that what Arrow spends on each array is spent once for many: an array costs some 10 µs, however short it is, and
-a part has as many as the table has columns; to copy a row costs 15 ns (docs/decisions/speed.md, D107).
+A source with many connections yields a small block for each, with lists of session rows between them. Small parts are
+joined, so that Arrow's cost per array is paid once for many parts. An array costs about 10 µs, however short the array
+is, and a part has as many arrays as the table has columns. A copy of a row costs 15 ns (docs/decisions/speed.md, D107).
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ if TYPE_CHECKING or not active():
     from arro3.core import Array, DataType
 
 LARGE = 4096
-"""Rows of a block that is worth arrays of its own: a copy would cost about as much, and its memory besides."""
+"""Minimum number of rows of a block that gets arrays of its own. A copy of such a block would cost about as much time,
+and more memory."""
 
 ENOUGH = 65536
-"""Rows at which no more parts are joined."""
+"""Number of rows at which a group of joined parts is complete."""
 
 _LONG = frozenset(column.name for column in COLUMNS if column.type == "long")
 _MUST = frozenset(column.name for column in COLUMNS if not column.nullable)
 
 
 class PackedRows(NamedTuple):
-    """Rows of one part of a batch, or of several."""
+    """Packed rows of one or several parts of a batch."""
 
     rows: int
     columns: dict[str, Values]
-    """The columns of `ROW`. Those of `CODED` are words; None where no row has a value."""
+    """Columns of `ROW` by name. The columns in `CODED` are `Words`. A column without any value is None."""
 
     def words(self, name: str) -> Words | None:
-        """Return one of the columns `CODED`."""
+        """Return one of the columns in `CODED`."""
         return cast("Words | None", self.columns[name])
 
     def values(self, name: str) -> Integers | Texts | None:
-        """Return one of the other columns."""
+        """Return one of the columns outside `CODED`."""
         return cast("Integers | Texts | None", self.columns[name])
 
     @property
     def walls(self) -> Integers | None:
-        """Return the times in microseconds, cut towards zero."""
+        """Return the times in microseconds, rounded towards zero."""
         times = cast("Integers | None", self.columns["time"])
         if times is None:
             return None
@@ -65,14 +66,16 @@ class PackedRows(NamedTuple):
 
 
 def pack(parts: Sequence[Rows]) -> list[PackedRows]:
-    """Return the rows of the parts in order, small parts joined.
+    """Return the rows of the parts in order, with small parts joined.
 
-    Raise TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that its column cannot hold."""
+    Raise TypeError, OverflowError or UnicodeError for a value that its column cannot hold. The exception has the
+    column's name as a note."""
     return list(map(_packed, _groups(parts)))
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Yield parts to be joined; without kernels each one alone, since one list has all rows of a day there."""
+    """Yield groups of parts to join. Without kernels, each part is a group of its own, because one list already holds
+    all rows of a day."""
     group: list[Rows] = []
     rows = 0
     for part in parts:
@@ -103,7 +106,7 @@ def _packed(parts: list[Rows]) -> PackedRows:
 
 
 def _column(name: str, values: list[Any], counts: list[int]) -> Values:
-    """Return a column of the values that parts have for it."""
+    """Join the values of the parts into one column."""
     try:
         found = None if all(map(_has_none, values)) else _some(name, values, counts)
         if name in _MUST and (found is None or found.valid is not None):
@@ -126,8 +129,8 @@ def _some(name: str, values: list[Any], counts: list[int]) -> Values:
 
 
 def _of_list(name: str, values: list[Any]) -> Values:
-    """Return a column of a list. arro3 reads it: pyarrow would cut fractions off without a word, and import pandas if it
-    is installed, which takes 30 MB and a quarter of a second."""
+    """Convert a list to a column with arro3. pyarrow would silently truncate fractions, and would import pandas if
+    installed, which takes 30 MB and a quarter of a second."""
     column = Array(values, DataType.int64() if name in _LONG else DataType.string())
     if name in CODED:
         coded = pa.array(column.cast(DataType.dictionary(DataType.int32(), DataType.string())))
@@ -152,22 +155,25 @@ def _count(part: Rows) -> int:
 
 
 class Coding:
-    """The codes of one dictionary for the words of many blocks. Each text of the dictionary occurs in some row."""
+    """Assigns the codes of one dictionary to the words of many blocks. Each text of the dictionary occurs in some row."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._tables: dict[int, array[int]] = {}
-        """For each list of texts that blocks share, the codes that are known so far; -1 for the other texts."""
+        """Codes assigned so far to a list of texts that blocks share, by the list's identity; -1 for a text without a
+        code."""
 
     @property
     def texts(self) -> list[str]:
         return list(self._codes)
 
     def codes(self, words: Words, rows: int) -> Buffer:
-        """Return the codes of the words of so many rows, 0 for a row without a word."""
+        """Return the codes of the words in the first `rows` rows; 0 for a row without a word."""
         codes, texts = self._codes, words.texts
         if not active():
-            known = [codes.setdefault(text, len(codes)) for text in texts]  # all of them occur
+            known = [
+                codes.setdefault(text, len(codes)) for text in texts
+            ]  # each text occurs in some row
             if known == list(range(len(texts))):
                 return words.codes
             return array(

@@ -1,8 +1,8 @@
-"""The records of a chunk between decoder and table: as lists of their fields, or packed in a block.
+"""Represent the records of a chunk between decoder and table: as lists of fields, or packed in a block.
 
-A decoder in Python makes lists, a kernel blocks. Both forms have the same methods, so that no caller asks which form it
-has: records count themselves in a ledger, match their spans, and write their rows. A method that returns single
-records, or some of them, returns lists: few records cost less so.
+A Python decoder creates lists, a kernel creates blocks. Both forms have the same methods, so that callers need not
+distinguish them: records count themselves in a ledger, match their spans, and write their rows. A method that returns
+one or a few records returns lists, because lists are cheaper for few records.
 """
 
 from __future__ import annotations
@@ -26,36 +26,38 @@ if TYPE_CHECKING or active():
 Columns = Sequence[Sequence[Any]]
 
 ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
-"""Kinds of records that are taken one by one: they are about the session, or about bytes and events that it lacks."""
+"""Kinds of records that are processed one by one. Such a record concerns the session, or bytes and events that the
+session lacks."""
 
 NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER})
-"""Kinds of an event with a counter."""
+"""Kinds of events with a counter."""
 
 DUPLICATE = -1
-"""In place of a sequence number: the event was seen before."""
+"""Placeholder for a sequence number: the event arrived before."""
 
 Numbered = tuple[str, int | None, int]
-"""Stream, number on the wire and mark of an event."""
+"""Stream, wire number and mark of an event."""
 
 _LATEST_OF = 16
-"""Records at the end that are asked for the latest tick: fewer records take less time."""
+"""Number of records at a chunk's end that are searched for the latest tick; a search through all records would take
+more time."""
 
 
 Chunk = list["Records"]
-"""The records of a chunk, in order."""
+"""Records of a chunk, in order."""
 
 
 class SeqNumbers(NamedTuple):
-    """The sequence numbers of the first `rows` records. Some may be duplicates, or have no number.
+    """Sequence numbers of the first `rows` records. Some records may be duplicates or have no number.
 
-    `values` is a column where all records of a block have a number."""
+    `values` is a column if all records of a block have a number."""
 
     rows: int
     values: Integers | list[int | None]
 
 
 class EventCounters(Protocol):
-    """Counts events with numbers, as a list or a block (see `ledger.counters.Counters`)."""
+    """Counts numbered events in a list or a block (see `ledger.counters.Counters`)."""
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int, /
@@ -80,7 +82,7 @@ class RowsWriter(Protocol):
 
 
 class Records(ABC):
-    """Adjacent records of a chunk, in their order; at least one."""
+    """Adjacent records of a chunk in order; at least one record."""
 
     __slots__ = ("rows",)
 
@@ -91,54 +93,54 @@ class Records(ABC):
     @property
     @abstractmethod
     def begin(self) -> int:
-        """Return where the first record begins in the input."""
+        """Return the offset of the first record in the input."""
 
     @property
     @abstractmethod
     def length(self) -> int:
-        """Return how many bytes of the input the records cover."""
+        """Return the number of input bytes that the records cover."""
 
     @property
     @abstractmethod
     def packed(self) -> int:
-        """Return how many records a kernel has packed."""
+        """Return the number of records that a kernel packed."""
 
     @property
     @abstractmethod
     def streams(self) -> Iterable[str]:
-        """Return the streams, each at least once."""
+        """Return the names of the streams, each at least once."""
 
     @property
     @abstractmethod
     def kinds(self) -> Mapping[str, int]:
-        """Return how many records there are of each kind."""
+        """Return the number of records, by kind."""
 
     @property
     @abstractmethod
     def numbered_events(self) -> int:
-        """Return how many records are events of a kind that has a counter."""
+        """Return the number of events of a kind with a counter."""
 
     @property
     @abstractmethod
     def latest_end(self) -> int | None:
-        """Return the latest end, None if no record has one."""
+        """Return the latest end tick; None if no record has an end."""
 
     @property
     @abstractmethod
     def latest_tick(self) -> int | None:
-        """Return the latest tick of the last records, None if they have none."""
+        """Return the latest tick of the last records; None if they have no ticks."""
 
     @property
     @abstractmethod
     def times(self) -> tuple[int, int] | None:
-        """Return the earliest start and the latest tick, None if no record has one."""
+        """Return the earliest start tick and the latest tick; None if no record has a tick."""
 
     # Single records
 
     @property
     @abstractmethod
     def alone(self) -> Sequence[int]:
-        """Return the rows of the records that are taken one by one (see `ALONE`)."""
+        """Return the rows of the records that are processed one by one (see `ALONE`)."""
 
     @abstractmethod
     def record(self, row: int) -> Record:
@@ -146,11 +148,11 @@ class Records(ABC):
 
     @abstractmethod
     def behind(self, row: int) -> Record | None:
-        """Return the record directly behind one, None if there is none."""
+        """Return the record directly after a row; None after the last record."""
 
     @abstractmethod
     def event_from(self, row: int) -> Numbered | None:
-        """Return the first event with a counter from a row on, None if there is none."""
+        """Return the first event with a counter at or after a row; None if there is none."""
 
     @abstractmethod
     def begin_ids(self) -> Iterator[int | None]:
@@ -164,16 +166,16 @@ class Records(ABC):
 
     @abstractmethod
     def slice(self, begin: int, stop: int) -> Chunk:
-        """Return the records from row `begin` to row `stop`, if there are any."""
+        """Return the records from row `begin` to row `stop` as a chunk, which may be empty."""
 
     @abstractmethod
     def apart(self, ends: Sequence[int]) -> Iterator[tuple[Records, bool]]:
-        """Yield the records in pieces, and whether a piece is a datagram that states something about its session.
-        `ends` has the places where the datagrams end, the first of them where none begins."""
+        """Yield the records in pieces, and for each piece whether it is a datagram with a statement about its session.
+        `ends` contains the end offsets of the datagrams, preceded by the start offset of the first datagram."""
 
     @abstractmethod
     def moved(self, shift: int) -> Records:
-        """Return the records with their offsets moved."""
+        """Return the records with `shift` added to their offsets."""
 
     # Into ledger and table
 
@@ -183,11 +185,11 @@ class Records(ABC):
 
     @abstractmethod
     def hear(self, counters: EventCounters, now: int) -> None:
-        """Note in the ledger that the streams have brought something (see `Counters.hear`)."""
+        """Record in the ledger that the streams received events (see `Counters.hear`)."""
 
     @abstractmethod
     def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        """Write the rows that have been counted, without the duplicates. Return these records, duplicates included."""
+        """Write the rows of counted records without duplicates. Return the counted records, including duplicates."""
 
     @abstractmethod
     def match(self, spans: SpanMatching, now: int) -> None:
@@ -280,7 +282,7 @@ class ListRecords(Records):
         return [ListRecords([column[begin:stop] for column in self.columns])]
 
     def pick(self, rows: Sequence[int]) -> Chunk:
-        """Return the records of some rows, which ascend."""
+        """Return the records of the given ascending rows."""
         if not rows or rows[-1] - rows[0] == len(rows) - 1:
             return self.slice(rows[0], rows[-1] + 1) if rows else []
         return [ListRecords([[column[row] for row in rows] for column in self.columns])]
@@ -332,7 +334,7 @@ class ListRecords(Records):
 
 
 class BlockRecords(Records):
-    """Records in a block. All are events (see `Block`)."""
+    """Records in a block. All records are events (see `Block`)."""
 
     __slots__ = ("_block",)
 
@@ -444,12 +446,12 @@ class BlockRecords(Records):
 
 
 def listed(records: list[Record]) -> Chunk:
-    """Return the chunk of some records, which may be none."""
+    """Return a chunk of the given records, which may be empty."""
     return [ListRecords(list(zip(*records, strict=True)))] if records else []
 
 
 def gathered(items: Iterable[Block | Record]) -> Chunk:
-    """Return the chunk of what a kernel yields: blocks, and records between them."""
+    """Return a chunk of a kernel's output: blocks, and single records between blocks."""
     chunk: Chunk = []
     records: list[Record] = []
     for item in items:
@@ -463,7 +465,7 @@ def gathered(items: Iterable[Block | Record]) -> Chunk:
 
 
 def joined(chunk: Sequence[Records]) -> ListRecords:
-    """Return all records of a chunk in the same lists."""
+    """Return all records of a chunk as one `ListRecords`."""
     parts = [part.lists() for part in chunk]
     if len(parts) == 1:
         return parts[0]
@@ -472,13 +474,14 @@ def joined(chunk: Sequence[Records]) -> ListRecords:
 
 
 def numbered(chunk: Sequence[Records]) -> list[Numbered]:
-    """Return stream, number and mark of the records of a chunk."""
+    """Return stream, wire number and mark of each record in a chunk."""
     columns = joined(chunk).columns
     return list(zip(columns[STREAM], columns[COUNTER], marks_of(columns), strict=True))
 
 
 def marks_of(columns: Columns) -> list[int]:
-    """Return the marks of records: the sums of their times and sizes, which tell events apart and grow with their times."""
+    """Return the marks of records: the sums of start, end and size. Marks distinguish events, and increase with the
+    events' times."""
     try:
         return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
     except TypeError:
@@ -492,7 +495,7 @@ def _listed(seqs: SeqNumbers) -> list[int | None]:
 
 
 def _latest(column: Integers | None, rows: int, begin: int) -> int | None:
-    """Return the greatest value of the rows from `begin` on, None if there is none."""
+    """Return the greatest value at or after row `begin`; None if there is no value."""
     if column is None or begin == rows:
         return None
     if column.valid is None:

@@ -1,6 +1,7 @@
-"""The columns of the table `events`, defined here and nowhere else.
+"""Define the columns of the table `events`. No other module defines columns.
 
-Rows travel as columns in the order of `ROW`. The values of `DERIVED` columns follow from others, so they do not travel.
+Stages pass rows as columns in the order of `ROW`. The values of `DERIVED` columns are computed from other columns, so
+stages do not pass them.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ COLUMNS = (
 RUN = ("day", "source", "format", "session")
 DERIVED = ("wall",)
 CODED = frozenset({"source", "format", "session", "stream", "kind", "name", "category"})
-"""The columns whose few values are a dictionary."""
+"""Columns with few distinct values, stored with a dictionary."""
 FEW_KINDS = ("begin", "end", "gap", "heal", "name", "session")
-"""The kinds of rows of which a table has few beside its events."""
+"""Kinds of rows that are rare in a table compared with events."""
 
 ROW = tuple(column.name for column in COLUMNS if column.name not in (*RUN, *DERIVED))
 
 
 class Row(NamedTuple):
-    """One row without the columns of its run, in table order."""
+    """One row in table order, without the columns that its run shares."""
 
     stream: str
     substream: int | None
