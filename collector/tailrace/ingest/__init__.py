@@ -1,6 +1,7 @@
 """Turn spool entries into rows, without I/O and without a clock.
 
-The same entries from the same state always give the same rows. So a restart loses and doubles nothing.
+The same entries, applied to the same state, always produce the same rows. Therefore a restart neither loses nor
+duplicates rows.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""The producers' clocks: how fast each goes, and how far it is ahead of the collector's.
+"""Measure the producers' clocks: their speed, and their lead over the collector's clock.
 
-Nothing here reads a clock: the caller states when events came.
+This module reads no clock: the caller states when events arrived.
 
-- `Paces` measures how fast the clocks of sessions go, against wall time, over the last minute. For each `STEP` of
-  arrival time in which events came, a session keeps the latest tick and the time of the last events. At most `most`
-  sessions are followed. A session keeps its place until it is silent. Paces are no part of the ingest's state: after a
-  restart they are measured anew.
-- `Lead` is how far an incarnation's clock is ahead, measured by the fastest datagrams. An event with end `e` arrives at
-  `e - lead` or later, so the event that travelled fastest gives the lead. The lead then falls by one part in `_DRIFT`
-  of the time that passes, so that it follows a clock of another speed. The next incarnation at an address takes the
-  lead over, because both share a clock.
+- `Paces` measures the speed of the sessions' clocks against wall time, over the last minute. For each `STEP` of arrival time with events, a session keeps the latest tick and the time of the last events. At most `most` sessions are followed. A session keeps its place until it is silent. Paces are not part of the ingest's state: after a restart they are measured anew.
+- `Lead` is the lead of an incarnation's clock, measured by the fastest datagrams. An event with end `e` arrives at `e - lead` or later, so the fastest event determines the lead. The lead then falls by one part in `_DRIFT` of the elapsed time, so that it follows a clock of a different speed. The next incarnation at an address inherits the lead, because both incarnations share a clock.
 """
 
 from __future__ import annotations
@@ -22,43 +16,43 @@ from math import inf
 from tailrace.ingest.state import IncarnationState
 
 WINDOW = 60 * 10**9
-"""Nanoseconds over which a pace is measured, and after which a session is silent or stalled."""
+"""Duration (ns) over which a pace is measured, and after which a session counts as silent or stalled."""
 
 STEP = 5 * 10**9
 
 RECENT = 3
-"""Steps whose ticks an event must exceed for the clock to advance: the streams of a session may be
-behind one another, and a nonsense tick must not hold for long."""
+"""Number of recent steps whose ticks an event must exceed to advance the clock. The streams of a session may lag behind
+one another, and a nonsensical tick must not block progress for long."""
 
 
 class Progress(StrEnum):
     ADVANCING = "advancing"
     STALLED = "stalled"
-    """Events come, but for a minute none has been later than those before."""
+    """Events arrive, but for a minute no event has been later than its predecessors."""
     SILENT = "silent"
-    """No event came for a minute."""
+    """No event arrived for a minute."""
 
 
 class Pace:
-    """The pace of one session's clock. Times are Unix ns of arrival."""
+    """Measures the pace of one session's clock. Times are arrival times (Unix ns)."""
 
     __slots__ = ("_bar", "_steps", "advanced", "heard", "source", "ticks_per_second")
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.ticks_per_second: float | None = None
-        """Ticks in a simulated second, if known."""
+        """Ticks per simulated second, if known."""
         self.heard = 0
-        """When the last events came."""
+        """Time of the last events."""
         self.advanced = 0
-        """When events last exceeded the ticks of the RECENT last steps."""
+        """Time at which an event last exceeded the ticks of the last RECENT steps."""
         self._steps: deque[tuple[int, int]] = deque()
-        """For each step, when its last events came, and its latest tick."""
+        """Time of the last events and the latest tick, for each step."""
         self._bar: float = -inf
-        """The latest tick of the RECENT last steps."""
+        """Latest tick of the last RECENT steps."""
 
     def add(self, now: int, tick: int) -> None:
-        """Take note that events came, the latest at this tick."""
+        """Record that events arrived; `tick` is the latest tick among them."""
         steps = self._steps
         goes_on = bool(steps) and self.heard // STEP == now // STEP
         if not goes_on:
@@ -86,27 +80,26 @@ class Pace:
 
     @property
     def ticks_per_wall_second(self) -> float | None:
-        """Return the pace within the window: 0 if the clock stands or was set back, None before two
-        steps."""
+        """Return the pace within the window: 0 if the clock stands still or was set back; None before the second step."""
         (begun, first), (heard, last) = self._steps[0], self._steps[-1]
         return max(0, last - first) * 1e9 / (heard - begun) if heard > begun else None
 
     @property
     def slowdown(self) -> float | None:
-        """Return wall seconds per simulated second; None if one of them is unknown."""
+        """Return wall seconds per simulated second; None if either rate is unknown."""
         pace = self.ticks_per_wall_second
         return self.ticks_per_second / pace if pace and self.ticks_per_second else None
 
 
 class Paces:
-    """The paces of all sessions."""
+    """Measures the paces of all sessions."""
 
     def __init__(self, most: int = 1000) -> None:
         self._most = most
         self._followed: OrderedDict[str, Pace] = OrderedDict()
-        """By the session's name; the session that has been silent longest is first."""
+        """Pace by session name, longest silent session first."""
         self._others: dict[str, str] = {}
-        """Open sessions for which there was no place, with their sources."""
+        """Sources of the open sessions without a place, by session name."""
 
     def take(
         self,
@@ -116,7 +109,7 @@ class Paces:
         ticks_per_second: float | None,
         now: int,
     ) -> None:
-        """Take the latest tick of records of a session, None if they have none."""
+        """Record the latest tick of a session's records; None if the records have no ticks."""
         if tick is None:
             return
         pace = self._followed.get(session)
@@ -131,14 +124,14 @@ class Paces:
         pace.add(now, tick)
 
     def limit(self, most: int) -> None:
-        """Follow at most `most` sessions from now on. Drop those that have been silent longest."""
+        """Set the maximum number of followed sessions. Drop the longest silent sessions beyond this number."""
         self._most = most
         while len(self._followed) > most:
             session, pace = self._followed.popitem(last=False)
             self._others[session] = pace.source
 
     def over(self, session: str) -> None:
-        """Drop a session that is over."""
+        """Drop a finished session."""
         self._followed.pop(session, None)
         self._others.pop(session, None)
 
@@ -149,7 +142,7 @@ class Paces:
         return sum(of == source for of in self._others.values())
 
     def _make_room(self, now: int) -> bool:
-        """Return whether there is a place for one more session. Drop silent sessions for it."""
+        """Return whether there is a place for one more session. Drop silent sessions if necessary."""
         followed = self._followed
         while len(followed) >= self._most:
             first = next(iter(followed), None)
@@ -160,31 +153,33 @@ class Paces:
 
 
 _DRIFT = 1000
-"""Clocks differ in speed by less than one part in this number."""
+"""Clock speeds are assumed to differ by less than one part in this number."""
 
 
 class Lead:
-    """The lead of one incarnation's clock, whose zero is taken for 0. The incarnation's state has what
-    outlives the process."""
+    """Measures the lead of one incarnation's clock, with the clock's zero taken as 0. The incarnation's state holds
+    everything that outlives the process."""
 
     def __init__(self, state: IncarnationState) -> None:
         self._state = state
 
     def at(self, now: int) -> int | None:
-        """Return the lead (ns) at a time (Unix ns), None before the first event."""
+        """Return the lead (ns) at a time (Unix ns); None before the first event."""
         lead = self._state.lead
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
 
     @property
     def times(self) -> int:
-        """Return at how many different times the clock was heard: what came at one time may all have been
-        held up together."""
+        """Return the number of distinct arrival times at which the clock was observed. Events with one arrival time may
+        all have been delayed together."""
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
-        """Take over the lead of an earlier incarnation, whose zero was so long (ns) before this one's. Do nothing
-        if this incarnation's first words, which come now, are then late by more than `most` (ns): somebody may
-        have set the clock."""
+        """Inherit the lead of an earlier incarnation, whose zero was `apart` nanoseconds before this incarnation's
+        zero.
+
+        Do nothing if the first records of this incarnation, which arrive now, would then be late by more than `most`
+        nanoseconds: the clock may have been set."""
         known = earlier.at(now)
         if known is None or known - apart + now > most:
             return
@@ -193,7 +188,7 @@ class Lead:
         state.heard_at, state.heard_times = before.heard_at, before.heard_times
 
     def hear(self, latest: int | None, now: int) -> None:
-        """Take the latest end (ns) of events that arrive now, None if they have none."""
+        """Record the latest end (ns) of events that arrive now; None if the events have no end."""
         if latest is None:
             return
         if now != self._state.heard_at:

@@ -1,18 +1,17 @@
-"""The incarnations of one session, one after the other: how one begins, and when one is over.
+"""Manage the successive incarnations of one session: when an incarnation begins, and when it is over.
 
-A session has a current incarnation, and may have the previous one. On a datagram socket, events of an
-incarnation may come after the next incarnation has begun. So an incarnation that ends lingers for
-`reorder_time`. Where no epochs tell how its clock goes, it lingers only if something came of it within
-that time.
+A session has a current incarnation, and may have a previous one. On a datagram socket, late events of an incarnation
+may arrive after the next incarnation has begun. Therefore an ended incarnation lingers for `reorder_time`. If no epochs
+relate the two clocks, the ended incarnation lingers only if it received an event within this time.
 
-A file may hold records of several processes. Each process has an incarnation of its own, with its restarts; that of the
-last record is the current one, and the others stand aside.
+A file may contain records of several processes. Each process has an incarnation of its own, with its own restarts. The
+incarnation of the last record is the current one; the incarnations of other processes are set aside.
 
-An incarnation may begin in doubt: it may turn out to be the previous incarnation, which then goes on with
-the clock and the session that were announced meanwhile. `succession` decides.
+An incarnation may begin in doubt: later events may show that it is in fact the previous incarnation. In this case the
+previous incarnation continues, with the clock and the session that were announced meanwhile. `succession` decides.
 
-Where the client announces its session, the incarnation belongs to the announced session (see
-`announcements`). Earlier connections may have begun the incarnation, and later connections may continue it.
+If the client announces its session, the incarnation belongs to the announced session (see `announced`). Earlier
+connections may have begun the incarnation, and later connections may continue it.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.spool.payloads import EOF
 
 _EPOCHS_KEPT = 8
-"""Epochs of a peer's incarnations that are recognized when they are repeated."""
+"""Maximum number of epochs that a session remembers, to recognise a repeated epoch of an earlier incarnation."""
 
 
 class Generations:
-    """The current incarnation of a session and the previous one. After `save`, the session's state has all
-    that outlives the process."""
+    """Holds the current and the previous incarnation of a session. After `save`, the session's state contains
+    everything that outlives the process."""
 
     def __init__(
         self,
@@ -42,8 +41,8 @@ class Generations:
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
     ) -> None:
-        """Take up the incarnations of a state. With `unordered`, events, epochs and announcements may
-        overtake each other. `of_file` returns what the rows of a file's incarnations say besides."""
+        """Restore the incarnations of a state. With `unordered`, events, epochs and announcements may overtake each
+        other. `of_file` returns additional attributes for the rows of a file's incarnations."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -53,7 +52,7 @@ class Generations:
         self.current = self._attach(state.current)
         self._aside = {process: self._attach(each) for process, each in state.aside.items()}
         self.previous = self._attach(state.previous) if state.previous else None
-        """The previous incarnation, while events of it may still come."""
+        """Previous incarnation, while late events of it may still arrive."""
 
     @property
     def doubt(self) -> bool:
@@ -62,24 +61,24 @@ class Generations:
 
     @property
     def linger(self) -> int:
-        """Return how long an incarnation that is over waits for late events (ns)."""
+        """Return how long (ns) an ended incarnation waits for late events."""
         return self._state.info.ledger.reorder_time.ns
 
     @property
     def waiting(self) -> bool:
-        """Return whether a window is open that only time closes."""
+        """Return whether the session has a window that closes only by the passing of time."""
         if self.previous is None and not self._aside and not self.current.waiting:
-            return False  # as most of the time
+            return False  # the usual case
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the incarnations of this session alone that wait for late events."""
+        """Yield the unannounced incarnations that wait for late events."""
         return (each for each in self.unannounced if each.waiting)
 
     @property
     def unannounced(self) -> list[Incarnation]:
-        """Return the incarnations of this session alone: no client announced them."""
+        """Return the incarnations that belong to this session alone, because no client announced them."""
         if self.previous is None and not self._aside:
             return [] if self.current.state.id else [self.current]
         mine = [self.current, *([self.previous] if self.previous else ()), *self._aside.values()]
@@ -87,7 +86,7 @@ class Generations:
 
     @property
     def _lingering(self) -> Incarnation | None:
-        """Return the previous incarnation, if it only waits for late events."""
+        """Return the previous incarnation if it is over and waits for late events."""
         return None if self._state.doubt else self.previous
 
     def save(self) -> None:
@@ -115,8 +114,8 @@ class Generations:
         self.current.own.session("open", about | self._of_file() | self._whose(), now)
 
     def take_turn(self, pending: int) -> None:
-        """Continue an announced session where the connection that brought its last bytes left off, given
-        the bytes that the decoder holds."""
+        """Continue an announced session after the bytes that another connection delivered. `pending` is the number of
+        bytes in the decoder."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state
@@ -125,14 +124,14 @@ class Generations:
                 state.base = current.reached - (state.place - pending)
 
     def reach(self) -> None:
-        """Move the incarnations to the place that the session's bytes have reached."""
+        """Advance the incarnations to the offset that the session's bytes have reached."""
         state = self._state
         reached = self.current.state.reached = state.base + state.place
         if self.previous:
             self.previous.state.reached = reached
 
     def note_news(self) -> None:
-        """Note that there may be news for the clients of the announced sessions."""
+        """Record that the clients of the announced sessions may need acknowledgements."""
         for each in (self.current, self.previous):
             if each and each.state.id:
                 self._announcements.heard(each.state.id)
@@ -148,14 +147,14 @@ class Generations:
             self._finish_previous(now)
 
     def settle(self, now: int) -> None:
-        """Close all windows: the daemon stops."""
+        """Close all windows at the daemon's stop."""
         if self._lingering:
             self._finish_previous(now)
         for each in self.unannounced:
             each.settle(now)
 
     def close(self, reason: str, about: dict[str, object], now: int) -> None:
-        """End the incarnations: the connection, peer or file is over."""
+        """End the incarnations when the connection, peer or file is over."""
         self._finish_previous(now)
         for each in self._aside.values():
             each.finish(reason, {}, now)
@@ -168,8 +167,8 @@ class Generations:
             self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Leave an announced session, which other connections may continue. End all sessions of a
-        file: one client after another may have written to it."""
+        """Leave an announced session, which other connections may continue. At the end of a file, end all sessions of
+        the file: several clients may have written to the file, one after the other."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
         if self._state.file:
@@ -182,7 +181,8 @@ class Generations:
     # Several processes
 
     def turn(self, process: int, now: int) -> None:
-        """Go on with the incarnation of a process. Those of the others go on when their next record comes."""
+        """Make a process's incarnation the current one, and set the current incarnation aside until the next record of
+        its process."""
         state, old = self._state, self.current
         if process == state.process:
             return
@@ -194,7 +194,8 @@ class Generations:
             self.opened(now)
 
     def keep(self, processes: Collection[int], now: int) -> None:
-        """End the incarnations of all other processes: their further records are of the one that stands for the rest."""
+        """End the incarnations of all processes except `processes`. Further records of the ended processes belong to
+        the incarnation that represents all remaining processes."""
         for process in sorted(self._aside.keys() - set(processes)):
             self._aside.pop(process).finish("evicted", {}, now)
 
@@ -205,7 +206,7 @@ class Generations:
     # A new incarnation, or none
 
     def restart(self, why: str, now: int, *, clocked: bool = False) -> None:
-        """Begin a new incarnation: the producer restarted on its connection or address. With `clocked`, the
+        """Begin a new incarnation because the producer restarted on its connection or address. With `clocked`, the
         epochs of both incarnations are known."""
         old = self.current.state.name
         self.begin(why, now)
@@ -219,8 +220,8 @@ class Generations:
         self.current = self._next()
 
     def begin_late(self, why: str, now: int) -> Incarnation:
-        """Begin an incarnation that was over before the current one began, though its first words come only now.
-        Return it. It lingers."""
+        """Begin and return an incarnation that was over before the current one began, but whose first records arrive
+        only now. The new incarnation lingers."""
         self._finish_previous(now)
         late = self.previous = self._next()
         late.state.ended, late.state.ended_at = f"restart: {why}", now
@@ -238,7 +239,7 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """End the doubt: the current incarnation is new, or is the previous incarnation."""
+        """Resolve the doubt: either the current incarnation is new, or it is the previous incarnation."""
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
@@ -259,7 +260,7 @@ class Generations:
         return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
 
     def _began(self, now: int) -> None:
-        """End the doubt: the current incarnation is new."""
+        """Resolve the doubt: the current incarnation is new."""
         self._state.doubt = ""
         if self.previous:
             self._say_restart(self.previous.state.name, now)
@@ -270,9 +271,9 @@ class Generations:
         self.current.own.session("restart", about | self._of_file() | self._whose(), now)
 
     def resume(self, known: Announced, offset: int, now: int) -> None:
-        """Continue a session that other connections have begun, from the record at an offset on."""
+        """Continue a session that other connections have begun, starting at the record at `offset`."""
         own, info = self.current.state, self._state.info
-        # Carry the session first of all: setting aside might let it be forgotten.
+        # Add the connection first: otherwise `_set_aside` might drop the session.
         self._announcements.carry(known.incarnation.state.id, self._state.number)
         anonymous = self.previous if self._state.doubt else self.current
         if anonymous and not anonymous.state.id:
@@ -280,7 +281,7 @@ class Generations:
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
         self._finish_silent(now)
         old, self.current = self.current, known.incarnation
-        if known.state.bearer != self._state.number:  # or the bytes go on that were counted so far
+        if known.state.bearer != self._state.number:  # otherwise the base is already correct
             self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         known.state.bearer = self._state.number
         about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}
@@ -288,8 +289,7 @@ class Generations:
         self.reach()
 
     def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
-        """Give the current incarnation the clock of another one, which is the same after all. Write
-        a row."""
+        """Copy the clock of another incarnation that turned out to be the current one. Write a row."""
         current, its = self.current.state, other.state
         if its.epoch is not None and current.epoch is None:
             current.epoch, current.clock = its.epoch, its.clock
@@ -300,15 +300,15 @@ class Generations:
         self.current.own.session("resume", about | self._whose(), now)
 
     def _whose(self) -> dict[str, object]:
-        """Return the word of which collector receives the session; none of `main`."""
+        """Return the attribute with the name of the receiving collector; empty for the collector `main`."""
         name = self._state.info.collector
         return {"collector": name} if name else {}
 
     # The previous incarnation
 
     def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """Make room for another incarnation. The current incarnation lingers while its datagrams may be
-        late, and while it is in doubt whether it is over."""
+        """Make the current incarnation the previous one. The previous incarnation lingers while its datagrams may be
+        late, or while its end is in doubt."""
         self._finish_previous(now)
         old = self.previous = self.current
         old.state.ended, old.state.ended_at = why, now
@@ -319,14 +319,15 @@ class Generations:
             self._finish_previous(now)
 
     def _finish_silent(self, now: int) -> None:
-        """Take nothing more for the previous incarnation if nothing of it came while its datagrams may be late.
+        """Finish the previous incarnation if it received no event during the last `linger` nanoseconds.
 
-        Its last events may still come, but no clock would tell them from those of the current incarnation."""
+        Its last events may still arrive, but without a clock these events are indistinguishable from events of the
+        current incarnation."""
         if self.previous and self.previous.silent(now - self.linger):
             self._finish_previous(now)
 
     def _finish_previous(self, now: int) -> None:
-        """Take nothing more for the previous incarnation."""
+        """Finish the previous incarnation."""
         if self._state.doubt:
             self._began(now)
         old, self.previous = self.previous, None
@@ -336,18 +337,19 @@ class Generations:
             old.finish(old.state.ended, {}, old.state.ended_at)
 
     def know(self, epoch: int, name: str) -> None:
-        """Remember which incarnation said an epoch."""
+        """Remember the incarnation that stated an epoch."""
         epochs = self._state.epochs
         epochs[epoch] = name
         if len(epochs) > _EPOCHS_KEPT:
             del epochs[next(iter(epochs))]
 
     def name_of(self, epoch: int) -> str | None:
-        """Return the name of the incarnation that stated an epoch, None if the epoch is not known."""
+        """Return the name of the incarnation that stated an epoch; None for an unknown epoch."""
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:
-        """Return the earlier incarnation that stated an epoch. One that is over takes nothing but the repeated epoch."""
+        """Return the earlier incarnation that stated an epoch. A finished incarnation processes nothing except the
+        repeated epoch."""
         name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous

@@ -1,7 +1,7 @@
-"""The daemon's own stream: the ledger counts its heartbeats like any producer's events.
+"""Process the daemon's own stream: the ledger counts heartbeats like a producer's events.
 
-Each life of the daemon is a session, from its first heartbeat until it stops, or until the next life
-starts. A missing number would be an entry that the spool has lost.
+Each run of the daemon is a session, from its first heartbeat until the daemon stops, or until the next run starts. A
+missing number reveals an entry that the spool has lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLOCK = {"clock": "unix_ns", "ticks_per_second": 1e9, "epoch": 0}
 
 
 class HeartbeatSession:
-    """The session of the daemon's heartbeats. The ingest's state has what outlives the process."""
+    """Manages the session of the daemon's heartbeats. The ingest's state holds everything that outlives the process."""
 
     def __init__(self, state: IngestState, tally: Tally, attach: Callable[[], Attach]) -> None:
         self._state = state
@@ -39,16 +39,16 @@ class HeartbeatSession:
 
     @property
     def waiting(self) -> bool:
-        """Return whether a window is open that only time closes."""
+        """Return whether the session has a window that closes only by the passing of time."""
         return self._incarnation is not None and self._incarnation.waiting
 
     @property
     def account(self) -> Account:
-        """Return the account of the current life."""
+        """Return the account of the daemon's current run."""
         return self._incarnation.account if self._incarnation else Account()
 
     def beat(self, beat: Heartbeat, size: int, now: int) -> None:
-        """Take the next heartbeat, of `size` bytes."""
+        """Process the next heartbeat, which has `size` bytes."""
         incarnation = self._incarnation
         if incarnation is None or incarnation.state.name != beat.session:
             self.end("collector restart", now)
@@ -69,14 +69,14 @@ class HeartbeatSession:
             self._incarnation.expire(now)
 
     def damaged(self, size: int) -> bool:
-        """Write that up to `size` unreadable bytes of the spool may have been heartbeats. Return whether there
-        is a session to say it of."""
+        """Write a row: up to `size` unreadable bytes of the spool may have been heartbeats. Return whether a session
+        exists for the row."""
         if self._incarnation:
             self._incarnation.own.damaged(size)
         return self._incarnation is not None
 
     def end(self, reason: str, now: int) -> None:
-        """End the session: the life of the daemon is over."""
+        """End the session at the end of the daemon's run."""
         incarnation, self._incarnation, self._state.heartbeats = self._incarnation, None, None
         if incarnation:
             incarnation.finish(reason, {}, now)

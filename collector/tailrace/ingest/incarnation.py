@@ -1,4 +1,4 @@
-"""One incarnation of a producer: its records become rows, and its ledger says what is missing."""
+"""Process one incarnation of a producer: convert its records to rows, and report missing events from its ledger."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 
 Attach = Callable[[IncarnationState], "Incarnation"]
-"""Returns the incarnation that a state describes, in one session."""
+"""Function that restores an incarnation of one session from a state."""
 
 
 class SourceShare(NamedTuple):
-    """State and figures that the incarnations of one source share."""
+    """State and figures that all incarnations of one source share."""
 
     name: str
     tally: Tally
     commons: Commons
     paces: Paces
     departures: Departures | None = None
-    """The sessions that are over; None where no producer reconnects."""
+    """Ended sessions of the source; None if its producers never reconnect."""
     pieces: SplitRuns | None = None
-    """The runs of which several inputs have a part; None where no input is a part."""
+    """Runs that are spread over several inputs; None if no input is a part of a run."""
 
 
 class Incarnation:
-    """One life of a producer. `state` has all that outlives the process."""
+    """One life of a producer. `state` holds everything that outlives the process."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Incarnation:
         share: SourceShare,
         sink: Sink,
     ) -> None:
-        """Take up a state. If the producer sends numbered datagrams, events may come after those of the next
-        incarnation."""
+        """Restore the incarnation from a state. If the producer sends numbered datagrams, late events may arrive after
+        events of the next incarnation."""
         limits, bits = sender.limits, sender.bits
         self._tally = share.tally
         self.state = state
@@ -86,13 +86,13 @@ class Incarnation:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the state that the producer's events make the incarnation hold."""
+        """Return the containers of state that the producer's events fill."""
         if self.counters:
             return [self.counters.marks, self.counters.windows, self._references]
         return [self._spans.spans, self._references] if self._spans else []
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row that says how many entries of each kind were given up."""
+        """Write a row with the number of evicted entries of each kind."""
         self.report(now)
         add_counts(self._tally.evicted, what)
         if self._spans:
@@ -101,19 +101,19 @@ class Incarnation:
 
     @property
     def waiting(self) -> bool:
-        """Return whether a window is open that only time closes."""
+        """Return whether the incarnation has a window that closes only by the passing of time."""
         counters = self.counters
         holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
         return holes or self._references.waiting or self._gap_rows.waiting
 
     @property
     def _unnamed(self) -> int:
-        """Count the client's discarded events that no number shows and that are not yet in a gap."""
+        """Return the number of the client's discarded events that no number represents and no gap reports yet."""
         counters = self.counters
         return max(0, counters.unnumbered - counters.state.unnumbered) if counters else 0
 
     def awaited(self) -> Counter[str]:
-        """Count by stream the events that may still come and are in no gap row yet."""
+        """Count, by stream, the events that may still arrive and that no gap row reports yet."""
         found: Counter[str] = Counter()
         windows = self.counters.windows.awaited() if self.counters else ()
         for stream, events in (*windows, *self._references.awaited(), *self._gap_rows.awaited()):
@@ -124,7 +124,7 @@ class Incarnation:
 
     @property
     def empty(self) -> bool:
-        """Return whether no event has come."""
+        """Return whether no event has arrived."""
         return not self.state.counters.streams and not self.state.references.seen
 
     @property
@@ -134,13 +134,15 @@ class Incarnation:
     # Records
 
     def take(self, chunk: Chunk, now: int) -> int:
-        """Take events and other rows. Return how many were taken: the next one shows that another incarnation
-        has begun."""
+        """Process events and other rows. Return the number of processed rows: the row after them begins another
+        incarnation."""
         taken = chunk
         if self.counters:
             taken = self._counted(self.counters, chunk, now)
         if self._spans:
-            self.state.goodbye_at = 0  # of a footer, which was not the last record
+            self.state.goodbye_at = (
+                0  # a record after the footer revokes the footer's end of session
+            )
             self._spans.take(chunk, now)
         for records in taken:
             self._note_times(records, now)
@@ -151,9 +153,9 @@ class Incarnation:
         return sum(records.rows for records in taken)
 
     def _counted(self, counters: Counters, chunk: Chunk, now: int) -> Chunk:
-        """Take events with a counter, which may be late or duplicates. Return those that were taken.
+        """Count events of a producer with a counter; events may be late or duplicates. Return the counted records.
 
-        All are counted before the first row is written: counting may write rows of other incarnations."""
+        All events are counted before the first row is written, because counting may write rows of other incarnations."""
         counted: list[tuple[Records, SeqNumbers]] = []
         for records in chunk:
             seqs = records.count(counters, now)
@@ -168,7 +170,7 @@ class Incarnation:
         return [records.write(seqs, self._rows) for records, seqs in counted]
 
     def _note_times(self, records: Records, now: int) -> None:
-        """Note how far the producer's clock is."""
+        """Record the progress of the producer's clock."""
         if self._datagrams and records.rows:
             self.lead.hear(records.latest_end, now)
         state, latest = self.state, records.latest_tick
@@ -181,21 +183,21 @@ class Incarnation:
         self.state.times = min(first, start), max(last, end)
 
     def note(self, record: Record, now: int) -> None:
-        """Take a record about the session: an epoch, a header, a footer, an option."""
+        """Process a record about the session: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else None
         if facts:
             self._hear_clock(facts, now)
         if self._pieces and record.start is not None:
             self._note_span(record.start, record.start if record.end is None else record.end)
         self._rows.count({record.kind: 1}, now)
-        # Offsets do not advance in documents, so the row's time decides which document is the last.
+        # Offsets do not advance in documents, so the row's time identifies the last document.
         self._rows.write_one(record, None if record.size else self.own.wall(now))
         if facts:
             self._believe(facts, now)
         self.report(now)
 
     def _believe(self, facts: SessionFacts, now: int) -> None:
-        """Take what a producer states of its events, and whether it has written its last."""
+        """Apply a producer's statements about its events, and about its last record."""
         state = self.state
         if facts.totals:
             self._references.total(facts.totals)
@@ -212,15 +214,15 @@ class Incarnation:
             state.goodbye_at = now
 
     def _hear_clock(self, facts: SessionFacts, now: int) -> None:
-        """Take what a producer says of its clock. Note how far the clock is, at least, when the producer says its epoch or
-        announces itself."""
+        """Record a producer's statements about its clock. An epoch and an announcement also give a lower bound of the
+        clock's current reading."""
         state = self.state
         if facts.epoch is not None:
             self._hear_epoch(facts.epoch)
         state.clock = facts.clock or state.clock
         state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
         if self._datagrams and facts.epoch is not None:
-            self.lead.hear(0, now)  # a producer says its epoch when its clock has begun
+            self.lead.hear(0, now)  # a producer states its epoch after its clock has begun
         if self._datagrams and facts.announces and state.epoch is not None:
             self.lead.hear(facts.announces.now, now)
 
@@ -232,15 +234,15 @@ class Incarnation:
             self._siblings.come()
 
     def malformed(self, session: SessionState, pieces: list[Record]) -> None:
-        """Take adjacent unreadable pieces."""
+        """Process adjacent unreadable pieces."""
         self._unreadable.take(session, pieces)
 
     def refused(self, session: SessionState, pieces: list[Record]) -> None:
-        """Take pieces of refused sessions, with an unknown number of events."""
+        """Process pieces of refused sessions, with an unknown number of events."""
         self.own.malformed(session, [[piece] for piece in pieces], 0)
 
     def claim(self, record: Record, now: int) -> None:
-        """Take a decoder's statement that events are missing, or have come after all."""
+        """Process a decoder's report that events are missing, or arrived after their gap."""
         about = record.detail
         if isinstance(about, Missing):
             if self._is_elsewhere(record):
@@ -262,19 +264,20 @@ class Incarnation:
                 self.piece(about.piece, said.reason)
 
     def _is_elsewhere(self, record: Record) -> bool:
-        """Return whether a record heals the gap of an id that another piece of the run had before."""
+        """Return whether a record heals the gap of an id that another piece of the run contained before."""
         if not self._pieces or record.kind != Kind.HEAL or record.counter is None:
             return False
         return not self._pieces.take_back(self.state.name, record.counter)
 
     def piece(self, piece: RunPiece, said: str = "") -> None:
-        """Take the part that an input has of the run, and the reason of a gap that its decoder `said`, if any."""
+        """Record the part of the run that this input contains, and the reason of the gap that its decoder reported, if
+        any."""
         if self._pieces:
             times = self.state.times or ANY_TIME
             self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
 
     def copies(self, records: int) -> None:
-        """Count the records of a datagram that had come before."""
+        """Count the records of a duplicate datagram."""
         self._references.add_copies(records)
 
     def datagrams(self, count: int) -> None:
@@ -282,7 +285,7 @@ class Incarnation:
         self.state.counters.datagrams += count
 
     def announce(self, id_: str) -> None:
-        """Take the id that the client gave to the session."""
+        """Set the id that the client gave to the session."""
         if self._siblings:
             self._siblings.go()
         self.state.id = id_
@@ -290,14 +293,14 @@ class Incarnation:
             self.counters.announced = True
 
     def forget_marks(self) -> None:
-        """Forget the marks of events: while no connection is open, only resent events come, and their
-        numbers suffice."""
+        """Drop the marks of events. Without an open connection, only resent events can arrive, and sequence numbers
+        suffice for them."""
         if self.counters:
             self.counters.marks.forget_all()
 
     def inherit(self, other: Incarnation, now: int) -> None:
-        """Count the events of another incarnation here, though their rows have its name. Do nothing if
-        one of these events cannot be of this incarnation."""
+        """Count the events of another incarnation in this one; their rows keep the other incarnation's name. Do nothing
+        if one of these events cannot belong to this incarnation."""
         mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
@@ -311,8 +314,8 @@ class Incarnation:
     # Which incarnation an event is of
 
     def denies(self, events: Iterable[Numbered]) -> bool:
-        """Return whether some event cannot be of this incarnation: it shows a restart, or its number is
-        another event's."""
+        """Return whether some event cannot belong to this incarnation: the event indicates a restart, or its number
+        belongs to another event."""
         counters = self.counters
         return counters is not None and any(
             count is not None
@@ -324,8 +327,8 @@ class Incarnation:
         )
 
     def denies_statement(self, facts: SessionFacts) -> bool:
-        """Return whether a report or a goodbye cannot be of this incarnation: it calls a number discarded,
-        or not reached, although the number came."""
+        """Return whether a report or a goodbye cannot belong to this incarnation: a number that the statement excludes
+        has arrived."""
         statements = self._statements
         if statements is None:
             return False
@@ -334,12 +337,12 @@ class Incarnation:
         return statements.deny(facts.discarded, finals)
 
     def silent(self, since: int) -> bool:
-        """Return whether no event is known to have come after a time (Unix ns)."""
+        """Return whether no event has arrived after a time (Unix ns), as far as the ledger knows."""
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 
     def depart(self, now: int, *, cut: bool) -> None:
-        """Remember how far the streams went: the producer may reconnect without an announcement."""
+        """Remember the ends of the streams, because the producer may reconnect without an announcement."""
         if self._siblings:
             self._siblings.depart(now, cut=cut and not self.state.goodbye_at)
 
@@ -366,15 +369,15 @@ class Incarnation:
         self._write(self._gap_rows.close())
 
     def finish(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """End the incarnation, and take nothing more for it."""
+        """End the incarnation. The caller must pass no more records to it."""
         self.end(reason, about, now, cut=cut)
         self.release()
 
     def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """Write the row of the incarnation's end, though late events may still come.
+        """Write the row of the incarnation's end, although late events may still arrive.
 
-        Without a goodbye, write a gap of unknown size as well where a client announced its session, or where the
-        connection was `cut` and no other connection goes on with all streams."""
+        Without a goodbye, also write a gap of unknown size in two cases: a client announced the session; or the
+        connection was `cut`, and other connections do not continue all its streams."""
         if not self.state.goodbye_at:
             if self._statements:
                 self._statements.over(now, comes_back=bool(self.state.id))
@@ -393,7 +396,7 @@ class Incarnation:
         self._paces.over(self.state.name)
 
     def release(self) -> None:
-        """Move the events to the source's sums: nothing more comes, and all windows are closed."""
+        """Add the events to the source's sums: no more events arrive, and all windows are closed."""
         self._paces.over(self.state.name)
         if self._pieces:
             self._pieces.over(self.state.name)
@@ -428,11 +431,11 @@ class Incarnation:
 
 
 def is_whole(state: IncarnationState, said: Goodbye) -> bool:
-    """Take a goodbye, or a part of one. Return whether all of it has come by now.
+    """Record a goodbye or a part of one. Return whether the goodbye is complete.
 
-    A goodbye that is too long for one packet comes in numbered parts, of which the last one states that no more
-    follow. Datagrams overtake one another and get lost, so the last part may come before others, or without
-    them. Then the ends of the streams that the others name are not known, and the session goes on."""
+    A goodbye too long for one packet arrives in numbered parts, and the last part states that no further part follows.
+    Datagrams may overtake one another or get lost, so the last part may arrive before or without the others. In this
+    case the ends of some streams are unknown, and the session continues."""
     if said.part is None:
         return not said.more
     came = int.from_bytes(state.goodbye_parts, "little") | 1 << said.part

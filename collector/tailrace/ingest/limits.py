@@ -1,14 +1,14 @@
-"""Limits on what producers may make the daemon hold and begin.
+"""Limit the state that producers make the daemon hold, and the sessions that they begin.
 
-`Budget` limits the state of each session, of all sessions of a source, and of all. The limits are those of the session's
-opening entry (`session_state_max`, `source_state_max`, `state_max`). The budget looks at a session's state after each
-entry, so the state that is given up is a function of the spool's entries. A session above its own limit gives way. Where
-sources or the process hold too much, the sessions that hold most give way first, and a session that holds little loses
-nothing. A session that gives way goes down to seven eighths of the limit. So at least an eighth of the limit in
-new state comes between two looks at all sessions. Within a session, the largest containers give way, down to
-the size of the next one.
+`Budget` limits the state of each session, of all sessions of a source, and of all sources. A session's opening entry
+states the limits (`session_state_max`, `source_state_max`, `state_max`). The budget measures a session's state after
+each entry, so the evicted state is a function of the spool's entries. A session above its own limit evicts state. If a
+source or the process exceeds its limit, the largest sessions evict state first, and small sessions lose nothing.
+Eviction goes down to seven eighths of the limit, so that all sessions need not be measured again before an eighth of
+the limit in new state has arrived. Within a session, the largest containers evict first, down to the size of the next
+largest one.
 
-`Beginnings` limits how many sessions a host begins in a second.
+`Beginnings` limits the number of sessions that a host begins per second.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class StateHolder(Protocol):
     def holdings(self) -> Iterable[Holding]: ...
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row that says how many entries of each kind were given up."""
+        """Write a row with the number of evicted entries of each kind."""
         ...
 
 
 class Budget:
-    """How much state the open sessions hold."""
+    """Measures the state of the open sessions, and enforces the limits."""
 
     def __init__(self) -> None:
         self.total = 0
         self.sources: dict[str, int] = {}
-        """Bytes held, by source."""
+        """Number of held bytes, by source."""
         self.relieved = 0
-        """Times that sessions had to give way since the process started; no part of the state."""
+        """Number of evictions since the process started; not part of the state."""
         self.said = ""
-        """Which limit that was last."""
+        """Message about the limit of the last eviction."""
         self._held: dict[StateHolder, int] = {}
 
     def weigh(self, holder: StateHolder, now: int) -> None:
-        """Measure a session that may have changed, and keep the limits."""
+        """Measure a session that may have changed, and enforce the limits."""
         limits, source = holder.limits, holder.source
         if self._look(holder) > limits.session_state_max:
             self._relieve([holder], limits.session_state_max, lambda: self._held[holder], now)
@@ -74,11 +74,11 @@ class Budget:
         report(holder, now)
 
     def add(self, holder: StateHolder) -> None:
-        """Count a session of a restored state, which is within its limits."""
+        """Count a session of a restored state, which respects its limits."""
         self._look(holder)
 
     def drop(self, holder: StateHolder) -> None:
-        """Forget a session that is over."""
+        """Remove a finished session."""
         held = self._held.pop(holder, 0)
         self.total -= held
         self.sources[holder.source] = self.sources.get(holder.source, 0) - held
@@ -100,7 +100,7 @@ class Budget:
     def _relieve(
         self, holders: Iterable[StateHolder], most: int, held: Callable[[], int], now: int
     ) -> None:
-        """Let the largest sessions give way, down to the size of the next one, until there is room."""
+        """Make the largest sessions evict state, down to the size of the next largest one, until the limit is met."""
         goal = most - most // 8
         heaviest = sorted(holders, key=lambda h: (-self._held[h], h.name))
         level = _level([self._held[holder] for holder in heaviest], held() - goal)
@@ -114,8 +114,8 @@ class Budget:
 
 
 def _level(held: list[int], excess: int) -> int:
-    """Return the bytes that each holder may keep so that all together hold `excess` bytes less. `held`
-    has the holders' bytes in falling order."""
+    """Return the size (bytes) to which each holder must shrink so that all together hold `excess` bytes less. `held`
+    contains the holders' sizes in descending order."""
     above = 0
     for count, (size, following) in enumerate(zip(held, [*held[1:], 0], strict=False), 1):
         above += size
@@ -125,7 +125,7 @@ def _level(held: list[int], excess: int) -> int:
 
 
 def give_way(holdings: Iterable[Holding], size: int) -> None:
-    """Free bytes. The largest containers give way, down to the size of the next one."""
+    """Free `size` bytes. The largest containers evict first, down to the size of the next largest one."""
     largest = sorted(holdings, key=_by_size, reverse=True)
     level = _level([holding.held for holding in largest], size)
     for holding in largest:
@@ -137,7 +137,7 @@ def give_way(holdings: Iterable[Holding], size: int) -> None:
 
 
 def report(holder: StateHolder, now: int) -> None:
-    """Let a session write a row of what it gave up since the last row."""
+    """Let a session write a row about the entries that were evicted since the last such row."""
     what: dict[str, int] = {}
     for holding in holder.holdings:
         if holding.evicted:
@@ -150,18 +150,19 @@ def report(holder: StateHolder, now: int) -> None:
 SECOND = 10**9
 
 TOO_MANY_SESSIONS: Final = "too_many_sessions"
-"""The reason of bytes beyond the limit, which are malformed."""
+"""Reason of the malformed bytes of sessions beyond the limit."""
 
 EVENTS = 100
-"""Events that take about as long as the beginning of a session."""
+"""Number of events that take about as long as the beginning of a session."""
 
 HOSTS_MAX = 1024
-"""The most hosts to remember. The host whose last session began first is forgotten, and may begin a second's sessions again."""
+"""Maximum number of remembered hosts. The host whose last session began first is forgotten, and regains its full quota
+for one second."""
 
 
 @lru_cache(1024)
 def whose(host: str) -> str:
-    """Return the host that has an address, or the text itself if it is not an address."""
+    """Return the host that owns an address; text other than an address is returned unchanged."""
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:
@@ -174,7 +175,7 @@ def whose(host: str) -> str:
 
 
 def host_of(peer: str) -> str:
-    """Return the part of a peer's name that all its connections share: the address without port."""
+    """Return the address without the port, the part of a peer's name that all its connections share."""
     host, colon, port = peer.rpartition(":")
     return host if colon and port.isdigit() else peer
 
@@ -185,18 +186,18 @@ def host_that_begins(peer: str) -> str:
 
 
 class Beginnings:
-    """The sessions that the hosts of one source have begun lately."""
+    """Counts the sessions that the hosts of one source have begun recently."""
 
     def __init__(self, state: dict[str, int]) -> None:
-        """Use a state: by host, the time (ns) at which the host may begin a whole second's sessions at once."""
+        """Use a state: the time (ns) at which a host may again begin one second's quota of sessions at once, by host."""
         self._state = state
 
     def exhausted(self, host: str, rate: int, now: int) -> bool:
-        """Return whether a host may begin no session now."""
+        """Return whether a host has no quota for a new session."""
         return max(self._state.get(host, 0), now) + SECOND // rate > now + SECOND
 
     def admit(self, host: str, rate: int, now: int) -> bool:
-        """Count a session that a host begins. Return False, without counting it, beyond the limit."""
+        """Count a session that a host begins. Beyond the limit, return False without counting the session."""
         if self.exhausted(host, rate, now):
             return False
         self._state[host] = max(self._state.pop(host, 0), now) + SECOND // rate
@@ -205,6 +206,6 @@ class Beginnings:
         return True
 
     def pay(self, host: str, rate: int, events: int) -> None:
-        """Count events of a host, which allow it further sessions."""
+        """Count events of a host, which increase the host's quota of sessions."""
         if host in self._state:
             self._state[host] -= events * SECOND // (rate * EVENTS)

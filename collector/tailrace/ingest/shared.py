@@ -1,4 +1,4 @@
-"""State that the sessions of a source share: sums, limits, announced sessions, earlier sessions."""
+"""Hold the state that the sessions of a source share: sums, limits, announced sessions, earlier sessions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Shared:
-    """Makes, at first use, what the sessions of each source share. The state has what outlives the
-    process."""
+    """Creates the shared state of each source at first use. The ingest's state holds everything that outlives the process."""
 
     def __init__(self, state: IngestState, yielded: Yielded) -> None:
         self._state = state
         self._yielded = yielded
         self.paces = Paces()
-        """How fast the clocks of producers' sessions go."""
+        """Speed of the clocks of producers' sessions."""
         self.budget = Budget()
-        """How much state sessions hold."""
+        """Amount of state that sessions hold."""
         self._commons: dict[str, Commons] = {}
         self._announcements: dict[str, Announcements] = {}
         self._departures: dict[str, Departures] = {}
@@ -47,7 +46,7 @@ class Shared:
         return self._commons[source]
 
     def announced(self, source: str) -> Announcements:
-        """Return the sessions of a source that clients announced."""
+        """Return the announced sessions of a source."""
         if source not in self._announcements:
             states = self._state.announced.setdefault(source, {})
             self._announcements[source] = Announcements(states, self.attach, self.budget)
@@ -55,21 +54,21 @@ class Shared:
 
     @property
     def all_announced(self) -> dict[str, Announcements]:
-        """Return, by source, the sessions that clients announced."""
+        """Return the announced sessions, by source."""
         return self._announcements
 
     def beginnings(self, source: str) -> Beginnings:
-        """Return the limit on sessions that a source's hosts begin."""
+        """Return the limit on the sessions that a source's hosts begin."""
         return Beginnings(self._state.beginnings.setdefault(source, {}))
 
     def departed(self, source: str) -> Departures:
-        """Return the sessions of a source that ended without an announcement."""
+        """Return the ended sessions of a source that no client announced."""
         if source not in self._departures:
             self._departures[source] = Departures(self._state.departures.setdefault(source, []))
         return self._departures[source]
 
     def pieces(self, source: str) -> SplitRuns:
-        """Return the runs of a source of which several files have pieces."""
+        """Return the runs of a source that are spread over several files."""
         if source not in self._pieces:
             self._pieces[source] = SplitRuns(
                 self._state.pieces.setdefault(source, SplitRunsState())
@@ -77,7 +76,7 @@ class Shared:
         return self._pieces[source]
 
     def attach(self, info: OpenInfo) -> Attach:
-        """Return the function that makes a session's incarnations."""
+        """Return the function that creates a session's incarnations."""
         bits = FORMATS[info.format].counter_bits
         departures = None if info.file else self.departed(info.source)
         cut = info.file and FORMATS[info.format].files.pieces
@@ -107,5 +106,5 @@ class Shared:
         return time + self._state.ahead
 
     def _forget_first(self, source: str) -> bool:
-        """Make room for a stream: forget an announced session. Return whether there was one."""
+        """Drop an announced session to make room for a stream. Return whether a session was dropped."""
         return self.announced(source).forget_first(self._state.now, "too many streams")

@@ -131,7 +131,7 @@ class PlaceHolder(Protocol):
 
     @property
     def name(self) -> str:
-        """The session's name, unique within the source."""
+        """Return the session's name, unique within the source."""
         ...
 
     def free_places(self, count: int, now: int) -> None:

@@ -244,7 +244,7 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Adopt the gaps of a session with the run's beginning and end. Return heals for the ids that other pieces
+        """Take over the gaps of a session with the run's beginning and end. Return heals for the ids that other pieces
         contain. Return heals for all ids if the run's holes are already reported."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)

@@ -58,7 +58,7 @@ class Holding(Protocol):
 
     @property
     def held(self) -> int:
-        """Approximate size (bytes) of the entries."""
+        """Return the approximate size (bytes) of the entries."""
         ...
 
     def give_way(self, size: int) -> None:
