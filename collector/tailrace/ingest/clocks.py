@@ -175,7 +175,7 @@ class Lead:
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
-        """Inherit the lead of an earlier incarnation, whose zero was `apart` nanoseconds before this incarnation's
+        """Take over the lead of an earlier incarnation, whose zero was `apart` nanoseconds before this incarnation's
         zero.
 
         Do nothing if the first records of this incarnation, which arrive now, would then be late by more than `most`

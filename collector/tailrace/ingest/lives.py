@@ -1,16 +1,16 @@
-"""Which incarnation of a session a record is of, as two tables: one for statements about the session, one for events.
+"""Define the rules that assign a record to an incarnation, as two tables: one for statements about the session, one for
+events.
 
-Two incarnations are possible where a producer restarts. On a datagram socket, records of the earlier one come after the
-later one has begun; its epoch and its announcement are repeated, and may be lost.
+After a producer restarts, two incarnations are possible. On a datagram socket, records of the earlier incarnation may
+arrive after the later one has begun. The epoch and the announcement are repeated, and may be lost.
 
-- `STATEMENTS` has an action for each statement (an epoch, a header, the id of an announced session, compared with what is
-  known) and each standing of the current incarnation. `succession` finds both, and carries the action out.
-- `EVENTS` has the owner of an event that may be of the earlier incarnation although a later one has begun, by how
-  the event fits the earlier one's numbers, how the later one sees its number, and what the clock says.
+- `STATEMENTS` contains an action for each statement and each standing of the current incarnation. A statement is an epoch, a header, or the id of an announced session, compared with the known facts. `succession` determines both keys, and executes the action.
+- `EVENTS` contains the owner of an event that may belong to the earlier incarnation although a later one has begun. The keys are how the event fits the earlier incarnation's numbers, how the later incarnation sees the event's number, and the evidence of the clock.
 
-The first epoch or announcement may come alone, behind events. Then it is open whether the same producer sent those
-events: they may be another producer's, whose own epoch or announcement was lost. A new incarnation begins in doubt, and the next
-event, report or goodbye decides. If that fits the previous incarnation, the previous incarnation goes on.
+A first epoch or announcement may arrive after events of the same address. At this point the sender of these events is
+uncertain: another producer may have sent them, whose own epoch or announcement was lost. A new incarnation begins in
+doubt, and the next event, report or goodbye decides. If this record fits the previous incarnation, the previous
+incarnation continues.
 """
 
 from __future__ import annotations
@@ -26,81 +26,81 @@ from tailrace.rows.records import ListRecords, numbered
 
 
 class SessionStatement(Enum):
-    """A record's statement about its session, compared with what is known."""
+    """Statement of a record about its session, compared with the known facts."""
 
     NONE = auto()
-    """No epoch, no header and no id."""
+    """The record states no epoch, no header and no id."""
     HEADER = auto()
-    """A header, although the current incarnation has records and has had its own."""
+    """The record is a header, although the current incarnation has records and its own header."""
     SAME_EPOCH = auto()
     FIRST_EPOCH = auto()
-    """The current incarnation has no epoch so far."""
+    """The record states an epoch, and the current incarnation has none so far."""
     OTHER_EPOCH = auto()
-    """The current incarnation has another epoch."""
+    """The epoch differs from the current incarnation's epoch."""
     PREVIOUS_EPOCH = auto()
-    """The epoch of the previous incarnation, which still takes events."""
+    """The epoch belongs to the previous incarnation, which still accepts events."""
     OVER_EPOCH = auto()
-    """The epoch of an incarnation that is over."""
+    """The epoch belongs to a finished incarnation."""
     LATE_EPOCH = auto()
-    """An older epoch that is not known, and a datagram from that time may come now."""
+    """The epoch is unknown and older than the current epoch, and a datagram from this time may still arrive."""
     SAME_ID = auto()
     FIRST_ID = auto()
-    """An id that is not known; no client announced the current incarnation."""
+    """The id is unknown, and no client announced the current incarnation."""
     OTHER_ID = auto()
-    """An id that is not known; a client announced the current incarnation under another one."""
+    """The id is unknown, and a client announced the current incarnation under another id."""
     EARLIER_ID = auto()
-    """The id of an incarnation that came from this address before the current one, and whose datagrams may be late."""
+    """The id belongs to an earlier incarnation from this address, whose datagrams may be late."""
     KNOWN_ID = auto()
-    """The id of a session that other connections have brought."""
+    """The id belongs to a session that other connections have carried."""
 
 
 class Standing(Enum):
-    """How the current incarnation stands to a statement."""
+    """Relation of the current incarnation to a statement."""
 
     PASSED = auto()
-    """The statement's datagram is of another incarnation."""
+    """The statement's datagram belongs to another incarnation."""
     EMPTY = auto()
-    """No event has come."""
+    """The current incarnation has received no event."""
     DOUBT = auto()
-    """It began in doubt, and may be the previous incarnation."""
+    """The current incarnation began in doubt, and may be the previous incarnation."""
     FITS = auto()
-    """The event behind the statement may be its own; or nothing depends on that event."""
+    """The event after the statement may belong to the current incarnation, or is irrelevant for the statement."""
     DENIED = auto()
-    """The event behind the statement cannot be its own."""
+    """The event after the statement cannot belong to the current incarnation."""
     OPEN = auto()
-    """No event is behind the statement, and datagrams may have overtaken each other."""
+    """No event follows the statement, and datagrams may have overtaken each other."""
 
 
 class Course(Enum):
-    """Which incarnation takes the statement, and which one begins before."""
+    """Action for a statement: the incarnation that receives the statement, and the incarnation that begins first, if any."""
 
     CURRENT = auto()
-    """The current one takes it."""
+    """The current incarnation receives the statement."""
     OF_DATAGRAM = auto()
-    """The one that the statement's datagram is of takes it."""
+    """The incarnation of the statement's datagram receives the statement."""
     EARLIER = auto()
-    """The earlier one that the epoch or id names takes it, and is not current thereby."""
+    """The earlier incarnation with the epoch or id receives the statement, without becoming the current one."""
     OVER = auto()
-    """One that is over takes this statement alone."""
+    """A finished incarnation receives only this statement."""
     LATE = auto()
-    """One begins that was over before the current one began. The current one goes on."""
+    """An incarnation begins that was over before the current incarnation began. The current incarnation continues."""
     RESTART = auto()
-    """One begins: the producer has restarted."""
+    """A new incarnation begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
-    """One begins, and its clock goes on from that of the current one."""
+    """A new incarnation begins, and continues the clock of the current one."""
     DOUBT = auto()
-    """One begins in doubt."""
+    """A new incarnation begins in doubt."""
     RESUME = auto()
-    """The one that other connections have brought goes on here."""
+    """The incarnation that other connections have carried continues here."""
 
 
 BEGINS = frozenset({Course.OVER, Course.LATE, Course.RESTART, Course.CLOCKED_RESTART, Course.DOUBT})
-"""Actions that cost as much as a new session. A host may begin a limited number of sessions."""
+"""Actions that cost as much as a new session. The number of sessions that a host may begin is limited."""
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
-    """Return the actions of a statement by standing. A single other action is that of `EMPTY`, `DOUBT` and `FITS`: only
-    `INTRODUCTIONS` depend on the event behind, so that the incarnation can be `DENIED` or `OPEN`."""
+    """Return the actions of a statement, by standing. A single action in `others` applies to `EMPTY`, `DOUBT` and
+    `FITS`. Only `INTRODUCTIONS` depend on the following event, so only they can meet the standings `DENIED` and `OPEN`."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
@@ -124,7 +124,7 @@ STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
 }  # fmt: skip
 
 INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
-"""Statements after which the event behind decides."""
+"""Statements for which the following event decides."""
 
 WHY = {
     SessionStatement.HEADER: "header",
@@ -134,40 +134,40 @@ WHY = {
     SessionStatement.FIRST_ID: "session",
     SessionStatement.OTHER_ID: "session",
 }
-"""The reason of a restart, as rows have it."""
+"""Reasons of restarts, as written in rows."""
 
 
 # Events
 
 
 class EventFit(Enum):
-    """How an event fits the numbers of the earlier incarnation."""
+    """Relation of an event to the numbers of the earlier incarnation."""
 
     NEAR = "near"
-    """It may be missing there, or one of the next."""
+    """The event's number is missing there, or among the next numbers."""
     OLD = "old"
-    """Its number came there so long ago that the event is forgotten."""
+    """The event's number arrived there so long ago that the event is forgotten."""
     FAR = "far"
-    """Its number is far ahead, or nothing is known of its stream."""
+    """The event's number is far ahead, or its stream is unknown."""
     COPY = "same"
-    """The same event came there, and copies may still come. One of the two incarnations has an epoch."""
+    """The same event arrived there, and duplicates may still arrive. One of the two incarnations has an epoch."""
     BLIND_COPY = "blind copy"
-    """The same without an epoch: a repeated simulation sends equal events."""
+    """The same event arrived there, and neither incarnation has an epoch: a repeated simulation sends equal events."""
     STALE_COPY = "stale copy"
-    """The same event came there, too long ago for a copy to come now."""
+    """The same event arrived there, too long ago for a duplicate."""
 
 
 class Expectation(Enum):
-    """How the later incarnation sees an event's number."""
+    """Relation of an event's number to the later incarnation."""
 
     TAKEN = auto()
-    """Another event came under it."""
+    """Another event arrived under this number."""
     NEXT = auto()
     OTHER = auto()
 
 
 class Timing(Enum):
-    """Whether the later incarnation can have sent an event by now, by the producers' clock."""
+    """Whether the producers' clock allows that the later incarnation has sent an event by now."""
 
     CAN = auto()
     CANNOT = auto()
@@ -175,12 +175,12 @@ class Timing(Enum):
 
 
 class Owner(Enum):
-    """The incarnation that an event is of."""
+    """Incarnation that an event belongs to."""
 
     EARLIER = auto()
     LATER = auto()
     NEARER = auto()
-    """The one whose last event is nearer in time."""
+    """The incarnation whose last event is nearer in time."""
 
 
 _E, _L, _N = Owner.EARLIER, Owner.LATER, Owner.NEARER
@@ -202,15 +202,15 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
 }  # fmt: skip
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
-"""How much faster (ns) an event may arrive than the fastest before it, at least and at most."""
+"""Minimum and maximum time (ns) by which an event may travel faster than the fastest earlier event."""
 
 
 def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
-    """Yield the indexes of records that may be of an earlier incarnation although one with `next_epoch`
+    """Yield the indexes of records that may belong to an earlier incarnation although an incarnation with `next_epoch`
     has begun.
 
-    An event that ended after the next incarnation began is not of the earlier one. Without both epochs,
-    an event is not either if the earlier incarnation's numbers do not show it."""
+    An event that ended after the next incarnation began does not belong to the earlier one. If either epoch is unknown,
+    an event is a candidate only if the earlier incarnation's numbers support it."""
     counters, epoch = earlier.counters, earlier.state.epoch
     if counters is None:
         return
@@ -232,9 +232,9 @@ def owns(
     *,
     repeats: bool,
 ) -> bool:
-    """Return whether a candidate is of the earlier incarnation and not of the later.
+    """Return whether a candidate belongs to the earlier incarnation instead of the later one.
 
-    `repeats`: whether copies of the earlier incarnation's events may still come."""
+    `repeats`: whether duplicates of the earlier incarnation's events may still arrive."""
     ((stream, count, mark),) = numbered([event])
     (end,) = event.columns[END]
     if earlier.counters is None or later.counters is None or count is None:
@@ -257,11 +257,11 @@ def owns(
 
 
 def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
-    """Return whether the later incarnation can have sent an event with this end (ns) by now, by the clock
-    that both share.
+    """Return whether the later incarnation can have sent an event with this end (ns) by now, according to the clock
+    that both incarnations share.
 
-    Without both epochs, only the later incarnation's own events show how fast events travel. Whether an event
-    that would be faster than those can have been sent stays unknown."""
+    If either epoch is unknown, only the later incarnation's own events show how fast events travel. An event that would
+    have travelled faster gives the result `UNKNOWN`."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)
@@ -275,6 +275,7 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 
 def _slack(apart: int, times: int) -> int:
-    """Return how much faster (ns) an event may arrive than the fastest before it. Two clocks began so far apart, and
-    events of them arrived at so many times. With few arrival times, all of them may have been delayed, so allow more."""
+    """Return the time (ns) by which an event may travel faster than the fastest earlier event. `apart` is the distance
+    between the two clocks' zeros, and `times` the number of arrival times of their events. With few arrival times, all
+    events may have been delayed, so the result is larger."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

@@ -1,11 +1,13 @@
-"""The ingest as a machine: spool entries go in, a batch of rows comes out.
+"""Run the ingest as a state machine: spool entries are the input, and a batch of rows is the output.
 
-Only `apply` changes the state. A snapshot of the state at some position, and the entries from there on,
-give what the original gave. A start of the daemon relies on that (ARCHITECTURE, "Invariants").
+Only `apply` and `steps` change the state. A snapshot of the state at some position, together with the entries after
+this position, produces the same rows as the original. A start of the daemon depends on this property (ARCHITECTURE,
+"Invariants").
 
-`Damage` writes which sessions may lack bytes that the disk lost. `Ahead` finds the state that sources need at the end of
-the log, while the daemon still decodes an older part of the log: the open sessions, and the kernel's counts of drops.
-A few kinds of entries give both. How far a file is read depends on all entries, so sources of files wait.
+`Damage` writes rows about the sessions that may lack bytes lost by the disk. `Ahead` computes the state that sources
+need at the end of the log, while the daemon still decodes an older part of the log: the open sessions, and the kernel's
+drop counts. A few kinds of entries suffice for both. The read offset of a file depends on all entries, so sources of
+files wait for the decoder.
 """
 
 from __future__ import annotations
@@ -45,34 +47,33 @@ _DATA, _OPEN, _CLOSE = (
     EntryKind.DATA,
     EntryKind.OPEN,
     EntryKind.CLOSE,
-)  # Python looks members up for 0.1 µs each
+)  # constants, because Python takes 0.1 µs to look up an enum member
 _OF_ALL = frozenset({EntryKind.START, EntryKind.TICK, EntryKind.STOP})
 
 
 def read_state(snapshot: bytes) -> IngestState:
-    """Return the state in a snapshot of this version or of one that `can_upgrade`."""
+    """Return the state in a snapshot of this version, or of a version that `can_upgrade` accepts."""
     return decode(upgraded(snapshot), IngestState)
 
 
 class Rejected(NamedTuple):
-    """A session whose peer should be cut off, and why."""
+    """Session whose peer should be disconnected, and the reason."""
 
     number: int
     why: Literal["garbage", "too many pending bytes", "too many new sessions"]
 
 
 class Ingest:
-    """The sessions of all sources, and the daemon's own.
+    """Processes the sessions of all sources, and the daemon's own session.
 
-    `rejected` has the sessions whose peer sends nothing readable, held the most of too many pending
-    bytes, or began too many sessions.
-    """
+    `rejected` lists the sessions whose peer sends only unreadable data, holds the largest share of too many pending
+    bytes, or began too many sessions."""
 
     def __init__(
         self, state: IngestState | None = None, lacking: Mapping[int, int] | None = None
     ) -> None:
-        """Take up a state. `lacking` has, by session, the bytes that the spool no longer has for
-        the state."""
+        """Restore a state. `lacking` contains the number of bytes that the state needs and that the spool no longer
+        has, by session."""
         self.state = state or IngestState()
         self.rejected: list[Rejected] = []
         self.yielded = Yielded()
@@ -81,9 +82,9 @@ class Ingest:
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
         self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
-        """By source, the bytes of unfinished records."""
+        """Number of bytes of unfinished records, by source."""
         self._halfway = ""
-        """The source of an entry that has steps left; empty between two entries."""
+        """Source of the entry whose steps are not finished; empty between two entries."""
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = self._session(saved)
             self._unfinished[saved.info.source].hold(number, session.decoder.pending)
@@ -98,17 +99,16 @@ class Ingest:
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
-        """Return an ingest that continues from a snapshot of this version or of one that
-        `can_upgrade`."""
+        """Return an ingest that continues from a snapshot of this version, or of a version that `can_upgrade` accepts."""
         return cls(read_state(snapshot))
 
     def snapshot(self) -> bytes:
-        """Return the whole state."""
+        """Return the complete state."""
         return self.checkpoint(self.position + 1).state
 
     def checkpoint(self, named_from: int) -> UnfinishedSnapshot:
-        """Return the state. Leave out the bytes of unfinished records that the spool has from a position
-        on, except short ones."""
+        """Return the state without the bytes of unfinished records that the spool has at or after the position
+        `named_from`. Short records stay in the state."""
         for number, session in self._sessions.items():
             self.state.sessions[number] = session.save(named_from)
         snapshot = UnfinishedSnapshot(encode(self.state), since(self.state))
@@ -124,27 +124,26 @@ class Ingest:
 
     @property
     def now(self) -> int:
-        """Return the time of the last entry (Unix ns)."""
+        """Return the time (Unix ns) of the last entry."""
         return self.state.now
 
     def wall(self, time: int) -> int:
-        """Return the wall time (Unix ns) of a time of the log."""
+        """Convert a time of the log to wall time (Unix ns)."""
         return time + self.state.ahead
 
     @property
     def waiting(self) -> bool:
-        """Return whether a window is open that only time closes: then ticks are wanted."""
+        """Return whether a window is open that closes only by the passing of time, so that the ingest needs ticks."""
         announced = any(a.waiting for a in self.shared.all_announced.values())
         return bool(self._waiting) or announced or self.heartbeats.waiting
 
     def open_windows(self, source: str) -> int:
-        """Return how many sessions of a source wait for late events."""
+        """Return the number of a source's sessions that wait for late events."""
         connections = sum(self._sessions[n].state.info.source == source for n in self._waiting)
         return connections + self.shared.announced(source).open_windows
 
     def awaited(self, source: str) -> Iterator[tuple[str, str, int]]:
-        """Yield session, stream and number of a source's events that may still come and are in no gap
-        row yet."""
+        """Yield session, stream and number of a source's events that may still arrive and that no gap row reports yet."""
         waiting = (self._sessions[number] for number in sorted(self._waiting))
         mine = (session for session in waiting if session.state.info.source == source)
         unannounced = (each for session in mine for each in session.generations.awaited)
@@ -157,12 +156,13 @@ class Ingest:
         return {number: session.state.info for number, session in self._sessions.items()}
 
     def files(self, numbers: Iterable[int]) -> dict[int, FileState]:
-        """Return the files of some sessions, by number, without those that are over or read no file."""
+        """Return the files of the given sessions, by session number. Finished sessions and sessions without a file are
+        left out."""
         found = ((number, self._sessions.get(number)) for number in numbers)
         return {n: session.state.file for n, session in found if session and session.state.file}
 
     def account(self, source: str) -> Account:
-        """Return the account of a source's events, in ended and open sessions."""
+        """Return the account of a source's events, over ended and open sessions."""
         total = Account()
         total.add(self.tally(source).events)
         for session in self._sessions.values():
@@ -175,8 +175,8 @@ class Ingest:
         return total
 
     def pending(self, source: str) -> int:
-        """Return the bytes that no record covers yet: those in the decoders of a source, and those of an entry's
-        remaining steps."""
+        """Return the number of a source's bytes that no record covers yet: bytes in decoders, and bytes in the
+        remaining steps of an entry."""
         if source == self._halfway:
             tally = self.tally(source)
             return tally.received - tally.decoded - tally.malformed
@@ -189,26 +189,27 @@ class Ingest:
         return self.shared.common(source)
 
     def source_of(self, number: int) -> str:
-        """Return the name of a session's source, "" for a session that is over."""
+        """Return the name of a session's source; "" for a finished session."""
         session = self._sessions.get(number)
         return session.state.info.source if session else ""
 
     def slow(self, before: int) -> list[int]:
-        """Return the sessions whose unfinished record began to come before a time (Unix ns)."""
+        """Return the sessions whose unfinished record began to arrive before a time (Unix ns)."""
         states = (session.state for session in self._sessions.values())
         return [s.number for s in states if s.record_since and s.record_since < before]
 
     @property
     def has_news(self) -> bool:
-        """Return whether there may be news for clients. Only entries bring more."""
+        """Return whether acknowledgements for clients may be outstanding. Only entries cause new acknowledgements."""
         return any(each.news for each in self.shared.all_announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
-        """Yield the news for clients, in answers of at most 1200 bytes.
+        """Yield acknowledgements for clients, of at most 1200 bytes each.
 
-        `can_reply` returns whether an answer can reach a session's peer. News for other peers waits for the
-        next call, and so do answers that were not taken and what is too much for one call. Entries may be
-        applied between two answers. The news is no part of the state: after a restart all is news."""
+        `can_reply` returns whether an acknowledgement can reach a session's peer. Three kinds of acknowledgements wait
+        for the next call: those for unreachable peers, those that the sender rejected, and those beyond the limit of
+        one call. Entries may be applied between two acknowledgements. Outstanding acknowledgements are not part of the
+        state: after a restart, all streams are acknowledged anew."""
         for announcements in list(self.shared.all_announced.values()):
             for known in announcements.tell(can_reply):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
@@ -218,16 +219,16 @@ class Ingest:
     # Entries
 
     def apply(self, entry: Entry) -> None:
-        """Take the next entry."""
+        """Process the next entry."""
         for _ in self.steps(entry):
             pass
 
     def steps(self, entry: Entry) -> Iterator[None]:
-        """Take the next entry, in steps. Pass over entries of sessions that are not open: a peer sent them after
-        it was cut off.
+        """Process the next entry, in steps. Skip an entry of a session that is not open: the peer sent its data after
+        the session was closed.
 
-        Between two steps, the state belongs to no position of the log. Callers may then read figures, but must not take
-        rows or save the state."""
+        Between two steps, the state corresponds to no position of the log. Callers may then read figures, but must not
+        take rows or save the state."""
         before, now = self.state.now, entry.time_ns
         self.state.now = now
         kind = entry.kind
@@ -258,7 +259,7 @@ class Ingest:
         self.state.position = entry.end
 
     def _of_all(self, kind: EntryKind, before: int, now: int) -> None:
-        """Take an entry for the sessions of all sources; `before` is when the last entry came."""
+        """Process an entry for the sessions of all sources; `before` is the time of the previous entry."""
         known = self.shared.all_announced
         sources = [known[source] for source in sorted(known)]
         if kind == EntryKind.START:
@@ -288,7 +289,7 @@ class Ingest:
         self.heartbeats.expire(now) if kind == EntryKind.TICK else self.heartbeats.end("stop", now)
 
     def _end_all(self, now: int) -> None:
-        """End all sessions but those of files, which a later life of the daemon may continue."""
+        """End all sessions except sessions of files, which a later run of the daemon may continue."""
         for number in sorted(n for n, s in self._sessions.items() if not s.state.file):
             self._close(number, "collector ended", now)
         known = self.shared.all_announced
@@ -337,8 +338,8 @@ class Ingest:
         self._watch(number)
 
     def _hold(self, session: Session, now: int) -> None:
-        """Count the bytes of unfinished records. Above the limit, let the session with the most
-        give way."""
+        """Count the bytes of unfinished records. Above the limit, make the session with the most unfinished bytes drop
+        its record."""
         info = session.state.info
         unfinished = self._unfinished[info.source]
         unfinished.hold(session.state.number, session.decoder.pending)
@@ -382,8 +383,9 @@ class Ingest:
     # Entries that the disk lost
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
-        """Skip the entries up to a position, which the disk lost: write for each session that it may lack
-        some. Counters then show what is missing. For entries that are `replayed`, `tell_lacking` writes this."""
+        """Skip the lost entries up to a position. Write, for each session, a row about the bytes that the session may
+        lack. The sessions' counters then reveal the missing events. For `replayed` entries, `tell_lacking` writes these
+        rows later."""
         size = position - self.state.position
         if replayed:
             self._damage.passed_over_in_replay(size)
@@ -392,15 +394,16 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Let rows say, with the next entry, which sessions lack bytes since the start. Return how many bytes.
+        """Schedule rows, written with the next entry, about the sessions that lack bytes since the start. Return the
+        number of lacking bytes.
 
-        The bytes were passed over, or are of unfinished records that the state left to the spool."""
+        These bytes were skipped, or belong to unfinished records that the state left to the spool."""
         return self._damage.replayed()
 
 
 class Damage:
-    """The bytes of the log that sessions may lack, and that no row names yet. `state` has those that the next entries
-    name; the rest is what this start found while it replayed."""
+    """Counts the lost log bytes that sessions may lack and that no row reports yet. `state` contains the bytes that
+    rows report at the next entry. The other attributes contain the losses that this start found during its replay."""
 
     def __init__(
         self,
@@ -410,7 +413,7 @@ class Damage:
         heartbeats: HeartbeatSession,
         lacking: Mapping[int, int],
     ) -> None:
-        """Look at the sessions that there are. `lacking` has, by open session, bytes that the spool no longer has."""
+        """Watch the given sessions. `lacking` contains the number of bytes that the spool no longer has, by open session."""
         self._state = state
         self._sessions = sessions
         self._shared = shared
@@ -418,21 +421,21 @@ class Damage:
         self._replayed = DamageState({str(number): size for number, size in lacking.items()})
         self._bytes = sum(lacking.values())
         self.due = bool(state.lacking or state.of_heartbeats or state.unsaid)
-        """Whether rows are to be written before the next entry is taken."""
+        """Whether rows must be written before the next entry is processed."""
 
     def passed_over(self, size: int) -> None:
-        """Write that each session may lack so many bytes."""
+        """Write that each session may lack `size` bytes."""
         if not self._say_of_all(size):
             self._state.unsaid += size
             self.due = True
 
     def passed_over_in_replay(self, size: int) -> None:
-        """Remember that each session may lack so many bytes."""
+        """Remember that each session may lack `size` bytes."""
         self._replayed.add(DamageState(dict.fromkeys(self._concerned(), size), size))
         self._bytes += size
 
     def replayed(self) -> int:
-        """Take note that the replay has reached the table's position. Return how many bytes sessions may lack."""
+        """Record that the replay has reached the table's position. Return the number of bytes that sessions may lack."""
         lost, self._bytes = self._bytes, 0
         self._state.add(self._replayed)
         self._replayed = DamageState()
@@ -440,7 +443,8 @@ class Damage:
         return lost
 
     def tell(self) -> None:
-        """Write what the sessions may lack that are left. Where none is left, wait for the next one."""
+        """Write rows about the bytes that the remaining sessions may lack. If no session remains, keep the bytes for
+        the next session."""
         state = self._state
         lacking, state.lacking = state.lacking, {}
         lost, state.of_heartbeats = state.of_heartbeats, 0
@@ -458,14 +462,14 @@ class Damage:
         self.due = state.unsaid > 0
 
     def _say_of_all(self, size: int) -> bool:
-        """Write that each session may lack so many bytes. Return whether there was a session."""
+        """Write that each session may lack `size` bytes. Return whether there was a session."""
         concerned = dict.fromkeys(self._concerned().values())
         for own in concerned:
             own.damaged(size)
         return self._heartbeats.damaged(size) or bool(concerned)
 
     def _concerned(self) -> dict[str, OwnRows]:
-        """Return the rows of all sessions that may lack something, by the keys of `DamageState`."""
+        """Return the row writers of all sessions that may lack bytes, by the keys of `DamageState`."""
         found: dict[str, OwnRows] = {}
         for number in sorted(self._sessions):
             found[str(number)] = self._sessions[number].generations.current.own
@@ -476,20 +480,20 @@ class Damage:
 
 
 class Ahead:
-    """The log's end, reached by `apply` for each entry from the ingest's position on."""
+    """Computes the state at the end of the log. The caller applies each entry after the ingest's position."""
 
     def __init__(self, ingest: Ingest) -> None:
         self.sessions: dict[int, OpenInfo] = ingest.open_sessions()
-        """The open sessions, by number."""
+        """Open sessions, by number."""
         self.now = ingest.now
-        """The time of the last entry (Unix ns)."""
+        """Time (Unix ns) of the last entry."""
         self.clock = ingest.state.ahead
-        """How far the wall clock is ahead of the log's time (ns)."""
+        """Lead (ns) of the wall clock over the log's time."""
         self._ingest = ingest
         self._told: dict[str, DropCount] = {}
 
     def apply(self, entry: Entry) -> None:
-        """Take the next entry."""
+        """Process the next entry."""
         self.now = entry.time_ns
         if entry.kind == EntryKind.OPEN:
             self.sessions[entry.session] = decode(entry.payload, OpenInfo)
@@ -504,8 +508,7 @@ class Ahead:
             self._told[dropped.source] = dropped
 
     def drops_told(self, source: str, socket: int) -> int:
-        """Return how many drops at a socket the log tells of, given the kernel's number of the
-        socket."""
+        """Return the number of drops that the log reports for a socket, identified by the kernel's number of the socket."""
         last = self._told.get(source)
         if last is None:
             return self._ingest.common(source).drops.told(socket)

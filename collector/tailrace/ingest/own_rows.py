@@ -1,4 +1,4 @@
-"""Rows of a session that are no records: its beginning and end, missing events, and bytes that nobody can read."""
+"""Write the rows of a session that do not come from records: its beginning and end, missing events, and unreadable bytes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tailrace.rows.schema import Row
 from tailrace.spool.payloads import FileLoss
 
 Emit = Callable[[str, Emitted, int], None]
-"""Takes an incarnation's name, rows (see `Batch.extend`) and about how many bytes they are."""
+"""Function that receives an incarnation's name, rows (see `Batch.extend`) and the approximate size of the rows in bytes."""
 
 KeepPiece = Callable[[str, int, bytes], None]
-"""Takes the name of a quarantine file, a position in it and a frame."""
+"""Function that receives the name of a quarantine file, a position in the file and a frame."""
 
 
 class Sink(NamedTuple):
-    """Where the rows of a session go. `wall` converts a time of the log to wall time; `at_last` calls a function when rows
-    are taken next."""
+    """Destination of a session's rows. `wall` converts a time of the log to wall time. `at_last` schedules a function
+    for the next time when rows are taken."""
 
     emit: Emit
     quarantine: KeepPiece
@@ -38,10 +38,10 @@ class Sink(NamedTuple):
 
 
 ROW_BYTES = 600
-"""Bytes that a row of Python values takes beyond those of its record, about: in the batch, and while it is written."""
+"""Approximate memory (bytes) of a row of Python values beyond the bytes of its record: in the batch, and during the write."""
 
 PACKED_ROW_BYTES = 96
-"""The same of a row in a block."""
+"""Approximate memory (bytes) of a row in a block beyond the bytes of its record."""
 
 
 _CUT = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="cut")
@@ -50,7 +50,7 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class OwnRows:
-    """Writes the rows of one incarnation, and counts in the tally what they say."""
+    """Writes the rows of one incarnation, and counts their contents in the tally."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class OwnRows:
         sink: Sink,
     ) -> None:
         self.wall = sink.wall
-        """Converts a time of the log to wall time, which rows have."""
+        """Function that converts a time of the log to wall time, as written in rows."""
         self._incarnation = incarnation
         self._tally = tally
         self._emit, self._quarantine = sink.emit, sink.quarantine
@@ -73,7 +73,7 @@ class OwnRows:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
     def finding(self, finding: Finding, session: str = "") -> None:
-        """Write the row of a finding, of an earlier session if one is given."""
+        """Write the row of a finding; `session` names an earlier session if the finding concerns one."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
         sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
         about: dict[str, object] = {"count": finding.events}
@@ -99,11 +99,11 @@ class OwnRows:
             self._tally.unknown_gaps -= finding.kind == Kind.HEAL and not finding.events
 
     def cut(self) -> None:
-        """Write a gap of unknown size: the connection did not end with the producer's last byte."""
+        """Write a gap of unknown size: the connection ended before the producer's last byte."""
         self.finding(_CUT)
 
     def heal_cut(self, session: str) -> None:
-        """Heal the gap of an earlier session whose connection was cut: all of its streams go on."""
+        """Heal the gap of an earlier session whose connection was cut: other sessions continue all its streams."""
         self._tally.unknown_gaps -= 1
         self.finding(_CUT._replace(kind=Kind.HEAL), session)
 
@@ -115,10 +115,10 @@ class OwnRows:
         *,
         go_on: bool = False,
     ) -> None:
-        """Write a gap row for unreadable pieces with one reason, and keep each part in the quarantine.
+        """Write a gap row for unreadable pieces with one reason, and store each part in the quarantine.
 
-        A part has adjacent pieces. The pieces are `count` events, as far as is known. Where they only
-        `go_on` after a piece that had a row, they are no event more."""
+        A part consists of adjacent pieces. The pieces represent `count` events, as far as known. With `go_on`, the
+        pieces only continue a piece that already has a row, and add no event."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -135,7 +135,7 @@ class OwnRows:
         self._row(Kind.GAP, reason, about, missing, stream=first.stream, offset=first.offset)
 
     def loss(self, session: SessionState, loss: FileLoss) -> None:
-        """Write a gap row for bytes that the session lacks, an unknown number of events."""
+        """Write a gap row for bytes that the session lacks, with an unknown number of events."""
         about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
         if loss.data:
             session.received += len(loss.data)
@@ -147,7 +147,7 @@ class OwnRows:
         self._row(Kind.GAP, loss.reason, about)
 
     def damaged(self, size: int) -> None:
-        """Write that up to `size` unreadable bytes of the spool may have been this session's."""
+        """Write that up to `size` unreadable bytes of the spool may have belonged to this session."""
         about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
         self._row(Kind.GAP, Reason.MALFORMED, about)
 
@@ -157,7 +157,7 @@ class OwnRows:
     def _unreadable(
         self, session: SessionState, why: str, records: int, size: int, data: bytes, offset: int
     ) -> dict[str, Any]:
-        """Keep bytes in the quarantine. Return what their row says of them."""
+        """Store bytes in the quarantine. Return the attributes of their row."""
         tally, name = self._tally, session.info.session
         tally.malformed += size
         tally.malformed_records[why] = tally.malformed_records.get(why, 0) + records
@@ -185,8 +185,8 @@ class OwnRows:
         offset: int | None = None,
         session: str = "",
     ) -> None:
-        """Write a row, of another `session` if one is given. A gap has the number of `missing` events, None where that is
-        unknown."""
+        """Write a row, for another `session` if one is given. A gap row has the number of `missing` events, or None for
+        an unknown number."""
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = _json(attributes)
@@ -198,33 +198,32 @@ class OwnRows:
 
 
 _PARTS_MAX = 16
-"""Unreadable parts of one chunk that get a row each: noise must not make many rows."""
+"""Maximum number of unreadable parts of one chunk that get a row each, so that noise does not cause many rows."""
 
 _IN_PIECES = frozenset({"nul_bytes", "too_long"})
-"""Flaws of an unreadable line or hole that may come in several pieces, up to a newline."""
+"""Flaws of an unreadable line or hole that may span several pieces, up to a newline."""
 
 _REGIONS = FOREIGN.keys() | {"bad_event", "bad_header"}
-"""Flaws of bytes that may come in several pieces and have no lines."""
+"""Flaws of bytes without lines that may span several pieces."""
 
 _flaw = attrgetter("flaw")
 
 
 class Unreadable:
-    """Takes the unreadable pieces of one incarnation."""
+    """Processes the unreadable pieces of one incarnation."""
 
     def __init__(
         self, state: IncarnationState, own: OwnRows, references: References, *, counted: bool
     ) -> None:
-        """Take pieces of an incarnation. With `counted`, the producer's counters tell which events are
-        missing."""
+        """Process pieces of an incarnation. With `counted`, the producer's counters show which events are missing."""
         self._state = state
         self._own = own
         self._references = references
         self._counted = counted
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
-        """Keep adjacent pieces in the quarantine, and write a gap row for each series with one reason. If there
-        are many series, write a row for each reason."""
+        """Store adjacent pieces in the quarantine, and write a gap row for each series of pieces with one reason. If
+        there are many series, write one row for each reason."""
         goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
@@ -244,10 +243,10 @@ class Unreadable:
                     self._references.define(piece.id)
 
     def _is_missing(self, piece: Record) -> bool:
-        """Return whether a piece stands for a missing event.
+        """Return whether a piece represents a missing event.
 
-        It does not where the producer counts, where it continues what the piece before began, or where nobody knows what
-        it stands for."""
+        A piece does not represent a missing event if the producer counts events, if the piece continues the previous
+        piece, or if the content of the piece is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
@@ -261,7 +260,8 @@ class Unreadable:
 
 
 def _is_unknown(piece: Record) -> bool:
-    """Return whether nobody knows how many events a piece stands for: a foreign content, or NULs. A log rotation that empties a
-    file leaves NULs where there were lines, and a crash leaves them where lines should have come."""
+    """Return whether the number of events in a piece is unknown: the piece is foreign content, or NULs. A log rotation
+    that truncates a file leaves NULs in place of lines, and a crash leaves NULs in place of lines that were not written
+    yet."""
     data = piece.detail
     return piece.flaw in FOREIGN or (isinstance(data, bytes) and not data.strip(b"\0"))

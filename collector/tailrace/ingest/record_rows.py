@@ -1,4 +1,6 @@
-"""The rows of an incarnation's records, with their wall times; among them spans whose begins and ends are records of their own."""
+"""Write the rows of an incarnation's records, with their wall times. The rows include spans whose begins and ends are
+separate records.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ class RecordRows:
         columns: Sequence[Sequence[Any]],
         seqs: list[int | None],
     ) -> None:
-        """Write the rows of records with their sequence numbers. `columns` may have the columns of `spans`, too."""
+        """Write the rows of records with their sequence numbers. `columns` may include the additional columns of spans."""
         attributes = columns[ATTRIBUTES]
         if any(columns[FLAW]):
             attributes, flaws = write_flaws(columns[FLAW], attributes)
@@ -79,8 +81,8 @@ class RecordRows:
         )  # fmt: skip
 
     def write_one(self, record: Record, time: int | None = None) -> None:
-        """Write the row of a record without a sequence number. `time` is the row's wall time where the producer's clock
-        does not tell it."""
+        """Write the row of a record without a sequence number. `time` is the row's wall time if the producer's clock
+        does not provide one."""
         if record.flaw:
             add_counts(self._tally.flaws, {record.flaw: 1})
         state = self._state
@@ -93,9 +95,9 @@ class RecordRows:
         self._emit(state.name, row, record.size + ROW_BYTES)
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
-        """Write rows of begins that wait for their ends, by their ids.
+        """Write rows of begins that wait for their ends; `begins` contains each begin with its id.
 
-        The tally leaves them out, since a replay may write fewer of them."""
+        The tally leaves these rows out, because a replay may write fewer of them."""
         if not begins:
             return
         state, rows = self._state, len(begins)
@@ -123,7 +125,7 @@ class RecordRows:
         depths: Values = None,
         end_offsets: Values = None,
     ) -> None:
-        """Write the rows of a block: events with their sequence numbers, spans with depths and end offsets."""
+        """Write the rows of a block: events with their sequence numbers, or spans with depths and end offsets."""
         if block.flaw is not None:
             flaws = Counter(block.flaw.list(block.rows))
             add_counts(self._tally.flaws, {flaw: n for flaw, n in flaws.items() if flaw})
@@ -133,7 +135,7 @@ class RecordRows:
         self._emit(state.name, BlockRows(block, times, seqs, depths, end_offsets), size)
 
     def count(self, kinds: Mapping[str, int], now: int) -> None:
-        """Count so many records of these kinds."""
+        """Count records by kind."""
         if not self._state.records:
             self._state.began = now
         self._state.records += sum(kinds.values())
@@ -148,7 +150,7 @@ def add_counts(sums: dict[str, int], more: Mapping[str, int]) -> None:
 def wall_times(
     starts: Sequence[int | None], epoch: int | None, ticks_per_second: float | None
 ) -> list[int | None]:
-    """Convert starts in ticks to Unix nanoseconds; None where unknown or beyond 64 bits."""
+    """Convert starts in ticks to Unix nanoseconds; None for an unknown time or a time beyond 64 bits."""
     if epoch is None or not ticks_per_second:
         return [None] * len(starts)
     if ticks_per_second == 1e9:
@@ -187,7 +189,7 @@ def _fits(time: int) -> bool:
 
 
 class SpanRows:
-    """Writes rows of matched records, and of begins that still wait when rows are taken."""
+    """Writes rows of matched records, and rows of begins that are unmatched when rows are taken."""
 
     def __init__(
         self,
@@ -196,7 +198,7 @@ class SpanRows:
         tally: Tally,
         at_last: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`at_last` calls a function when rows are taken next."""
+        """Write rows of the given spans. `at_last` schedules a function for the next time when rows are taken."""
         self.spans = spans
         self._rows = rows
         self._tally = tally
@@ -204,7 +206,7 @@ class SpanRows:
         self.watch_begins()
 
     def take(self, chunk: Sequence[Records], now: int) -> None:
-        """Take records that have ids and no counter."""
+        """Process records with ids and without a counter."""
         kinds: Counter[str] = Counter()
         for records in chunk:
             kinds.update(records.kinds)
@@ -215,12 +217,12 @@ class SpanRows:
         self.watch_begins()
 
     def watch_begins(self) -> None:
-        """Have begins written that still wait for their ends when rows are taken."""
+        """Schedule rows for the begins that are still unmatched when rows are taken."""
         if self.spans.waiting:
             self._at_last(self.write_begins)
 
     def write_begins(self) -> None:
-        """Write rows of the begins that have none yet."""
+        """Write rows of the begins that have no row yet."""
         self._rows.write_begins(self.spans.begins())
 
     def match_block(self, block: Block, now: int) -> None:

@@ -1,18 +1,20 @@
 """Recognize producers that reconnect without an announcement.
 
-A producer that does not announce its session has a new session on each connection. A stream of the new
-session continues a stream of an earlier session from the same host if number and time fit: the number is
-the next one, or among the `reorder_events` after it; with the same epoch in both sessions, any later
-number. If there are several such sessions, the nearest counts. A session with another epoch is another producer's.
-Where number or time does not fit, an earlier session may have the numbers, and the gap names that session.
+A producer that does not announce its session gets a new session on each connection. A stream of the new session
+continues a stream of an earlier session from the same host if number and time fit. The number fits if it is the next
+number, or among the `reorder_events` numbers after it; if both sessions have the same epoch, any later number fits. If
+several sessions fit, the session with the nearest number is chosen. A session with another epoch belongs to another
+producer. If number or time does not fit, an earlier session may still contain the missing numbers, and the gap names
+this session.
 
-A producer may find its connection broken and reconnect while the connection still looks alive to the
-collector. So a stream may also continue one of an open session with the same epoch. Then the connection that brought a
-number first accounts for it: events that the open session receives from then on are not missing in the session that
-continued its stream.
+A producer may find its connection broken and reconnect while the connection still looks alive to the collector.
+Therefore a stream may also continue a stream of an open session with the same epoch. In this case the connection that
+delivered a number first accounts for the number: if the open session receives further events, their numbers are not
+missing in the session that continues the stream.
 
-A source remembers sessions for `resume_time` in which a daemon runs (`Departures`). It remembers at most `sessions_max`
-sessions, which have at most `source_streams_max` streams together. `Siblings` asks for one incarnation.
+A source remembers ended sessions for `resume_time`, without the daemon's downtime (`Departures`). It remembers at most
+`sessions_max` sessions, with at most `source_streams_max` streams together. `Siblings` performs the search for one
+incarnation.
 """
 
 from __future__ import annotations
@@ -31,59 +33,58 @@ from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
-"""Ended sessions looked at, and open ones that have the stream: a limit on the work for one event, however many connections a
-peer opens."""
+"""Maximum number of ended sessions, and of open sessions, that one search examines. This limits the work per event,
+however many connections a peer opens."""
 
 _name = attrgetter("name")
 
 
 class Sender(NamedTuple):
-    """Facts about a session's producer that are known before its first byte."""
+    """Facts about a session's producer that are known before the first byte."""
 
     host: str
     bits: int | None
-    """The width of its counters, None if it has none."""
+    """Width (bits) of the producer's counters; None without counters."""
     datagrams: bool
-    """Whether its events may overtake each other."""
+    """Whether the producer's events may overtake each other."""
     limits: LedgerConfig
 
 
 class Present(Protocol):
-    """An open session whose producer has said an epoch."""
+    """Open session whose producer has stated an epoch."""
 
     @property
     def name(self) -> str: ...
 
     def has(self, stream: str) -> bool:
-        """Return whether a stream is known."""
+        """Return whether the session has a stream."""
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return a stream's next number and the mark of its last event, None if it has no event."""
+        """Return a stream's next number and the mark of its last event; None if the stream has no event."""
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """Take note that another session accounts for these numbers of a stream."""
+        """Record that another session accounts for these numbers of a stream."""
 
 
 class Earlier(NamedTuple):
-    """The session that had a stream before. `next` is the number at which the stream continues, None
-    where nothing shows that it continues."""
+    """Session that had a stream before. `next` is the number at which the stream continues; None if nothing shows a
+    continuation."""
 
     session: str
     next: int | None
 
 
 class Departures:
-    """The ended sessions of one source, in the order in which they ended, and the open ones by
-    epoch."""
+    """Remembers the ended sessions of one source in the order of their ends, and the open sessions by epoch."""
 
     def __init__(self, state: list[Departure]) -> None:
         self._state = state
         self._streams = 0
         self._of: dict[tuple[str, str], deque[Departure]] = {}
-        """By host and stream, the ended sessions that had the stream, in the same order."""
+        """Ended sessions that had a stream, by host and stream, in the order of their ends."""
         self._present: dict[tuple[str, int], list[Present]] = {}
-        """Open sessions by host and epoch, in the order of their names, which is that of their times. They come in another order
-        after a restart."""
+        """Open sessions by host and epoch, sorted by name, which is the order of their beginnings. A restart may
+        restore the sessions in another order."""
         for departure in state:
             self._index(departure)
 
@@ -100,13 +101,13 @@ class Departures:
             self._present.pop((host, epoch), None)
 
     def beside(self, session: Present, host: str, epoch: int, stream: str) -> list[Present]:
-        """Return the newest `_LOOKED_AT` other open sessions of the same producer that have a stream, by name."""
+        """Return the newest `_LOOKED_AT` other open sessions of the same producer that have a stream, sorted by name."""
         newest = reversed(self._present.get((host, epoch), ()))
         having = (each for each in newest if each is not session and each.has(stream))
         return list(islice(having, _LOOKED_AT))[::-1]
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:
-        """Remember an ended session. Forget others where there are too many."""
+        """Remember an ended session. Forget the oldest sessions beyond the limits."""
         self._state.append(departure)
         self._index(departure)
         oldest = departure.left - limits.resume_time.ns
@@ -121,7 +122,7 @@ class Departures:
         self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
     ) -> list[str]:
         """Return the streams that no session of the same epoch continues, apart from the session `asks`. `streams`
-        has each stream's next number."""
+        contains each stream's next number."""
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
@@ -132,8 +133,8 @@ class Departures:
         return [name for name, following in streams.items() if not goes_on(name, following)]
 
     def continued(self, earlier: str, stream: str, host: str) -> bool:
-        """Take note that a stream of an earlier session goes on. Return whether it is the last one of a connection that
-        was cut."""
+        """Record that a later session continues a stream of an earlier session. Return whether this stream was the last
+        uncontinued stream of a cut connection."""
         for departure in reversed(self._of.get((host, stream), ())):
             if departure.session == earlier and stream in departure.cut:
                 departure.cut.remove(stream)
@@ -155,7 +156,7 @@ class Departures:
                 del self._of[key]
 
     def stood_still(self, time: int) -> None:
-        """Take note that for so long (ns) no daemon ran to which a producer could reconnect."""
+        """Extend the lifetime of all ended sessions by a downtime (ns), in which no producer could reconnect."""
         for departure in self._state:
             departure.left += time
 
@@ -172,11 +173,11 @@ class Departures:
         now: int,
         asks: str = "",
     ) -> Earlier | None:
-        """Return the session from a host whose stream continues with an event. If no stream does, return
-        the newest session that had this stream, or None.
+        """Return the session from a host whose stream continues with an event. If no stream continues, return the
+        newest session that had this stream, or None.
 
-        `count` is the event's number on the wire, modulo 2^`bits`; `asks` is the session that has the
-        event. Look at the newest `_LOOKED_AT` open sessions and at as many ended ones that had this stream."""
+        `count` is the event's wire number, modulo 2^`bits`. `asks` is the session that received the event. The search
+        examines the newest `_LOOKED_AT` open sessions, and as many ended sessions, that had this stream."""
         newest = nearest = None
         if self._alone(stream, host, epoch, asks):
             return None
@@ -193,7 +194,7 @@ class Departures:
         return nearest or newest
 
     def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
-        """Return whether no other session has a stream, or had it."""
+        """Return whether no other session has or had a stream."""
         if (host, stream) in self._of:
             return False
         present = () if epoch is None else self._present.get((host, epoch), ())
@@ -202,8 +203,8 @@ class Departures:
     def _ends(
         self, stream: str, host: str, epoch: int | None, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the sessions that a stream may continue, the newest first. Yield also how far the stream
-        came in each, and whether the epoch is the same."""
+        """Yield the sessions that a stream may continue, newest first. With each session, yield the stream's end, and
+        whether the epoch is the same."""
         if epoch is not None:
             present = reversed(self._present.get((host, epoch), ()))
             for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
@@ -218,8 +219,7 @@ class Departures:
 
 
 class Siblings:
-    """The other sessions of an incarnation's producer, and the incarnation as they see it (see
-    `Present`)."""
+    """Finds the other sessions of an incarnation's producer, and represents the incarnation to them (see `Present`)."""
 
     def __init__(
         self,
@@ -244,34 +244,33 @@ class Siblings:
     # Asked by others
 
     def has(self, stream: str) -> bool:
-        """Return whether a stream is known."""
+        """Return whether the incarnation has a stream."""
         return stream in self._counters.state.streams
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return a stream's next number and the mark of its last event, None if it has no event."""
+        """Return a stream's next number and the mark of its last event; None if the stream has no event."""
         return self._counters.numbers.end_of(stream)
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """Take note that another session accounts for these numbers of a stream."""
+        """Record that another session accounts for these numbers of a stream."""
         begin_behind(self._counters, stream, numbers)
         self._counters.report(now)
 
     # Asked of others, and told them
 
     def come(self) -> None:
-        """Let others find the incarnation by its epoch, if it has an epoch and no client announced
-        it."""
+        """Register the incarnation under its epoch, if the incarnation has an epoch and no client announced it."""
         state = self._state
         if not self._sender.datagrams and state.epoch is not None and not state.id:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
-        """Let nobody find the incarnation any more."""
+        """Unregister the incarnation."""
         if self._state.epoch is not None:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Tell others which numbers of some streams the incarnation accounts for."""
+        """Report to other sessions the numbers of some streams that the incarnation accounts for."""
         epoch = self._state.epoch
         if epoch is None:
             return
@@ -280,8 +279,8 @@ class Siblings:
                 other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
-        """Return the number at which an earlier session's stream continues here, None if nothing shows it
-        (see `ledger.counters.Earlier`)."""
+        """Return the number at which an earlier session's stream continues here; None without evidence (see
+        `ledger.counters.EarlierNumber`)."""
         state = self._state
         if state.id:
             return None
@@ -303,7 +302,7 @@ class Siblings:
         return earlier.next
 
     def go_on(self) -> bool:
-        """Return whether other sessions continue all streams of this one; false if it has none."""
+        """Return whether other sessions continue all streams of this incarnation; False without any stream."""
         return bool(self._counters.numbers.ends()) and not self._left()
 
     def _left(self) -> list[str]:
@@ -312,8 +311,8 @@ class Siblings:
         return self._departures.left(ends, self._host, self._state.epoch, self.name)
 
     def depart(self, now: int, *, cut: bool) -> None:
-        """Remember how far the streams went: the producer may reconnect without an announcement. With `cut`, its
-        connection may have brought more."""
+        """Remember the ends of the streams, because the producer may reconnect without an announcement. With `cut`, the
+        broken connection may have lost further events."""
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
             left = self._left() if cut else []
