@@ -265,7 +265,7 @@ class Siblings:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
-        """Unregister the incarnation."""
+        """Remove the incarnation from the open sessions that others can find."""
         if self._state.epoch is not None:
             self._departures.go(self, self._host, self._state.epoch)
 

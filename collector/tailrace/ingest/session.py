@@ -1,9 +1,8 @@
-"""One session's bytes to records. `succession` gives the records to the producer's incarnations.
+"""Decode one session's bytes into records. `succession` passes the records to the producer's incarnations.
 
-- `Session` decodes bytes that are cut anywhere, and counts the ways in which they were read.
-- `SessionFile` follows the state of the file that a session reads: its names, its rest, and the end that it lacks.
-- Datagrams are decoded one by one, so that no record continues beyond the end of its datagram, or in one piece where all
-  hold whole events.
+- `Session` decodes bytes that are split at arbitrary positions, and counts the records by the decoder path that read them.
+- `SessionFile` tracks the state of the session's file: its names, its rest, and the end that it lacks.
+- Datagrams are decoded one by one, so that no record continues beyond the end of its datagram. If all datagrams hold whole events, they are decoded in one piece.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
 
 def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
-    """Return the function that lets a decoder take bytes."""
+    """Return a function that passes bytes to a decoder and returns a chunk."""
     if packs(decoder):
         blocks = decoder.blocks
         return lambda data: gathered(blocks(data))
@@ -59,7 +58,7 @@ def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
 
 
 class Session:
-    """An open session. After `save`, `state` has all that outlives the process."""
+    """An open session. After `save`, `state` contains everything that outlives the process."""
 
     def __init__(
         self,
@@ -112,7 +111,7 @@ class Session:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the state that the peer makes the session hold, without that of announced sessions."""
+        """Return the containers of state that the peer makes the session hold, except those of announced sessions."""
         held = [each for own in self.generations.unannounced for each in own.holdings]
         if self._copies:
             held.append(self._copies)
@@ -121,8 +120,8 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row (see `ingest.limits.StateHolder`). First report what the previous incarnation
-        gave up. End the incarnations of the processes that the decoder gave up."""
+        """Write a row about evicted entries (see `ingest.limits.StateHolder`). First report the evictions of the
+        previous incarnation. End the incarnations of the processes that the decoder evicted."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)
@@ -132,13 +131,14 @@ class Session:
     # Bytes
 
     def data(self, payload: bytes, now: int, position: int = 0) -> Iterator[None]:
-        """Take bytes of a stream, cut anywhere, from the spool's entry at a position. Proceed in steps."""
+        """Process bytes of a stream, split at arbitrary positions, in steps. `position` is the position of their spool
+        entry."""
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
         if self.state.refusing:
             raw = self._raw(self.state.received - len(payload), payload, now)
-            self.decoder.end()  # the pending bytes are refused together with these
+            self.decoder.end()  # the pending bytes are refused together with the new bytes
             self._succession.refuse(raw)
             self.state.record_since = self.state.begun = 0
             self.state.skipped += len(payload)
@@ -160,8 +160,8 @@ class Session:
             self._pieces.tell(now)
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
-        """Return the records of a chunk. If the first bytes are of a foreign content, one record has all bytes that no
-        earlier chunk has. No bytes are held back for that."""
+        """Return the records of a chunk, after a check for foreign content. If the first bytes are foreign, one record
+        contains all bytes that no earlier chunk contains. The check holds no bytes back."""
         state = self.state
         seen = (state.head or b"") + payload
         unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)
@@ -185,13 +185,13 @@ class Session:
         return chunk
 
     def _count(self, chunk: Chunk) -> None:
-        """Count the ways in which the records of a chunk were read."""
+        """Count the records of a chunk by the decoder path that read them."""
         self._commons.packed += sum(records.packed for records in chunk)
         if self._quick:
             self._commons.slow += self._quick.take_slow()
 
     def give_way(self, now: int) -> None:
-        """Give up the unfinished record: memory is short, and no other session holds a larger one."""
+        """Drop the unfinished record, because memory is short and no other session holds a larger record."""
         self._own.session("gave_way", {"bytes": self.decoder.pending}, now)
         self._tally.gave_way += 1
         self.state.record_since = self.state.begun = 0
@@ -199,7 +199,7 @@ class Session:
         self._succession.take(listed(self.decoder.give_up()), now, raw)
 
     def datagrams(self, datagrams: Datagrams, now: int) -> Iterator[None]:
-        """Take datagrams, in steps."""
+        """Process datagrams, in steps."""
         self._received(datagrams.length, now)
         if self._copies:
             yield from self._without_copies(self._copies, datagrams, now)
@@ -218,7 +218,7 @@ class Session:
         self.generations.note_news()
 
     def _without_copies(self, copies: Copies, datagrams: Datagrams, now: int) -> Iterator[None]:
-        """Take datagrams of a producer that numbers nothing: count copies, and decode all others."""
+        """Process datagrams of a producer without sequence numbers: count duplicates, and decode all others."""
         waiting: list[Record] = []
         before = self.state.received - len(datagrams.payload)
         for payload in datagrams:
@@ -245,7 +245,8 @@ class Session:
         self._succession.report_refused()
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
-        """Return bytes that begin at a place, preceded by the decoder's pending bytes if their record may be refused."""
+        """Return the input bytes that begin at an offset. If the next record may be refused, the decoder's pending
+        bytes precede them."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
@@ -261,16 +262,16 @@ class Session:
     # Files
 
     def file(self, facts: FileFacts | None, now: int) -> None:
-        """Take note that the session's file has another name or place, begins a member, or rests. None: no source
-        follows it any more.
+        """Record a change of the session's file: a new name or place, a new member, or a rest. None means that no
+        source follows the file any more.
 
-        Before a report that the file rests, decode its last record, even if the record's terminator is missing."""
+        If the file rests, decode its last record first, even without the record's terminator."""
         if facts is None or facts.rest:
             self.settle(now)
         self._file.change(facts, self._own, now)
 
     def settle(self, now: int) -> None:
-        """Decode the waiting bytes if they are a whole record, and note which part of a run the file has."""
+        """Decode the pending bytes if they form a whole record, and record the part of a run that the file contains."""
         if settles(self.decoder) and self.decoder.pending:
             self._succession.take(listed(self.decoder.settle()), now)
             if not self.decoder.pending:
@@ -301,22 +302,22 @@ class Session:
                 self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
-        """Take a part of a document beside the session's file."""
+        """Process a part of a document that belongs to the session's file."""
         self._succession.take(listed(self._file.document(name, part, more=more)), now)
 
     def loss(self, loss: FileLoss) -> None:
-        """Take note of bytes that the session lacks."""
+        """Record bytes that the session lacks."""
         self._file.lose(loss, self._own)
         self.generations.reach()
 
     # The end
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
-        """Take note that the daemon stops. `is_alike`: another file of the source has been read to the same content."""
+        """Record the daemon's stop. `is_alike`: another file of the source has the same content so far."""
         self._file.stopped(self._own, now, is_alike=is_alike)
 
     def closed(self, reason: str, now: int) -> None:
-        """End the session: its connection, peer or file is over."""
+        """End the session when its connection, peer or file is over."""
         raw = self._raw(self.state.received, b"", now)
         chunk = listed(self.decoder.end())
         if self.state.head is not None:
@@ -330,7 +331,7 @@ class Session:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """Return what two files have in common if they have the same content."""
+        """Return a key that is equal for two files with the same content."""
         file, info = self.state.file, self.state.info
         if file is None or not file.crc:
             return (self.state.number,)
@@ -343,8 +344,8 @@ class Session:
     # Checkpoints
 
     def save(self, named_from: int) -> SessionState:
-        """Return the state, which has the decoder's state until `saved`. Leave out the bytes of an
-        unfinished record if they are more than `INLINE_MAX` and the spool has them from `named_from` on."""
+        """Return the state, which includes the decoder's state until `saved` is called. Omit the bytes of an unfinished
+        record if there are more than `INLINE_MAX` and the spool has them at or after `named_from`."""
         state, decoding = self.state, self.decoder.state
         waiting = FORMATS[state.info.format].waiting(decoding)
         size = len(waiting.waiting)
@@ -352,39 +353,39 @@ class Session:
             state.left_out = size
             waiting.waiting = b""
         state.decoder = encode(decoding)
-        waiting.waiting = b""  # a copy, which some decoders would keep
+        waiting.waiting = b""  # release this copy, which some decoders would keep
         self.generations.save()
         return state
 
     def saved(self) -> None:
-        """Forget what only a checkpoint needs."""
+        """Clear the fields that only a checkpoint needs."""
         self.state.decoder, self.state.left_out = None, 0
 
 
 ASKS_MAX = 2**16
-"""The size of the keys that a row may have, in bytes."""
+"""Maximum size (bytes) of the requested keys in one row."""
 
 
 class SessionFile:
-    """The file of a session, if the session reads one. `own` writes the rows of the current
-    incarnation."""
+    """Tracks the file of a session, if the session reads one. The argument `own` of its methods writes the rows of the
+    current incarnation."""
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
         self.goes_on = False
-        """Whether other files have the ends that this one lacks."""
+        """Whether other files contain the ends that this file lacks."""
         self._state = state
         self.decoder = decoder
 
     def read(self, data: bytes, own: OwnRows, now: int) -> None:
-        """Take the next bytes of the file."""
+        """Process the next bytes of the file."""
         if file := self._state.file:
             if file.facts.rest:
                 self._rest(file, None, own, now)
             file.read(data)
 
     def change(self, facts: FileFacts | None, own: OwnRows, now: int) -> None:
-        """Take note that the file has another name or place, begins a member, or rests. None: no source follows it any
-        more."""
+        """Record a new name or place of the file, a new member, or a rest. None means that no source follows the file
+        any more."""
         file = self._state.file
         if file is None:
             return
@@ -397,14 +398,16 @@ class SessionFile:
             self._rest(file, facts.rest, own, now)
 
     def rest_again(self, own: OwnRows, now: int) -> None:
-        """Write anew what the file lacks, if it rests: other files turned out to have a part of it."""
+        """Rewrite the rest row of a resting file, because other files contain a part of its run."""
         file = self._state.file
         if file and file.facts.rest:
             self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
-        """Write a row at the daemon's stop if the file's stream has stated its end or lacks it, if the file ends within a
-        record, if names have not come, or if another file `is_alike`."""
+        """Write a row about the file at the daemon's stop, if the row adds information.
+
+        This is the case if the stream has stated or lacks its end, if the file ends within a record, if requested names
+        have not arrived, or if another file `is_alike`."""
         file = self._state.file
         if not file or file.facts.rest:
             return
@@ -417,7 +420,7 @@ class SessionFile:
             self._rest(file, None, own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
-        """Take a part of a document beside the file. Return the records of a document that is whole."""
+        """Collect a part of a document that belongs to the file. Return the records of a complete document."""
         file = self._state.file
         if file is None or not reads_files(self.decoder):
             return []
@@ -429,28 +432,28 @@ class SessionFile:
         return self.decoder.document(name, data)
 
     def lose(self, loss: FileLoss, own: OwnRows) -> None:
-        """Take note of bytes that the session lacks."""
+        """Record bytes that the session lacks."""
         own.loss(self._state, loss)
         if self._state.file:
             self._state.file.pass_over(loss.skip)
         self._state.skipped += loss.skip
 
     def of_incarnation(self) -> dict[str, object]:
-        """Return what the row of a file's incarnation says besides."""
+        """Return additional attributes for the row of a file's incarnation."""
         group = self._state.info.group
         about: dict[str, object] = {"group": group} if group else {}
         return about | self._end
 
     def as_read(self) -> dict[str, object]:
-        """Return what the row of the session's end says of the file: what tells later whether a file is
-        still the same. These are its path and numbers, size and checksum, and documents. Return also the keys that events ask
-        for in vain so far."""
+        """Return the file's attributes for the row of the session's end: path, device, inode, size, checksum and
+        documents. They show later whether a file is unchanged. Also return the keys of requested names that have not
+        arrived."""
         file = self._state.file
         return {"file": _as_read(file)} | self._asked if file else {}
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
-        """Write that the file rests or grows again, and what the stream's end still lacks. Readers leave out a file that
-        rests with the content of another one (`query.inner_views`)."""
+        """Write a row that the file rests or grows again, with the end that the stream still lacks. Readers ignore a
+        resting file with the same content as another file (`query.inner_views`)."""
         file.facts = replace(file.facts, rest=rest)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
@@ -463,7 +466,7 @@ class SessionFile:
         own.session("rest", about | self._end | self._asked, now)
 
     def _lacks(self, own: OwnRows) -> str | None:
-        """Return what the stream's end still lacks; None where no end is known to come."""
+        """Return the end that the stream still lacks, "" if it lacks none; None if no end is expected."""
         if own.said_goodbye:
             return ""
         lacking = self.decoder.lacking if states_end(self.decoder) else None
@@ -471,7 +474,8 @@ class SessionFile:
 
     @property
     def _asked(self) -> dict[str, object]:
-        """Return, as members of a row, the keys of the names that have not come. Beyond `ASKS_MAX`, "" stands for the others."""
+        """Return, as attributes of a row, the keys of requested names that have not arrived. Beyond `ASKS_MAX`, ""
+        represents the remaining keys."""
         kept: list[str] = []
         size = 0
         for key in sorted(self.decoder.asked if asks(self.decoder) else ()):
@@ -484,7 +488,7 @@ class SessionFile:
 
     @property
     def _end(self) -> dict[str, object]:
-        """Return, as members of a row, the stream whose end is known to come."""
+        """Return, as attributes of a row, the stream whose end is expected."""
         decoder = self.decoder
         if states_end(decoder) and decoder.lacking is not None:
             return {"ends": decoder.stream}
@@ -492,8 +496,7 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return why and since when an unfollowed file is taken not to grow. Keep the time of an earlier report of the
-    same."""
+    """Return the rest of a file that no source follows. Keep the time of an earlier `unfollowed` rest."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 
@@ -512,10 +515,11 @@ def decode_datagrams(
     datagrams: Datagrams,
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None,
 ) -> Chunk:
-    """Return what a decoder makes of datagrams; `decode` lets it take bytes (see `session.decoding`).
+    """Return the chunk that a decoder creates from datagrams. `decode` passes bytes to the decoder (see
+    `session.decoding`).
 
-    Datagrams that hold whole events (`Format.whole`) are decoded in one piece: the records are the same, and a
-    kernel has enough at a time. The records of any other datagram are in one list."""
+    Consecutive datagrams that hold whole events (`Format.whole`) are decoded in one piece: the records are the same,
+    and a kernel works more efficiently on larger input. Records of other datagrams are collected in lists."""
     payload, sizes = datagrams.payload, datagrams.sizes
     chunk: Chunk = []
     records: list[Record] = []
@@ -543,14 +547,14 @@ def decode_datagram(decoder: Decoder, datagram: bytes) -> list[Record]:
 
 
 def of_one_event_each(chunk: Chunk, datagrams: Datagrams) -> bool:
-    """Return whether each datagram was one event and nothing else."""
+    """Return whether each datagram contained exactly one event."""
     events = sum(records.numbered_events for records in chunk)
     return events == sum(records.rows for records in chunk) == len(datagrams)
 
 
 def apart(chunk: Chunk, datagrams: Datagrams, place: int) -> Iterator[Chunk]:
-    """Yield the records of datagrams that end at a place. The records of a datagram that states something about its
-    session come apart from all others."""
+    """Yield the records of datagrams whose last byte lies before `place`. The records of a datagram that states
+    something about its session form a chunk of their own."""
     ends = list(accumulate(datagrams.sizes, initial=place - datagrams.length))
     others: Chunk = []
     for records in chunk:

@@ -1,9 +1,9 @@
-"""Match ends to begins: a span is one row, which is written when its end comes.
+"""Match ends to begins: a span is one row, which is written when its end arrives.
 
-A begin waits in the session's state. Where it still waits when a commit is taken, it gets a row of its own,
-once, so that open spans are visible; the row of the whole span, with the same offset, supersedes that row.
-The rules that need a session's earlier record ids are checked here (docs/formats/jets.md explains each).
-`match_block` matches the records of a block: the kernel those that break no rule, `Spans` all others.
+A begin waits in the session's state. If the begin still waits at a commit, it gets a row of its own, once, so that open
+spans are visible. The later row of the whole span has the same offset and supersedes the begin's row. This module also
+checks the rules that need a session's earlier record ids (docs/formats/jets.md explains each rule). In `match_block`,
+the kernel matches the records of a block that break no rule, and `Spans` matches all others.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ if TYPE_CHECKING or active():
 
 
 END_OFFSET, DEPTH = len(Record._fields), len(Record._fields) + 1
-"""The columns that rows of spans have beyond the fields of records."""
+"""Indexes of the columns that rows of spans have beyond the fields of records."""
 
 
 class OpenSpan(msgspec.Struct, array_like=True):
-    """A begin that waits for its end; `attributes` have its flaw.
+    """A begin that waits for its end. `attributes` includes the begin's flaw.
 
-    `size` is that of its record, `texts` what its texts take beyond `SPAN_BYTES`. `written`: it has a row."""
+    `size` is the size (bytes) of the begin's record. `texts` is the memory (bytes) of its texts beyond `SPAN_BYTES`.
+    `written` states whether the begin has a row."""
 
     stream: str
     substream: int | None
@@ -69,11 +70,11 @@ class OpenSpan(msgspec.Struct, array_like=True):
 
 
 SPAN_BYTES = 640
-"""Upper bound on the memory of an open span with short texts."""
+"""Upper bound on the memory (bytes) of an open span with short texts."""
 
 
 class ForgottenSpans(msgspec.Struct, omit_defaults=True):
-    """The open spans that were evicted: how many, and their lowest and highest id."""
+    """Number of evicted open spans, and their lowest and highest id."""
 
     count: int = 0
     first: int = 0
@@ -86,7 +87,7 @@ class ForgottenSpans(msgspec.Struct, omit_defaults=True):
 
 
 class Spans:
-    """The open spans of one session whose records have ids."""
+    """Manages the open spans of one session whose records have ids."""
 
     what = Evicted.SPANS
 
@@ -116,7 +117,7 @@ class Spans:
         return bool(self._left) or (last is not None and not last.written)
 
     def give_way(self, size: int) -> None:
-        """Evict the spans that began first, until `size` bytes are free."""
+        """Evict the oldest open spans until `size` bytes are free."""
         goal = self.held - size
         for id_, span in list(islice(self.open.items(), max(0, -(-size // SPAN_BYTES)))):
             if self.held <= goal:
@@ -126,11 +127,11 @@ class Spans:
             self._forgotten.add(id_)
 
     def begins(self) -> list[tuple[int, OpenSpan]]:
-        """Return, by id, the begins that have no row yet, in the order in which they came. They get one now."""
+        """Return the begins that have no row yet, with their ids, in order of arrival. Mark these begins as written."""
         found, self._left = self._left, []
         late = []
         for id_, span in reversed(self.open.items()):
-            if span.written:  # and so have all before it
+            if span.written:  # all earlier begins are written, too
                 break
             late.append((id_, span))
         found += reversed(late)
@@ -139,14 +140,14 @@ class Spans:
         return found
 
     def count(self, kinds: Mapping[str, int], begun: Iterable[int | None]) -> None:
-        """Count records of these kinds, whose begins have the ids `begun`, before they are taken."""
+        """Count records by kind before they are matched. `begun` contains the ids of the begins."""
         for kind in (*EVENTS, Kind.END):
             if records := kinds.get(kind):
                 self._references.count(kind, records, begun if kind == Kind.BEGIN else ())
 
     def take(self, columns: RecordColumns, now: int) -> tuple[RecordColumns, Counter[str]]:
-        """Match ends to begins and check references. Return the columns of the rows to write now, and the
-        number of flaws that are written in them, or in begins that wait."""
+        """Match ends to begins and check references. Return the columns of the rows to write now, and the number of
+        flaws in these rows and in waiting begins."""
         kinds, parents = columns[KIND], columns[PARENT]
         rows = len(kinds)
         columns += [None] * rows, [None] * rows
@@ -168,31 +169,31 @@ class Spans:
 
     @property
     def ids(self) -> tuple[int, int] | None:
-        """Return the first and the last of the newest ids that are defined; None where there is none."""
+        """Return the first and last id of the highest range of defined ids; None if no id is defined."""
         return self._references.newest
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids of which `take` must be given the begins."""
+        """Return the ids whose begins must be passed to `take`."""
         return self._references.awaits
 
     @property
     def room(self) -> int:
-        """Return how many more spans may be open."""
+        """Return the number of further spans that may be open."""
         return max(0, self._limit - len(self.open))
 
     def matched(
         self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
     ) -> None:
-        """Take note that begins up to the id `last` came and spans have `ended`, which `open` has no more; `left` are
-        the begins that wait."""
+        """Record the kernel's result: all begins up to the id `last` arrived, and the spans in `ended` were removed
+        from `open`. `left` contains the begins that still wait."""
         self._references.define_up_to(last)
         self._texts -= sum(span.texts for span in ended)
         for id_, span in left:
             self._open(id_, span)
 
     def _begin(self, columns: RecordColumns, i: int, now: int, flaws: Counter[str]) -> bool:
-        """Take a begin; return whether it waits for its end."""
+        """Process a begin. Return whether the begin waits for its end."""
         id_, parent = columns[ID][i], columns[PARENT][i]
         if id_ is None:
             return False
@@ -225,7 +226,7 @@ class Spans:
         self.open[id_] = span
 
     def _orphan(self, id_: int, parent: int, now: int) -> str | None:
-        """Return the flaw of a record whose parent is not open, if that is one."""
+        """Return the flaw of a record whose parent is not open; None if the record has no such flaw."""
         if parent == id_:
             return "self_parent"
         return None if self._references.refer(parent, now) else "orphan"
@@ -245,7 +246,7 @@ class Spans:
             flaw = flaw or "end_before_start"
         if flaw:
             flaws[flaw] += 1
-            columns[FLAW][i] = None  # written here
+            columns[FLAW][i] = None  # the flaw is in the attributes now
         columns[ATTRIBUTES][i] = united(with_flaw(columns[ATTRIBUTES][i], flaw), begun.attributes)
         columns[KIND][i], columns[START][i], columns[NAME][i] = Kind.SPAN, start, begun.name
         columns[CATEGORY][i], columns[PARENT][i] = begun.category, begun.parent
@@ -254,14 +255,14 @@ class Spans:
         columns[DEPTH][i] = begun.depth
 
     def _leave(self, id_: int, span: OpenSpan) -> None:
-        """Let go of an open span. Its begin keeps a row of its own."""
+        """Drop an open span. Its begin keeps a row of its own."""
         del self.open[id_]
         self._texts -= span.texts
         if not span.written:
             self._left.append((id_, span))
 
     def _refer(self, columns: RecordColumns, i: int, id_: int, now: int) -> bool:
-        """Note a reference; return whether the record it names is unknown, which becomes the row's flaw."""
+        """Record a reference. Return whether the referenced record is unknown, which becomes the row's flaw."""
         if self._references.refer(id_, now):
             return False
         columns[FLAW][i] = columns[FLAW][i] or "orphan"
@@ -269,7 +270,7 @@ class Spans:
 
 
 MORE_MAX = 256
-"""Records that are given to `Spans.take` at once, at most, where the kernel may go on."""
+"""Maximum number of records passed to `Spans.take` at once before the kernel may continue."""
 
 
 class Matched(NamedTuple):
@@ -283,7 +284,7 @@ class Matched(NamedTuple):
 def match_block(
     spans: Spans, block: Block
 ) -> Iterator[tuple[Matched | None, RecordColumns | None]]:
-    """Yield rows of a block, in order, or records that must be given to `Spans.take` before the next rows."""
+    """Yield rows of a block in order, or records that must be passed to `Spans.take` before the next rows."""
     if block.id is None and block.parent is None:
         yield Matched(block, None, None), None  # no record refers to another
         return
@@ -297,7 +298,8 @@ def match_block(
             if rows is not None:
                 yield Matched(*rows), None
         if at < block.rows:
-            # More than one, since so few rows take the kernel longer; and more where it makes few rows each time.
+            # Pass several records at once, because single rows cost the kernel more. Pass more
+            # where the kernel matches few rows per run.
             more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
             stop = min(at + more, block.rows)
             yield None, block.columns(stop, at)
@@ -307,7 +309,7 @@ def match_block(
 def _open_spans(
     block: Block, begins: list[tuple[int, int, int | None]]
 ) -> Iterator[tuple[int, OpenSpan]]:
-    """Yield the begins in some rows of a block, which have these ids and depths."""
+    """Yield open spans for begins in a block; each begin is given as id, row and depth."""
     if not begins:
         return
     ids, rows, depths = zip(*begins, strict=True)

@@ -1,11 +1,12 @@
-"""Gives the records of a session to its incarnations.
+"""Pass the records of a session to its incarnations.
 
-The tables of `lives` say which incarnation a record is of, where two are possible; here their keys are found and their
-actions carried out. While the previous incarnation lingers (see `generations`), each event goes to the incarnation that it
-fits. All of a datagram that announces a session is of that session.
+The tables of `lives` determine the incarnation of a record if two are possible. This module finds the tables' keys and
+executes their actions. While the previous incarnation lingers (see `generations`), each event goes to the incarnation
+that it fits. All records of a datagram that announces a session belong to this session.
 
-A host may begin a limited number of sessions a second (see `beginnings`). Beyond the limit, the rest of the datagram or
-connection is kept as unreadable, and the connection is cut. A refused datagram changes the session as little as a lost one.
+The number of sessions that a host may begin per second is limited (see `limits.Beginnings`). Beyond the limit, the rest
+of the datagram or connection is stored as unreadable, and the connection is closed. A refused datagram changes the
+session as little as a lost one.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malf
 from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
 
 _PIECE = 64
-"""Rows behind a restart that are counted at once."""
+"""Maximum number of rows after a restart that are counted at once."""
 
 
 class InputBytes(NamedTuple):
-    """Bytes of a decoder's input, and the place where they begin in it."""
+    """Bytes of a decoder's input, and their offset in the input."""
 
     begin: int
     data: bytes
@@ -51,7 +52,7 @@ _NO_BYTES = InputBytes(0, b"")
 
 
 class RecordPlace(NamedTuple):
-    """The place of a record that was taken alone: its row in one of the parts of a chunk."""
+    """Place of a record that is processed alone: its row in one of the parts of a chunk."""
 
     chunk: Chunk
     part: int
@@ -62,13 +63,13 @@ class RecordPlace(NamedTuple):
         return self.chunk[self.part].record(self.row)
 
     def announcement_after(self) -> Announcement | None:
-        """Return the announcement in the record directly behind, None if there is none."""
+        """Return the announcement in the directly following record; None if there is none."""
         behind = self.chunk[self.part].behind(self.row)
         facts = behind.detail if behind else None
         return facts.announces if isinstance(facts, SessionFacts) else None
 
     def event_after(self) -> Numbered | None:
-        """Return the first event with a counter behind the record, None if there is none."""
+        """Return the first event with a counter after the record; None if there is none."""
         row = self.row + 1
         for records in islice(self.chunk, self.part, None):
             if event := records.event_from(row):
@@ -86,7 +87,7 @@ class _TooManySessionsError(Exception):
 
 
 class Succession:
-    """Gives the records of one session to the incarnations of its generations."""
+    """Passes the records of one session to the incarnations of its `Generations`."""
 
     def __init__(
         self,
@@ -98,8 +99,7 @@ class Succession:
         *,
         unordered: bool,
     ) -> None:
-        """Give records to the incarnations of a session. With `unordered`, events, epochs and announcements may
-        overtake each other."""
+        """Process the records of a session. With `unordered`, events, epochs and announcements may overtake each other."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -109,19 +109,20 @@ class Succession:
         self._host = host_that_begins(state.info.peer)
         self._rate = max(1, state.info.ledger.new_sessions_rate)
         self._refused: list[Record] = []
-        """The refused pieces of the present entry."""
+        """Refused pieces of the current entry."""
         self._speaker: Incarnation | None = None
-        """The incarnation that the current datagram is of, if its announcement or late epoch says so."""
+        """Incarnation that the current datagram belongs to, if an announcement or a late epoch in the datagram
+        determines it."""
 
     def take(self, chunk: Chunk, now: int, raw: InputBytes = _NO_BYTES) -> None:
-        """Take the records of a chunk, in order."""
+        """Process the records of a chunk, in order."""
         for _ in self.steps(chunk, now, raw):
             pass
         self.report_refused()
 
     def steps(self, chunk: Chunk, now: int, raw: InputBytes) -> Iterator[None]:
-        """Take the records of a chunk, in order and in steps. A step takes less than a millisecond, or the time
-        of all events of a chunk. `raw` has the bytes of records that may be refused."""
+        """Process the records of a chunk, in order and in steps. A step takes less than a millisecond, or the time of
+        all events of a chunk. `raw` contains the bytes of records that may be refused."""
         if self._state.refusing:
             self._refuse(_begin(chunk), _length(chunk), raw)
             return
@@ -140,8 +141,8 @@ class Succession:
     def _mixed(
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
-        """Take the records at an index of a chunk, some of which are taken `alone`, and the events `before` them. Return
-        the events that are still to be taken."""
+        """Process the part of a chunk at index `at`, whose rows in `alone` are processed one by one, and the earlier
+        events `before`. Return the events that still have to be processed."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
@@ -175,8 +176,8 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Take the rows that wait: those of each process at once, though they may have come in turn. Where events come
-        `before` them, all are of one process."""
+        """Process the waiting rows, process by process, even if the processes alternate in the input. If there are
+        earlier events `before`, all rows belong to one process."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:
@@ -186,7 +187,7 @@ class Succession:
         self._generations.turn(here, now)
 
     def datagram_over(self) -> None:
-        """Note that the next records may be of another incarnation than the last ones."""
+        """Record the end of a datagram: the next records may belong to another incarnation."""
         if self._speaker and self._speaker.state.id in self._announcements:
             self._announcements.heard(self._speaker.state.id)
         self._speaker = None
@@ -202,7 +203,7 @@ class Succession:
         )
 
     def refuse(self, raw: InputBytes) -> None:
-        """Keep bytes of a connection that will be cut as unreadable."""
+        """Store bytes of a connection that will be closed as unreadable."""
         self._refuse(raw.begin, len(raw.data), raw)
         self.report_refused()
 
@@ -213,13 +214,13 @@ class Succession:
             self._refused = []
 
     def _admit(self, offset: int, now: int) -> None:
-        """Count a session that begins with the record at an offset. Raise _TooManySessionsError beyond the limit; call
-        this before any other change."""
+        """Count a session that begins with the record at an offset. Raise _TooManySessionsError beyond the limit.
+        Callers must admit a session before they change any state."""
         if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
             raise _TooManySessionsError(offset)
 
     def _refuse(self, offset: int, size: int, raw: InputBytes) -> None:
-        """Keep bytes of the decoder's input as unreadable."""
+        """Store bytes of the decoder's input as unreadable."""
         if size:
             piece = malformed(offset, raw.of(offset, size), TOO_MANY_SESSIONS)._replace(size=size)
             self._refused.append(self._placed(piece))
@@ -227,7 +228,7 @@ class Succession:
     # Records
 
     def _events(self, chunk: Chunk, now: int) -> Iterator[None]:
-        """Take events and other rows, one behind the other."""
+        """Process consecutive events and other rows."""
         if not chunk:
             return
         shift = self._shift
@@ -256,8 +257,8 @@ class Succession:
     def _take_apart(
         self, previous: Incarnation, records: ListRecords, now: int
     ) -> Generator[None, None, int]:
-        """Take records of two incarnations. Return how many were taken: the next record is of a
-        third."""
+        """Process records that belong to either of two incarnations. Return the number of processed records: the record
+        after them belongs to a third incarnation."""
         current = self._generations.current
         epoch = current.state.epoch
         done = 0
@@ -280,20 +281,20 @@ class Succession:
         return done
 
     def _note(self, record: Record, place: RecordPlace, now: int) -> None:
-        """Take the record at a place, which is about the session: an epoch, a header, a footer, an option."""
+        """Process a record about the session at a place: an epoch, a header, a footer, an option."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         owner = self._owner(facts, place, now)
         self.readable(record.size)
         owner.note(self._placed(record), now)
 
     def _placed(self, record: Record) -> Record:
-        """Return a record with its place in its incarnation's bytes."""
+        """Return the record with its offset in its incarnation's bytes."""
         shift = self._shift
         return record._replace(offset=record.offset + shift) if shift else record
 
     @property
     def _shift(self) -> int:
-        """Return the difference from a place in the decoder's bytes to that in the incarnation's."""
+        """Return the difference between an offset in the incarnation's bytes and the offset in the decoder's bytes."""
         return self._state.skipped + self._state.base
 
     def readable(self, size: int) -> None:
@@ -304,7 +305,7 @@ class Succession:
     # Epochs, headers, reports and goodbyes
 
     def _owner(self, facts: SessionFacts, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation of the record at a place, which states facts about the session."""
+        """Return the incarnation of a record at a place; the record states `facts` about the session."""
         generations = self._generations
         if facts.announces:
             announced = self._announced(facts.announces, place, now)
@@ -323,7 +324,7 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return what facts without an announcement state."""
+        """Return the kind of statement that `facts` make about the session, if they contain no announcement."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
@@ -346,7 +347,8 @@ class Succession:
     def _standing(
         self, statement: SessionStatement, place: RecordPlace, *, passed: bool
     ) -> Standing:
-        """Return how the current incarnation stands to the statement at a place. `passed`: the datagram is of another one."""
+        """Return the relation of the current incarnation to the statement at a place. `passed`: the datagram belongs to
+        another incarnation."""
         current = self._generations.current
         if passed:
             return Standing.PASSED
@@ -366,8 +368,8 @@ class Succession:
     def _carry_out(
         self, course: Course, statement: SessionStatement, epoch: int, place: RecordPlace, now: int
     ) -> Incarnation:
-        """Begin the incarnation that the statement at a place begins, if it begins one. Return the incarnation that takes the
-        statement, whose `epoch` is 0 if it has none."""
+        """Execute an action for the statement at a place: begin an incarnation if the action requires one. Return the
+        incarnation that receives the statement. `epoch` is 0 for a statement without an epoch."""
         generations = self._generations
         if course in BEGINS:
             self._admit(place.record.offset, now)
@@ -391,26 +393,26 @@ class Succession:
         return generations.current
 
     def _lacks_header(self, now: int) -> bool:
-        """Return whether a header that comes now may be that of the current incarnation: datagrams have
-        overtaken it."""
+        """Return whether a header that arrives now may belong to the current incarnation, because datagrams have
+        overtaken the header."""
         current = self._generations.current.state
         overtaken = self._state.info.transport == "udp" and current.clock is None
         return overtaken and current.began > now - self._generations.linger
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
-        """Return whether an epoch that is not known is of an incarnation that was over before the current
-        one began: it is older, and a datagram of that time may come now.
+        """Return whether an unknown epoch belongs to an incarnation that was over before the current one began: the
+        epoch is older, and a datagram of its time may arrive now.
 
-        A client announces its session until it is answered, so an epoch with an announcement that does not state
-        when it was made may be as young as the current incarnation. An epoch that is later than datagrams may be
-        shows that the clock was set back."""
+        A client repeats its announcement until the announcement is acknowledged. If such an announcement has no time,
+        its epoch may be as young as the current incarnation. If the epoch is older than any late datagram can be, the
+        clock was set back."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
         if known is None or lead is None or epoch >= known:
             return False
         announcement = place.announcement_after()
         if announcement and announcement.id in self._announcements:
-            return False  # its client goes on from another address
+            return False  # the client continues from another address
         apart = known - epoch
         if announcement:
             apart = 0 if announcement.now is None else max(0, apart - announcement.now)
@@ -419,8 +421,8 @@ class Succession:
     # Announcements
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation of the session that the client announces. The connection continues that
-        incarnation unless it came before the current one."""
+        """Return the incarnation of the announced session. The connection continues this incarnation, unless the
+        incarnation came before the current one."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id
@@ -438,7 +440,7 @@ class Succession:
         return known.incarnation
 
     def _announcement(self, known: Announced | None, now: int) -> SessionStatement:
-        """Return what the announcement of a session states, which is known already or not."""
+        """Return the kind of statement that the announcement of a known or unknown session makes."""
         generations = self._generations
         if known is None:
             named = generations.current.state.id
@@ -449,8 +451,8 @@ class Succession:
         return SessionStatement.SAME_ID if same else SessionStatement.KNOWN_ID
 
     def _was_before(self, incarnation: Incarnation, now: int) -> bool:
-        """Return whether an incarnation came from this address before the current one, and datagrams of
-        it may still come late."""
+        """Return whether an incarnation came from this address before the current one, and its datagrams may still
+        arrive late."""
         current = self._generations.current
         return (
             self._unordered
@@ -462,13 +464,13 @@ class Succession:
     # The doubt
 
     def _ask_events(self, events: list[Numbered], now: int) -> None:
-        """Let events tell whether the current incarnation is the previous one."""
+        """Use events to decide whether the current incarnation is the previous one."""
         previous = self._generations.previous
         if previous and any(count is not None for _, count, _ in events):
             self._decide(anew=previous.denies(events), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:
-        """Let a report or a goodbye tell whether the current incarnation is the previous one."""
+        """Use a report of discarded events or a goodbye to decide whether the current incarnation is the previous one."""
         previous = self._generations.previous
         if previous and (facts.discarded or facts.goodbye):
             self._decide(anew=previous.denies_statement(facts), now=now)
@@ -479,23 +481,24 @@ class Succession:
 
 
 def _process_of(record: Record) -> int | None:
-    """Return the process of which all that follows is, if the record says so."""
+    """Return the process that wrote all following records, if the record states one."""
     return record.detail.process if isinstance(record.detail, SessionFacts) else None
 
 
 def _begin(chunk: Chunk) -> int:
-    """Return where the first record of a chunk begins."""
+    """Return the offset of the first record of a chunk; 0 for an empty chunk."""
     return chunk[0].begin if chunk else 0
 
 
 def _length(chunk: Chunk) -> int:
-    """Return how many bytes of the input the records of a chunk cover."""
+    """Return the number of input bytes that the records of a chunk cover."""
     return sum(records.length for records in chunk)
 
 
 def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
-    """Return the first rows of a chunk, and the rows behind them. Cut the records that both have into pieces of at most
-    `_PIECE` rows: a ledger that counts a piece looks at all of it, however soon it shows the next restart."""
+    """Return the first rows of a chunk, and the remaining rows. Split the remaining rows of the divided part into
+    pieces of at most `_PIECE` rows: a ledger always examines a whole piece, even if the piece begins with the next
+    restart."""
     for at, records in enumerate(chunk):
         if rows < records.rows:
             pieces = [
