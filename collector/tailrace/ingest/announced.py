@@ -1,10 +1,11 @@
 """Manage the announced sessions of a source (clients/PROTOCOL.md): how long the daemon keeps each session, and the
 acknowledgements for its client.
 
-An announced session is one incarnation, over any number of connections. A session without a connection waits for
-`resume_time`. A session without a goodbye ends after this time. A session with a goodbye ends when its last connection
-closes or, on a datagram socket, after `reorder_time`. The daemon keeps the sequence numbers of an ended session for
-`resume_time`, because a client that missed the acknowledgement of its goodbye sends the goodbye again.
+An announced session is one incarnation, over any number of connections. Without a connection, the daemon keeps a
+session for `resume_time`. A session without a goodbye ends after `resume_time` without a connection. A session with a
+goodbye ends when its last connection closes or, on a datagram socket, after `reorder_time`. The daemon keeps the
+sequence numbers of an ended session for `resume_time`, because a client that missed the acknowledgement of its goodbye
+sends the goodbye again.
 
 A session is dropped early when more than `sessions_max` sessions are without a connection, or when a new stream needs
 room. The session that lost its last connection first is dropped first. A client can resume a session if the client
@@ -70,8 +71,8 @@ class Announced:
         self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
-        """Process an announcement. If a connection number is given, send acknowledgements over this connection from now
-        on."""
+        """Process an announcement of the session. If a connection number is given, send acknowledgements over this
+        connection from now on."""
         state = self.state
         self.asked |= said.turn > state.turn
         state.turn = max(state.turn, said.turn)
@@ -79,7 +80,7 @@ class Announced:
         state.voice = state.voice if number is None else number
 
     def unhear(self, number: int) -> None:
-        """Stop sending acknowledgements over this connection."""
+        """Stop sending acknowledgements over the connection with this number."""
         if self.state.voice == number:
             self.state.voice = None
 
@@ -91,7 +92,7 @@ class Announced:
 
     @property
     def more(self) -> bool:
-        """Return whether the client has acknowledgements outstanding."""
+        """Return whether the session has acknowledgements for its client."""
         counters = self.incarnation.counters
         return self.asked or bool(self.owed) or (counters is not None and bool(counters.news))
 
@@ -190,8 +191,8 @@ def answers(
 ) -> Iterator[ClientAnswer]:
     """Yield acknowledgements for at most `STREAMS_MOST` streams, with the state at the first acknowledgement.
 
-    When the sender rejects an acknowledgement, the streams of this and all later acknowledgements stay unacknowledged.
-    The next call begins with these streams."""
+    If the sender cannot send an acknowledgement, the streams of this and all later acknowledgements stay
+    unacknowledged. The next call of `answers` begins with the unacknowledged streams."""
     counters = known.incarnation.counters
     news = dict(counters.news) if counters else {}
     taken, untold = True, list[str]()
@@ -263,15 +264,15 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 
 
 def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return the number of missing events that the daemon no longer requests from the client. These events were
-    evicted, or their gap was noticed at or before `oldest`."""
+    """Return the number of missing events that the daemon no longer requests from the client. A missing event is no
+    longer requested if its gap was evicted, or was noticed at or before `oldest`."""
     old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the holes that the client should resend, in order of number. The client has not discarded the events of
-    these holes, and the holes were noticed after `oldest`. Older holes are abandoned."""
+    """Return the holes and gaps whose events the client should resend, in order of number. The result excludes events
+    that the client has discarded, and gaps that were noticed at or before `oldest`."""
     holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
     holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)
@@ -347,7 +348,8 @@ class Announcements:
         return known
 
     def move(self, id_: str, incarnation: Incarnation) -> None:
-        """Attach a session to an earlier incarnation, after the ingest has found that both belong to one run."""
+        """Attach a session to an earlier incarnation, after the ingest has found that the session's incarnation and the
+        earlier one belong to one run."""
         known = self._known[id_]
         known.incarnation.state.id = ""
         incarnation.announce(id_)
@@ -462,8 +464,8 @@ class Announcements:
     def tell(self, can_reply: Callable[[int], bool]) -> Iterator[Announced]:
         """Yield the sessions with outstanding acknowledgements that the client requested and that can reach its peer.
 
-        Sessions whose peer is unreachable, or whose acknowledgements do not fit into one round, stay pending for the
-        next call."""
+        Acknowledgements stay outstanding if the peer is unreachable, or if one call cannot cover all streams of a
+        session."""
         for id_ in sorted(self.news):
             known = self._known.get(id_)
             if known is None or not known.state.acknowledge or known.state.voice is None:

@@ -78,7 +78,7 @@ class Generations:
 
     @property
     def unannounced(self) -> list[Incarnation]:
-        """Return the incarnations that belong to this session alone, because no client announced them."""
+        """Return the incarnations of this session that no client announced."""
         if self.previous is None and not self._aside:
             return [] if self.current.state.id else [self.current]
         mine = [self.current, *([self.previous] if self.previous else ()), *self._aside.values()]
@@ -86,7 +86,7 @@ class Generations:
 
     @property
     def _lingering(self) -> Incarnation | None:
-        """Return the previous incarnation if it is over and waits for late events."""
+        """Return the previous incarnation if it is certainly over and only waits for late events."""
         return None if self._state.doubt else self.previous
 
     def save(self) -> None:
@@ -203,7 +203,7 @@ class Generations:
         """Return the incarnation of a process."""
         return self._aside.get(process, self.current)
 
-    # A new incarnation, or none
+    # Begin or continue an incarnation
 
     def restart(self, why: str, now: int, *, clocked: bool = False) -> None:
         """Begin a new incarnation because the producer restarted on its connection or address. With `clocked`, the
@@ -239,7 +239,8 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """Resolve the doubt: either the current incarnation is new, or it is the previous incarnation."""
+        """Resolve the doubt whether the current incarnation is new. With `anew`, the current incarnation stays;
+        otherwise the previous incarnation continues in its place."""
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
@@ -321,8 +322,8 @@ class Generations:
     def _finish_silent(self, now: int) -> None:
         """Finish the previous incarnation if it received no event during the last `linger` nanoseconds.
 
-        Its last events may still arrive, but without a clock these events are indistinguishable from events of the
-        current incarnation."""
+        Late events of the previous incarnation may still arrive, but without a clock they are indistinguishable from
+        events of the current incarnation."""
         if self.previous and self.previous.silent(now - self.linger):
             self._finish_previous(now)
 

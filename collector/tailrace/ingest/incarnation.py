@@ -44,7 +44,7 @@ class SourceShare(NamedTuple):
 
 
 class Incarnation:
-    """One life of a producer. `state` holds everything that outlives the process."""
+    """One incarnation of a producer: the time between two restarts. `state` holds everything that outlives the process."""
 
     def __init__(
         self,
@@ -299,8 +299,8 @@ class Incarnation:
             self.counters.marks.forget_all()
 
     def inherit(self, other: Incarnation, now: int) -> None:
-        """Count the events of another incarnation in this one; their rows keep the other incarnation's name. Do nothing
-        if one of these events cannot belong to this incarnation."""
+        """Count the events of another incarnation in this incarnation; the rows of these events keep the other
+        incarnation's name. Do nothing if one of the events cannot belong to this incarnation."""
         mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
@@ -311,7 +311,7 @@ class Incarnation:
             mine.observe(streams, counts, marks, now)
             self.report(now)
 
-    # Which incarnation an event is of
+    # Checks whether an event belongs to this incarnation
 
     def denies(self, events: Iterable[Numbered]) -> bool:
         """Return whether some event cannot belong to this incarnation: the event indicates a restart, or its number
@@ -369,7 +369,7 @@ class Incarnation:
         self._write(self._gap_rows.close())
 
     def finish(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """End the incarnation. The caller must pass no more records to it."""
+        """End the incarnation. The caller must pass no more records to the incarnation."""
         self.end(reason, about, now, cut=cut)
         self.release()
 
@@ -431,11 +431,11 @@ class Incarnation:
 
 
 def is_whole(state: IncarnationState, said: Goodbye) -> bool:
-    """Record a goodbye or a part of one. Return whether the goodbye is complete.
+    """Record a goodbye or a part of a goodbye. Return whether the goodbye is complete.
 
     A goodbye too long for one packet arrives in numbered parts, and the last part states that no further part follows.
-    Datagrams may overtake one another or get lost, so the last part may arrive before or without the others. In this
-    case the ends of some streams are unknown, and the session continues."""
+    Datagrams may overtake one another or get lost, so the last part may arrive before or without the other parts.
+    Without all parts, the ends of some streams are unknown, and the session continues."""
     if said.part is None:
         return not said.more
     came = int.from_bytes(state.goodbye_parts, "little") | 1 << said.part

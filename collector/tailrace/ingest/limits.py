@@ -1,12 +1,11 @@
-"""Limit the state that producers make the daemon hold, and the sessions that they begin.
+"""Limit the state that producers make the daemon hold, and the number of sessions that producers begin.
 
 `Budget` limits the state of each session, of all sessions of a source, and of all sources. A session's opening entry
 states the limits (`session_state_max`, `source_state_max`, `state_max`). The budget measures a session's state after
 each entry, so the evicted state is a function of the spool's entries. A session above its own limit evicts state. If a
-source or the process exceeds its limit, the largest sessions evict state first, and small sessions lose nothing.
-Eviction goes down to seven eighths of the limit, so that all sessions need not be measured again before an eighth of
-the limit in new state has arrived. Within a session, the largest containers evict first, down to the size of the next
-largest one.
+source or the process exceeds its limit, the largest sessions shrink to a common size, and small sessions lose nothing.
+Eviction reduces the state to seven eighths of the limit, so that all sessions need not be measured again before an
+eighth of the limit in new state has arrived. Within a session, the largest containers shrink to a common size.
 
 `Beginnings` limits the number of sessions that a host begins per second.
 """
@@ -100,7 +99,7 @@ class Budget:
     def _relieve(
         self, holders: Iterable[StateHolder], most: int, held: Callable[[], int], now: int
     ) -> None:
-        """Make the largest sessions evict state, down to the size of the next largest one, until the limit is met."""
+        """Shrink the largest sessions to a common size, so that the sessions together respect the limit."""
         goal = most - most // 8
         heaviest = sorted(holders, key=lambda h: (-self._held[h], h.name))
         level = _level([self._held[holder] for holder in heaviest], held() - goal)
@@ -125,7 +124,7 @@ def _level(held: list[int], excess: int) -> int:
 
 
 def give_way(holdings: Iterable[Holding], size: int) -> None:
-    """Free `size` bytes. The largest containers evict first, down to the size of the next largest one."""
+    """Free `size` bytes: shrink the largest containers to a common size."""
     largest = sorted(holdings, key=_by_size, reverse=True)
     level = _level([holding.held for holding in largest], size)
     for holding in largest:
@@ -156,8 +155,8 @@ EVENTS = 100
 """Number of events that take about as long as the beginning of a session."""
 
 HOSTS_MAX = 1024
-"""Maximum number of remembered hosts. The host whose last session began first is forgotten, and regains its full quota
-for one second."""
+"""Maximum number of hosts whose session quota is remembered. Beyond the maximum, the host whose last session began
+first is forgotten, and regains its full quota."""
 
 
 @lru_cache(1024)

@@ -144,24 +144,26 @@ class EventFit(Enum):
     """Relation of an event to the numbers of the earlier incarnation."""
 
     NEAR = "near"
-    """The event's number is missing there, or among the next numbers."""
+    """The event's number is missing in the earlier incarnation, or among its next numbers."""
     OLD = "old"
-    """The event's number arrived there so long ago that the event is forgotten."""
+    """The event's number arrived in the earlier incarnation so long ago that the event is forgotten."""
     FAR = "far"
-    """The event's number is far ahead, or its stream is unknown."""
+    """The event's number is far ahead of the earlier incarnation's numbers, or the stream is unknown."""
     COPY = "same"
-    """The same event arrived there, and duplicates may still arrive. One of the two incarnations has an epoch."""
+    """The same event arrived in the earlier incarnation, and duplicates may still arrive. One of the two incarnations
+    has an epoch."""
     BLIND_COPY = "blind copy"
-    """The same event arrived there, and neither incarnation has an epoch: a repeated simulation sends equal events."""
+    """The same event arrived in the earlier incarnation, and neither incarnation has an epoch: a repeated simulation
+    sends equal events."""
     STALE_COPY = "stale copy"
-    """The same event arrived there, too long ago for a duplicate."""
+    """The same event arrived in the earlier incarnation, too long ago for a duplicate."""
 
 
 class Expectation(Enum):
     """Relation of an event's number to the later incarnation."""
 
     TAKEN = auto()
-    """Another event arrived under this number."""
+    """Another event arrived in the later incarnation under this number."""
     NEXT = auto()
     OTHER = auto()
 
@@ -209,8 +211,8 @@ def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | Non
     """Yield the indexes of records that may belong to an earlier incarnation although an incarnation with `next_epoch`
     has begun.
 
-    An event that ended after the next incarnation began does not belong to the earlier one. If either epoch is unknown,
-    an event is a candidate only if the earlier incarnation's numbers support it."""
+    An event that ended after the next incarnation began does not belong to the earlier incarnation. If either epoch is
+    unknown, an event is a candidate only if its number fits the earlier incarnation's numbers."""
     counters, epoch = earlier.counters, earlier.state.epoch
     if counters is None:
         return

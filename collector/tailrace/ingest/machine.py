@@ -107,8 +107,8 @@ class Ingest:
         return self.checkpoint(self.position + 1).state
 
     def checkpoint(self, named_from: int) -> UnfinishedSnapshot:
-        """Return the state without the bytes of unfinished records that the spool has at or after the position
-        `named_from`. Short records stay in the state."""
+        """Return the encoded state for a checkpoint. The state omits the bytes of unfinished records that the spool has
+        at or after the position `named_from`, except short records."""
         for number, session in self._sessions.items():
             self.state.sessions[number] = session.save(named_from)
         snapshot = UnfinishedSnapshot(encode(self.state), since(self.state))
@@ -206,10 +206,10 @@ class Ingest:
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
         """Yield acknowledgements for clients, of at most 1200 bytes each.
 
-        `can_reply` returns whether an acknowledgement can reach a session's peer. Three kinds of acknowledgements wait
-        for the next call: those for unreachable peers, those that the sender rejected, and those beyond the limit of
-        one call. Entries may be applied between two acknowledgements. Outstanding acknowledgements are not part of the
-        state: after a restart, all streams are acknowledged anew."""
+        `can_reply` returns whether an acknowledgement can reach a session's peer. An acknowledgement waits for the next
+        call if its peer is unreachable, if the sender could not send it, or if the call has reached its limit. Entries
+        may be applied between two acknowledgements. Outstanding acknowledgements are not part of the state: after a
+        restart, all streams are acknowledged anew."""
         for announcements in list(self.shared.all_announced.values()):
             for known in announcements.tell(can_reply):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
@@ -397,13 +397,14 @@ class Ingest:
         """Schedule rows, written with the next entry, about the sessions that lack bytes since the start. Return the
         number of lacking bytes.
 
-        These bytes were skipped, or belong to unfinished records that the state left to the spool."""
+        The lacking bytes were skipped, or belong to unfinished records that the state left to the spool."""
         return self._damage.replayed()
 
 
 class Damage:
-    """Counts the lost log bytes that sessions may lack and that no row reports yet. `state` contains the bytes that
-    rows report at the next entry. The other attributes contain the losses that this start found during its replay."""
+    """Counts the lost log bytes that sessions may lack and that no row reports yet. `state` contains the losses that
+    rows report at the next entry. The other attributes contain the losses that the daemon found while it replayed the
+    log at this start."""
 
     def __init__(
         self,

@@ -33,8 +33,8 @@ from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
-"""Maximum number of ended sessions, and of open sessions, that one search examines. This limits the work per event,
-however many connections a peer opens."""
+"""Maximum number of ended sessions, and of open sessions, that one search examines. The maximum limits the work per
+event, however many connections a peer opens."""
 
 _name = attrgetter("name")
 
@@ -67,7 +67,7 @@ class Present(Protocol):
 
 
 class Earlier(NamedTuple):
-    """Session that had a stream before. `next` is the number at which the stream continues; None if nothing shows a
+    """Earlier session with a stream. `next` is the number at which the stream continues; None if nothing shows a
     continuation."""
 
     session: str
@@ -133,8 +133,8 @@ class Departures:
         return [name for name, following in streams.items() if not goes_on(name, following)]
 
     def continued(self, earlier: str, stream: str, host: str) -> bool:
-        """Record that a later session continues a stream of an earlier session. Return whether this stream was the last
-        uncontinued stream of a cut connection."""
+        """Record that a later session continues a stream of an earlier session. Return whether later sessions now
+        continue all streams of the earlier session's broken connection."""
         for departure in reversed(self._of.get((host, stream), ())):
             if departure.session == earlier and stream in departure.cut:
                 departure.cut.remove(stream)
@@ -241,7 +241,7 @@ class Siblings:
     def name(self) -> str:
         return self._state.name
 
-    # Asked by others
+    # Calls by the other sessions of the producer
 
     def has(self, stream: str) -> bool:
         """Return whether the incarnation has a stream."""
@@ -256,7 +256,7 @@ class Siblings:
         begin_behind(self._counters, stream, numbers)
         self._counters.report(now)
 
-    # Asked of others, and told them
+    # Calls to the other sessions of the producer
 
     def come(self) -> None:
         """Register the incarnation under its epoch, if the incarnation has an epoch and no client announced it."""

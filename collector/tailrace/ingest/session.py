@@ -138,7 +138,7 @@ class Session:
         self.generations.reach()
         if self.state.refusing:
             raw = self._raw(self.state.received - len(payload), payload, now)
-            self.decoder.end()  # the pending bytes are refused together with the new bytes
+            self.decoder.end()  # refuse the decoder's pending bytes together with the new bytes
             self._succession.refuse(raw)
             self.state.record_since = self.state.begun = 0
             self.state.skipped += len(payload)

@@ -51,7 +51,7 @@ class DropsState(msgspec.Struct, omit_defaults=True):
     socket: int = 0
     """Kernel's number of the socket with the last drop count."""
     total: int = 0
-    """Kernel's drop count of this socket."""
+    """Kernel's drop count of the socket `socket`."""
 
 
 class Share(NamedTuple):

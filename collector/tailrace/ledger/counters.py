@@ -255,7 +255,7 @@ class Counters:
         return self._unexpected(name, stream, count, mark, now)
 
     def hear(self, names: dict[str, None], now: int) -> None:
-        """Set the time of the last event of these streams, and include the streams in the next acknowledgement."""
+        """Set the time of the last event of the given streams, and include the streams in the next acknowledgement."""
         for stream in map(self.state.streams.get, names):
             if stream is not None:
                 stream.heard = now
@@ -302,7 +302,7 @@ class Counters:
         hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
-        """Add to the number of received events, and close the due holes of these streams."""
+        """Add to the number of received events, and close the due holes of the given streams."""
         self.state.seen += events
         self.windows.heard(names, now)
 
@@ -355,7 +355,7 @@ class Counters:
     def free_places(self, count: int, now: int) -> None:
         """Free the places of the `count` longest silent streams, because another session needs the places.
 
-        The open holes of these streams become gaps."""
+        The open holes of a stream that loses its place become gaps."""
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
             self.windows.close_stream(name, stream)
@@ -493,7 +493,7 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
     """Remove all events from these counters, because the events belong to another incarnation. Return the events as
     `StreamNumbers.remembered` does.
 
-    If some events are not remembered, or if events were reported missing, change nothing and return an empty list."""
+    If some events are not remembered, or if events were reported missing, keep all events and return an empty list."""
     state, window = counters.state, counters.window
     streams = state.streams
     if (
@@ -516,7 +516,8 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
 
 
 def begin_behind(counters: Counters, name: str, numbers: range) -> None:
-    """Raise a stream's first number above those of `numbers` that are missing, because another session accounts for them."""
+    """Raise a stream's first number above its missing numbers in the range `numbers`, because another session accounts
+    for these numbers."""
     stream = counters.state.streams.get(name)
     if stream is None or not stream.counted:
         return

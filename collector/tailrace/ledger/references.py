@@ -118,8 +118,8 @@ class References:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count received records of a kind. The records heal the gaps of earlier totals, except records whose `ids`
-        were unresolved: these records heal gaps of their own."""
+        """Count received records of a kind. The records heal the gaps that earlier totals revealed. A record whose id
+        in `ids` is unresolved heals its own gap instead."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records

@@ -56,10 +56,10 @@ class Statements:
         now: int,
         reason: Reason = Reason.SENDER,
     ) -> None:
-        """Apply a report of discarded ranges: stream, first wire number, and length of each range.
+        """Apply a client's report of discarded events: stream, first wire number, and length of each range.
 
-        A client reports events that another collector acknowledged only on request, so none of these numbers lies
-        ahead."""
+        A client reports events that another collector acknowledged only when the collector requests them. Therefore no
+        number of such an event lies ahead of its stream."""
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
             if stream is None or not stream.counted:
@@ -134,7 +134,7 @@ class Statements:
     def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
         """Return whether a number arrived that the statements call discarded, or that lies above a stated end.
 
-        Such statements come from another program."""
+        Statements that contradict received numbers come from another program."""
         streams = self._counters.state.streams
         said = [(s, first) for name, first, _ in discarded if (s := streams.get(name))]
         if any(s.came(self._unwrapped(s, first)) for s, first in said[:RANGES_MAX]):
@@ -146,8 +146,8 @@ class Statements:
         """End the incarnation without a goodbye. The discarded numbers state how far each stream went.
 
         A client that `comes_back`, to another collector or with a new session, reports its discarded events there by
-        number. Without a goodbye, the number of events without a number stays unknown. The gap of unknown size covers
-        these events."""
+        number. Without a goodbye, the number of events without a sequence number stays unknown, and the gap of unknown
+        size covers them."""
         if comes_back:
             self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():

@@ -39,7 +39,7 @@ class Windows:
         self._commons = commons
         self._open: set[str] = set()
         self.ranges = 0
-        """Number of ranges of this session, as part of the source's ranges."""
+        """Number of holes, gaps and discarded ranges that this session holds, a part of the source's total."""
         for name, stream in state.streams.items():
             self.ranges += stream.ranges
             if stream.holes:
@@ -58,8 +58,10 @@ class Windows:
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Open a hole. The hole begins at a stream's next number, or ends directly before the stream's first number. In
-        the first case the stream continues after the hole."""
+        """Open a hole for missing numbers. The hole begins at a stream's next number, or ends directly before the
+        stream's first number.
+
+        A hole that begins at the next number advances the stream beyond the hole."""
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -72,7 +74,7 @@ class Windows:
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
 
     def heard(self, names: Iterable[str], now: int) -> None:
-        """Close the holes that are due after new events of these streams."""
+        """Close the holes that are due after new events of the given streams."""
         if now >= self._due:
             self.expire(now)
         elif self._open:

@@ -77,8 +77,8 @@ def cost(text: str | None) -> int:
 
 class AskedNames:
     """Keys of names that events request and that have not arrived. The key "" stands for further keys. The value True
-    marks a name that arrived and was evicted: the name has a row, so nothing is missing when an event requests it
-    again."""
+    marks a name that arrived and was evicted: the evicted name has a row, so no name is missing when an event requests
+    the key again."""
 
     def __init__(self, keys: dict[str, bool | None]) -> None:
         self.keys = keys

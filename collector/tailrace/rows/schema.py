@@ -51,7 +51,7 @@ ROW = tuple(column.name for column in COLUMNS if column.name not in (*RUN, *DERI
 
 
 class Row(NamedTuple):
-    """One row in table order, without the columns that its run shares."""
+    """One row in table order, without the columns of `RUN`, which consecutive rows share."""
 
     stream: str
     substream: int | None
