@@ -37,7 +37,7 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Announced:
-    """Represents one announced session."""
+    """An announced session with the acknowledgements that its client still needs."""
 
     def __init__(self, state: AnnouncedState, incarnation: Incarnation) -> None:
         self.state = state

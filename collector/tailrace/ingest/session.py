@@ -245,8 +245,8 @@ class Session:
         self._succession.report_refused()
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
-        """Return the input bytes that begin at an offset. If the next record may be refused, the decoder's pending
-        bytes precede them."""
+        """Return the input bytes that begin at an offset. If the next record may be refused, put the decoder's pending
+        bytes in front."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
@@ -344,8 +344,10 @@ class Session:
     # Checkpoints
 
     def save(self, named_from: int) -> SessionState:
-        """Return the state, which includes the decoder's state until `saved` is called. Omit the bytes of an unfinished
-        record if there are more than `INLINE_MAX` and the spool has them at or after `named_from`."""
+        """Return the state, which includes the decoder's state until `saved` is called.
+
+        An unfinished record is omitted if it has more than `INLINE_MAX` bytes and the spool has the bytes at or after
+        `named_from`."""
         state, decoding = self.state, self.decoder.state
         waiting = FORMATS[state.info.format].waiting(decoding)
         size = len(waiting.waiting)
@@ -404,9 +406,9 @@ class SessionFile:
             self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
-        """Write a row about the file at the daemon's stop, if the row adds information.
+        """Write a row about the file's state at the daemon's stop, if the state needs one.
 
-        This is the case if the stream has stated or lacks its end, if the file ends within a record, if requested names
+        A row is needed if the stream has stated or lacks its end, if the file ends within a record, if requested names
         have not arrived, or if another file `is_alike`."""
         file = self._state.file
         if not file or file.facts.rest:
@@ -446,8 +448,8 @@ class SessionFile:
 
     def as_read(self) -> dict[str, object]:
         """Return the file's attributes for the row of the session's end: path, device, inode, size, checksum and
-        documents. They show later whether a file is unchanged. Also return the keys of requested names that have not
-        arrived."""
+        documents. The attributes show later whether a file is unchanged. Also return the keys of requested names that
+        have not arrived."""
         file = self._state.file
         return {"file": _as_read(file)} | self._asked if file else {}
 
@@ -466,7 +468,8 @@ class SessionFile:
         own.session("rest", about | self._end | self._asked, now)
 
     def _lacks(self, own: OwnRows) -> str | None:
-        """Return the end that the stream still lacks, "" if it lacks none; None if no end is expected."""
+        """Return a description of the end that the stream still lacks: "" for a complete stream, None if no end is
+        expected."""
         if own.said_goodbye:
             return ""
         lacking = self.decoder.lacking if states_end(self.decoder) else None

@@ -1,9 +1,9 @@
 """Match ends to begins: a span is one row, which is written when its end arrives.
 
-A begin waits in the session's state. If the begin still waits at a commit, it gets a row of its own, once, so that open
+A begin waits in the session's state. A begin that still waits at a commit gets a row of its own, once, so that open
 spans are visible. The later row of the whole span has the same offset and supersedes the begin's row. This module also
 checks the rules that need a session's earlier record ids (docs/formats/jets.md explains each rule). In `match_block`,
-the kernel matches the records of a block that break no rule, and `Spans` matches all others.
+the compiled kernel matches the records of a block that break no rule, and `Spans` matches all others.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ class Spans:
             self._forgotten.add(id_)
 
     def begins(self) -> list[tuple[int, OpenSpan]]:
-        """Return the begins that have no row yet, with their ids, in order of arrival. Mark these begins as written."""
+        """Return the begins that have no row yet, with their ids, in order of arrival. Mark the returned begins as
+        written."""
         found, self._left = self._left, []
         late = []
         for id_, span in reversed(self.open.items()):
@@ -185,8 +186,8 @@ class Spans:
     def matched(
         self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
     ) -> None:
-        """Record the kernel's result: all begins up to the id `last` arrived, and the spans in `ended` were removed
-        from `open`. `left` contains the begins that still wait."""
+        """Record the compiled kernel's result: all begins up to the id `last` arrived, and the spans in `ended` were
+        removed from `open`. `left` contains the begins that still wait."""
         self._references.define_up_to(last)
         self._texts -= sum(span.texts for span in ended)
         for id_, span in left:
@@ -270,7 +271,7 @@ class Spans:
 
 
 MORE_MAX = 256
-"""Maximum number of records passed to `Spans.take` at once before the kernel may continue."""
+"""Maximum number of records passed to `Spans.take` at once before the compiled kernel may continue."""
 
 
 class Matched(NamedTuple):
@@ -298,8 +299,8 @@ def match_block(
             if rows is not None:
                 yield Matched(*rows), None
         if at < block.rows:
-            # Pass several records at once, because single rows cost the kernel more. Pass more
-            # where the kernel matches few rows per run.
+            # Pass several records at once, because single rows cost the compiled kernel more. Pass
+            # more if the compiled kernel matches few rows per run.
             more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
             stop = min(at + more, block.rows)
             yield None, block.columns(stop, at)

@@ -119,7 +119,7 @@ class AnnouncedState(msgspec.Struct, omit_defaults=True):
     carriers: list[int] = []
     """Numbers of the connections that carry the session, or whose late datagrams may still belong to the session."""
     voice: int | None = None
-    """Number of the connection that announced the session last. Answers go to this connection."""
+    """Number of the connection that announced the session last. Acknowledgements go to this connection."""
     bearer: int | None = None
     """Number of the connection that delivered the last bytes."""
     left: int = 0
@@ -141,8 +141,8 @@ class Departure(msgspec.Struct, array_like=True):
     streams: dict[str, tuple[int, int]]
     """Next number and the mark of the last event, by stream."""
     cut: list[str] = []
-    """Streams of a broken connection that no later session has continued yet. When a later session continues the last
-    of these streams, the session's gap of unknown size heals."""
+    """Streams of a broken connection that no later session has continued yet. The session's gap of unknown size heals
+    when later sessions have continued all these streams."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):

@@ -111,8 +111,7 @@ class Succession:
         self._refused: list[Record] = []
         """Refused pieces of the current entry."""
         self._speaker: Incarnation | None = None
-        """Incarnation that the current datagram belongs to, if an announcement or a late epoch in the datagram
-        determines it."""
+        """Incarnation that the current datagram belongs to, if the datagram contains an announcement or a late epoch."""
 
     def take(self, chunk: Chunk, now: int, raw: InputBytes = _NO_BYTES) -> None:
         """Process the records of a chunk, in order."""
@@ -324,7 +323,7 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return the kind of statement that `facts` make about the session, if they contain no announcement."""
+        """Return the kind of statement that `facts` without an announcement make about the session."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
@@ -421,8 +420,8 @@ class Succession:
     # Announcements
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation of the announced session. The connection continues this incarnation, unless the
-        incarnation came before the current one."""
+        """Return the incarnation of the announced session. The connection continues the returned incarnation, unless
+        the incarnation came before the current one."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id

@@ -1,9 +1,9 @@
 """Count the bytes of unfinished records, and omit these bytes from a checkpoint.
 
-The spool already holds the bytes of an unfinished record. A checkpoint that also held these bytes would grow with all
+The spool already holds the bytes of an unfinished record. If a checkpoint also held the bytes, it would grow with all
 the data that peers leave unfinished. Instead, the checkpoint states the spool position of the bytes, and a start of the
-daemon reads the bytes again. The checkpoint itself holds short records and records that began long ago. Otherwise an
-unfinished line or a stalled peer would delay the release of spool space.
+daemon reads the bytes again. The checkpoint itself holds short records and records that began long ago, so that an
+unfinished line or a stalled peer does not delay the release of spool space.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ INLINE_MAX = 4096
 """Maximum size (bytes) of an unfinished record that a checkpoint stores itself."""
 
 NAMED_WITHIN = 128 * 2**20
-"""Maximum number of spool bytes before a checkpoint's position that a start may read again without decoding. Reading
-this many bytes takes about 0.1 s."""
+"""Maximum number of spool bytes before a checkpoint's position that a start may read again without decoding, which
+takes about 0.1 s."""
 
 
 class UnfinishedSnapshot(NamedTuple):

@@ -1,25 +1,27 @@
-"""Hold the state that the counters of all sessions of a source share: the memory limits, and the kernel's drop counts.
+"""Hold the state that the counters of all sessions of a source share: the memory limits, and the drop counts of the
+operating system's kernel.
 
 **Bounds.** `Commons` counts the streams that the source's sessions follow, and the ranges of open holes and remembered
-gaps. A stream occupies one place. When all places are taken, sessions with more than their share free places. A
-session's share is the number of places divided by the number of sessions that hold any place. The session with the most
-places frees places for a session with fewer, so that a new session gets its share even beside a session with very many
-streams. Among sessions of equal size, the session with the first name frees places, so that the choice does not depend
-on the order in which a checkpoint restores sessions. Two counts measure the excess: `uncounted` events of unfollowed
-streams (in each session's account), and `forgotten` gaps that can no longer heal.
+gaps. Each followed stream occupies one place. When all places are taken, sessions with more than their share free
+places. A session's share is the number of places divided by the number of sessions that hold any place. The session
+with the most places frees places for a session with fewer, so that a new session gets its share even beside a session
+with very many streams. Among sessions of equal size, the session with the first name frees places, so that the choice
+does not depend on the order in which a checkpoint restores sessions. Two counts measure the excess: `uncounted` events
+of unfollowed streams (in each session's account), and `forgotten` gaps that can no longer heal.
 
-**Drops.** The kernel counts the dropped datagrams of a socket exactly, but does not identify their senders. Each
-datagram carries the drop count at the time when the datagram was queued. The source therefore can locate each growth of
-the count between two datagrams, however long the datagrams wait in the queue. A source passes datagrams on in parts:
-all datagrams and drops of a part have one time in the log, and drops before the part have an earlier time. A drop may
-explain a hole if the drop happened after the stream's last event before the hole, or in the same part, and not after
-the part that revealed the hole. Each drop explains at most one hole. The oldest drops are used first.
+**Drops.** The operating system's kernel counts the dropped datagrams of a socket exactly, but does not identify their
+senders. Each datagram carries the drop count at the time when the datagram was queued. The source therefore can locate
+each growth of the drop count between two datagrams, however long the datagrams wait in the queue. A source passes
+datagrams on in parts: all datagrams and drops of a part have one time in the log, and drops before the part have an
+earlier time. A drop may explain a hole if the drop happened after the stream's last event before the hole, or in the
+same part, and not after the part that revealed the hole. Each drop explains at most one hole. The oldest drops are used
+first.
 
-The assignment is exact for a single stream with one event per datagram, if only one hole can explain the drops.
-Otherwise the assignment is an estimate. The number of events in a dropped datagram is also an estimate then: the
-session's average. Drops that no hole uses stay `unassigned`, for example lost packets without a counter, garbage, or
-events whose loss is not noticed yet. Memory is limited to `_SAMPLES_MAX` samples: beyond this number, neighbouring
-samples are merged.
+The assignment of drops to holes is exact for a single stream with one event per datagram, if only one hole can explain
+the drops. In all other cases, the assignment is an estimate, based on the session's average number of events per
+datagram. Drops that no hole uses stay `unassigned`, for example lost packets without a counter, garbage, or events
+whose loss is not noticed yet. Memory is limited to `_SAMPLES_MAX` samples: if there are more, neighbouring samples are
+merged.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Share(NamedTuple):
 
 
 class Drops:
-    """Assigns the kernel's drops of one source to holes."""
+    """Assigns the datagrams that the operating system's kernel dropped for one source to holes."""
 
     def __init__(self, state: DropsState) -> None:
         self.state = state
@@ -82,7 +84,7 @@ class Drops:
             samples[:2] = [Sample(first.since, second.until, count, shared=True)]
 
     def tell(self, socket: int, total: int) -> None:
-        """Record the kernel's drop count of a socket. The caller has already passed all these drops to `add`."""
+        """Record the kernel's drop count of a socket. The caller has already passed all counted drops to `add`."""
         self.state.socket, self.state.total = socket, total
 
     def told(self, socket: int) -> int:
@@ -106,7 +108,7 @@ class Drops:
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
         """Use up to `wanted` drops from the samples that overlap a hole's interval. Return the number of used drops,
-        and whether they are all drops of the interval and unavailable to any other hole."""
+        and whether the assignment is certain: all drops of the interval were used, and no other hole has used any."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -198,8 +200,8 @@ class Shares:
 
 
 _PART = 32
-"""Divisor of a session's surplus: a session frees this fraction of its surplus at once, so that several new sessions
-share the cost of the search for the oldest streams."""
+"""Divisor of a session's surplus of places: a session frees one such part of its surplus at once, so that several new
+sessions share the cost of the search for the oldest streams."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -240,7 +242,7 @@ class Commons:
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Reserve a place for one more stream of a session. Return whether there was a place."""
+        """Reserve a place for one more stream of a session. Return False if no place can be freed."""
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
                 return False
@@ -257,8 +259,8 @@ class Commons:
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
         """Free a place for a stream of a session. Return whether a place is free now.
 
-        Sessions with more than their share free places first. After these, sessions without a connection are dropped,
-        but only in favour of a session within its own share."""
+        Sessions with more than their share free places first. Sessions without a connection are dropped next, but only
+        in favour of a session within its own share."""
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
         surplus = shares.most - max(share, held + 1)

@@ -1,8 +1,9 @@
 """Recognise duplicate datagrams of a producer without sequence numbers.
 
 Equal datagrams of a session count once while the first datagram is remembered: for `reorder_time`, and among the last
-`reorder_events` datagrams. A producer that sends the same bytes twice within this time cannot be distinguished from a
-network that duplicates datagrams. The number of events missing from a footer's total is an estimate then.
+`reorder_events` datagrams. A producer that sends the same bytes twice within `reorder_time` cannot be distinguished
+from a network that duplicates datagrams. After a duplicate, the number of events missing from a footer's total is an
+estimate.
 
 Memory: `COPY_BYTES` for each remembered datagram.
 """

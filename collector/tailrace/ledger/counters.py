@@ -77,7 +77,7 @@ class Unfollowed:
 
     def add(self, name: str, limit: str, *, followed: bool = False) -> None:
         """Record that a stream has no place because of a limit. Report a gap for the stream if it was `followed`
-        before, or if the session remembers its name."""
+        before, or if the session remembers the stream's name."""
         state = self._state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
@@ -184,9 +184,9 @@ class Counters:
     def unnumbered(self) -> int:
         """Return the number of events that the client reports as discarded and that no missing number represents.
 
-        Every missing number counts as such an event, because losses in the network look the same. If some streams are
-        not followed or not counted, a gap of unknown size covers their numbers. The count can only decrease then, as
-        further numbers reveal discarded events."""
+        Every missing number counts as a discarded event, because losses in the network look the same. If some streams
+        are not followed or not counted, a gap of unknown size covers their numbers, and the returned count can only
+        decrease, as further numbers reveal discarded events."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
@@ -220,8 +220,8 @@ class Counters:
         """Count events as `observe` does. The caller must call `hear` and `note_seen` afterwards, once for all parts of
         a chunk.
 
-        The estimate of kernel drops depends on the number of received events. Therefore this number must not depend on
-        how a chunk is divided into parts."""
+        The estimate of dropped events depends on the number of received events. Therefore the number of received events
+        must not depend on how a chunk is divided into parts."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -298,7 +298,7 @@ class Counters:
         return numbers
 
     def hear_block(self, block: Block, now: int) -> None:
-        """Apply `hear` to the streams of a block, in the kernel."""
+        """Apply `hear` to the streams of a block, in the compiled kernel."""
         hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
@@ -480,8 +480,8 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """Store a different event under a number that was already used. Stop counting the stream if this happens
-        repeatedly."""
+        """Store a different event under a number that was already used. Stop counting the stream after several such
+        events in a row."""
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:

@@ -2,10 +2,10 @@
 missing events that arrived later.
 
 In each period of `reorder_time`, the first `gap_rows_max` gaps of a stream get rows of their own. Later gaps of the
-period are merged by reason into one row over a range, which is written at the end of the period. Such a row states that
-`count` numbers between `seq` and `last` are missing for this reason, apart from numbers in other rows. Rows with the
-same reason never overlap, so that a healed number belongs to one row. Numbers that the client discarded always get rows
-of their own, because the client may report any number later.
+period are merged by reason into one row over a range, which is written at the end of the period. A row over a range
+states that `count` numbers between `seq` and `last` are missing for one reason, apart from numbers in other rows. Rows
+with the same reason never overlap, so that a healed number belongs to one row. Numbers that the client discarded always
+get rows of their own, because the client may report any number later.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Account(msgspec.Struct):
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
-    """Number of received events in unfollowed streams. Losses in these streams cannot be detected."""
+    """Number of received events in unfollowed streams, whose losses cannot be detected."""
 
     @property
     def imbalance(self) -> int:

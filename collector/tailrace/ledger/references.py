@@ -139,7 +139,7 @@ class References:
         self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
-        """Count records with unreadable bytes as missing. These records have gap rows of their own."""
+        """Count records with unreadable bytes as missing. Each unreadable piece already has a gap row."""
         self.state.malformed += records
         self.state.unreported += records
 
@@ -198,7 +198,8 @@ class References:
         return self.state.unknown, self.state.unresolved
 
     def define_up_to(self, id_: int) -> None:
-        """Define all ids from the end of the highest range up to `id_`. None of these ids may be in `awaits`."""
+        """Define all ids from the end of the highest range up to `id_`. The caller ensures that `awaits` contains none
+        of these ids."""
         self.state.lasts[-1] = id_
 
     def refer(self, id_: int, now: int) -> bool:

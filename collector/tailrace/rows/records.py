@@ -103,7 +103,7 @@ class Records(ABC):
     @property
     @abstractmethod
     def packed(self) -> int:
-        """Return the number of records that a kernel packed."""
+        """Return the number of records that a compiled kernel packed."""
 
     @property
     @abstractmethod
