@@ -2,8 +2,14 @@
 
 This module reads no clock: the caller states when events arrived.
 
-- `Paces` measures the speed of the sessions' clocks against wall time, over the last minute. For each `STEP` of arrival time with events, a session keeps the latest tick and the time of the last events. At most `most` sessions are followed. A session keeps its place until it is silent. Paces are not part of the ingest's state: after a restart they are measured anew.
-- `Lead` is the lead of an incarnation's clock, measured by the fastest datagrams. An event with end `e` arrives at `e - lead` or later, so the fastest event determines the lead. The lead then falls by one part in `_DRIFT` of the elapsed time, so that it follows a clock of a different speed. The next incarnation at an address inherits the lead, because both incarnations share a clock.
+- `Paces` measures the speed of the sessions' clocks against wall time, over the last minute. For each `STEP` of arrival
+  time with events, a session keeps the latest tick and the time of the last events. At most `most` sessions are
+  followed. A session keeps its place until it is silent. Paces are not part of the ingest's state: after a restart they
+  are measured anew.
+- `Lead` is the lead of an incarnation's clock, measured by the fastest datagrams. An event with end `e` arrives at `e -
+  lead` or later, so the fastest event determines the lead. The lead then falls by one part in `_DRIFT` of the elapsed
+  time, so that it follows a clock of a different speed. The next incarnation at an address inherits the lead, because
+  both incarnations share a clock.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Generations:
         state.previous = previous and (previous.id or previous)
         state.aside = {process: each.state for process, each in self._aside.items()}
 
-    # Arrivals
+    # Arrival of records
 
     def opened(self, now: int) -> None:
         """Write the row of the session's beginning."""
@@ -136,7 +136,7 @@ class Generations:
             if each and each.state.id:
                 self._announcements.heard(each.state.id)
 
-    # The end
+    # End of the incarnations
 
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""
@@ -282,7 +282,7 @@ class Generations:
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
         self._finish_silent(now)
         old, self.current = self.current, known.incarnation
-        if known.state.bearer != self._state.number:  # otherwise the base is already correct
+        if known.state.bearer != self._state.number:  # else the base stays valid
             self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         known.state.bearer = self._state.number
         about: dict[str, object] = {"peer": info.peer, "transport": info.transport, "by": own.name}

@@ -140,9 +140,8 @@ class Incarnation:
         if self.counters:
             taken = self._counted(self.counters, chunk, now)
         if self._spans:
-            self.state.goodbye_at = (
-                0  # a record after the footer revokes the footer's end of session
-            )
+            # A record after a footer shows that the footer was not the end of the session.
+            self.state.goodbye_at = 0
             self._spans.take(chunk, now)
         for records in taken:
             self._note_times(records, now)
@@ -346,7 +345,7 @@ class Incarnation:
         if self._siblings:
             self._siblings.depart(now, cut=cut and not self.state.goodbye_at)
 
-    # Time and the end
+    # Expiry and end
 
     def expire(self, now: int) -> None:
         """Close the windows whose time has passed."""

@@ -4,8 +4,12 @@ events.
 After a producer restarts, two incarnations are possible. On a datagram socket, records of the earlier incarnation may
 arrive after the later one has begun. The epoch and the announcement are repeated, and may be lost.
 
-- `STATEMENTS` contains an action for each statement and each standing of the current incarnation. A statement is an epoch, a header, or the id of an announced session, compared with the known facts. `succession` determines both keys, and executes the action.
-- `EVENTS` contains the owner of an event that may belong to the earlier incarnation although a later one has begun. The keys are how the event fits the earlier incarnation's numbers, how the later incarnation sees the event's number, and the evidence of the clock.
+- `STATEMENTS` contains an action for each statement and each standing of the current incarnation. A statement is an
+  epoch, a header, or the id of an announced session, compared with the known facts. `succession` determines both keys,
+  and executes the action.
+- `EVENTS` contains the owner of an event that may belong to the earlier incarnation although a later one has begun. The
+  keys are how the event fits the earlier incarnation's numbers, how the later incarnation sees the event's number, and
+  the evidence of the clock.
 
 A first epoch or announcement may arrive after events of the same address. At this point the sender of these events is
 uncertain: another producer may have sent them, whose own epoch or announcement was lost. A new incarnation begins in

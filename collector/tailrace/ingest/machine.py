@@ -116,7 +116,7 @@ class Ingest:
             session.saved()
         return snapshot
 
-    # Questions of others
+    # Figures for other modules
 
     @property
     def position(self) -> int:

@@ -1,8 +1,10 @@
 """Decode one session's bytes into records. `succession` passes the records to the producer's incarnations.
 
-- `Session` decodes bytes that are split at arbitrary positions, and counts the records by the decoder path that read them.
+- `Session` decodes bytes that are split at arbitrary positions, and counts the records by the decoder path that read
+  them.
 - `SessionFile` tracks the state of the session's file: its names, its rest, and the end that it lacks.
-- Datagrams are decoded one by one, so that no record continues beyond the end of its datagram. If all datagrams hold whole events, they are decoded in one piece.
+- Datagrams are decoded one by one, so that no record continues beyond the end of its datagram. If all datagrams hold
+  whole events, they are decoded in one piece.
 """
 
 from __future__ import annotations
@@ -310,7 +312,7 @@ class Session:
         self._file.lose(loss, self._own)
         self.generations.reach()
 
-    # The end
+    # End of the session
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
         """Record the daemon's stop. `is_alike`: another file of the source has the same content so far."""
@@ -522,7 +524,7 @@ def decode_datagrams(
     `session.decoding`).
 
     Consecutive datagrams that hold whole events (`Format.whole`) are decoded in one piece: the records are the same,
-    and a kernel works more efficiently on larger input. Records of other datagrams are collected in lists."""
+    and a compiled kernel works better on larger input. Records of other datagrams are collected in lists."""
     payload, sizes = datagrams.payload, datagrams.sizes
     chunk: Chunk = []
     records: list[Record] = []

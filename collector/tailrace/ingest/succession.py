@@ -192,7 +192,7 @@ class Succession:
         self._speaker = None
         self._state.refusing = False
 
-    # The limit
+    # Limit on new sessions
 
     def may_refuse(self, now: int) -> bool:
         """Return whether the next record may be refused."""
@@ -460,7 +460,7 @@ class Succession:
             and not current.silent(now - self._generations.linger)
         )
 
-    # The doubt
+    # Decision whether the current incarnation is new
 
     def _ask_events(self, events: list[Numbered], now: int) -> None:
         """Use events to decide whether the current incarnation is the previous one."""

@@ -24,7 +24,7 @@ range:
   size names the stream. The session never follows this stream again. A session remembers its first `UNFOLLOWED_MAX`
   unfollowed streams by name. Further unfollowed streams share one gap without a stream name. From then on, a new stream is
   followed only from number 0 on, because any other number may belong to a stream that lost its place.
-- `Counters.count_block` counts a block: the kernel counts the events in order, the ledger counts all others.
+- `Counters.count_block` counts a block: the compiled kernel counts events in order, Python all others.
 
 Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`
 numbers; `windows.RANGE_BYTES` for each of up to `holes_max` holes and as many closed gaps. All sessions of a source

@@ -275,7 +275,7 @@ def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
 def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
     """Write a mark into its slot. Return the number of added slots; a stream has at most `most` slots.
 
-    Beyond `HEAD`, all slots are added at once, because kernels process the stream from then on."""
+    Beyond `HEAD`, all slots are added at once, because compiled kernels process the stream from then on."""
     more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
         marks.frombytes(bytes(marks.itemsize * more))

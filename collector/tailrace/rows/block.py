@@ -1,8 +1,8 @@
 """Represent many ordinary records as columns of packed buffers.
 
-Kernels yield blocks; the Python decoders yield one `Record` per unit. Both contain the same facts: `Block.records`
-returns the records that the Python decoder would have yielded. A block contains only events without a detail, in input
-order. Only events without an id and a parent may have a flaw.
+Compiled kernels yield blocks; the Python decoders yield one `Record` per unit. Both contain the same facts:
+`Block.records` returns the records that the Python decoder would have yielded. A block contains only events without a
+detail, in input order. Only events without an id and a parent may have a flaw.
 
 All buffers have the Arrow layout in the machine's byte order: 64-bit integers, 32-bit codes and ends, and validity
 bitmaps with the first row in the lowest bit. A block therefore becomes Arrow arrays without a copy.
@@ -20,7 +20,7 @@ from tailrace.model.record import FLAW_OF_ROW, Record
 Buffer = bytes | bytearray | memoryview
 
 ROWS_MIN = 16
-"""Minimum number of rows of a block that a kernel creates. All stages together spend as much time on a block as on a
+"""Minimum number of rows of a block from a compiled kernel. All stages together spend as much time on a block as on a
 dozen records."""
 
 

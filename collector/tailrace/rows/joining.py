@@ -74,7 +74,7 @@ def pack(parts: Sequence[Rows]) -> list[PackedRows]:
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Yield groups of parts to join. Without kernels, each part is a group of its own, because one list already holds
+    """Yield groups of parts to join. Without compiled kernels, each part is a group of its own, because one list already holds
     all rows of a day."""
     group: list[Rows] = []
     rows = 0
@@ -171,9 +171,7 @@ class Coding:
         """Return the codes of the words in the first `rows` rows; 0 for a row without a word."""
         codes, texts = self._codes, words.texts
         if not active():
-            known = [
-                codes.setdefault(text, len(codes)) for text in texts
-            ]  # each text occurs in some row
+            known = [codes.setdefault(text, len(codes)) for text in texts]  # each text occurs
             if known == list(range(len(texts))):
                 return words.codes
             return array(

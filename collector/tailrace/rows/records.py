@@ -1,6 +1,6 @@
 """Represent the records of a chunk between decoder and table: as lists of fields, or packed in a block.
 
-A Python decoder creates lists, a kernel creates blocks. Both forms have the same methods, so that callers need not
+A Python decoder creates lists, a compiled kernel blocks. Both forms have the same methods, so that callers need not
 distinguish them: records count themselves in a ledger, match their spans, and write their rows. A method that returns
 one or a few records returns lists, because lists are cheaper for few records.
 """
@@ -158,7 +158,7 @@ class Records(ABC):
     def begin_ids(self) -> Iterator[int | None]:
         """Yield the ids of the begins."""
 
-    # Some of the records
+    # Subsets of the records
 
     @abstractmethod
     def lists(self) -> ListRecords:
@@ -177,7 +177,7 @@ class Records(ABC):
     def moved(self, shift: int) -> Records:
         """Return the records with `shift` added to their offsets."""
 
-    # Into ledger and table
+    # Output to ledger and table
 
     @abstractmethod
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
@@ -451,7 +451,7 @@ def listed(records: list[Record]) -> Chunk:
 
 
 def gathered(items: Iterable[Block | Record]) -> Chunk:
-    """Return a chunk of a kernel's output: blocks, and single records between blocks."""
+    """Return a chunk of a compiled kernel's output: blocks, and single records between blocks."""
     chunk: Chunk = []
     records: list[Record] = []
     for item in items:
