@@ -1,14 +1,16 @@
 """Manage the successive incarnations of one session: when an incarnation begins, and when it is over.
 
 A session has a current incarnation, and may have a previous one. On a datagram socket, late events of an incarnation
-may arrive after the next incarnation has begun. Therefore an ended incarnation lingers for `reorder_time`. If no epochs
-relate the two clocks, the ended incarnation lingers only if it received an event within this time.
+may arrive after the next incarnation has begun. Therefore an ended incarnation lingers: it accepts late events for
+`reorder_time`. If no epochs relate the clocks of two incarnations, an ended incarnation lingers only if it received an
+event during the last `reorder_time`.
 
 A file may contain records of several processes. Each process has an incarnation of its own, with its own restarts. The
 incarnation of the last record is the current one; the incarnations of other processes are set aside.
 
-An incarnation may begin in doubt: later events may show that it is in fact the previous incarnation. In this case the
-previous incarnation continues, with the clock and the session that were announced meanwhile. `succession` decides.
+An incarnation may begin in doubt: later events may show that the new incarnation is in fact the previous one. In this
+case the previous incarnation continues, with the clock and the session that the new incarnation announced. `succession`
+decides.
 
 If the client announces its session, the incarnation belongs to the announced session (see `announced`). Earlier
 connections may have begun the incarnation, and later connections may continue it.

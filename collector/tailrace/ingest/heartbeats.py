@@ -69,8 +69,8 @@ class HeartbeatSession:
             self._incarnation.expire(now)
 
     def damaged(self, size: int) -> bool:
-        """Write a row: up to `size` unreadable bytes of the spool may have been heartbeats. Return whether a session
-        exists for the row."""
+        """Write a row: up to `size` unreadable bytes of the spool may have been heartbeats. Return False if there is no
+        session that can have the row."""
         if self._incarnation:
             self._incarnation.own.damaged(size)
         return self._incarnation is not None

@@ -154,8 +154,8 @@ class EventFit(Enum):
     FAR = "far"
     """The event's number is far ahead of the earlier incarnation's numbers, or the stream is unknown."""
     COPY = "same"
-    """The same event arrived in the earlier incarnation, and duplicates may still arrive. One of the two incarnations
-    has an epoch."""
+    """The same event arrived in the earlier incarnation, and duplicates may still arrive. At least one of the two
+    incarnations has an epoch."""
     BLIND_COPY = "blind copy"
     """The same event arrived in the earlier incarnation, and neither incarnation has an epoch: a repeated simulation
     sends equal events."""

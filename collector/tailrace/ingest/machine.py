@@ -156,8 +156,8 @@ class Ingest:
         return {number: session.state.info for number, session in self._sessions.items()}
 
     def files(self, numbers: Iterable[int]) -> dict[int, FileState]:
-        """Return the files of the given sessions, by session number. Finished sessions and sessions without a file are
-        left out."""
+        """Return the files of the given sessions, by session number. The result excludes finished sessions and sessions
+        without a file."""
         found = ((number, self._sessions.get(number)) for number in numbers)
         return {n: session.state.file for n, session in found if session and session.state.file}
 

@@ -29,7 +29,7 @@ KeepPiece = Callable[[str, int, bytes], None]
 
 class Sink(NamedTuple):
     """Destination of a session's rows. `wall` converts a time of the log to wall time. `at_last` schedules a function
-    for the next time when rows are taken."""
+    call for the next commit of rows."""
 
     emit: Emit
     quarantine: KeepPiece
@@ -118,7 +118,7 @@ class OwnRows:
         """Write a gap row for unreadable pieces with one reason, and store each part in the quarantine.
 
         A part consists of adjacent pieces. The pieces represent `count` events, as far as known. With `go_on`, the
-        pieces only continue a piece that already has a row, and add no event."""
+        pieces continue an earlier piece that already has a gap row, and represent no further event."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -185,8 +185,8 @@ class OwnRows:
         offset: int | None = None,
         session: str = "",
     ) -> None:
-        """Write a row, for another `session` if one is given. A gap row has the number of `missing` events, or None for
-        an unknown number."""
+        """Write a row of this incarnation, or of another session if `session` is given. A gap row has the number of
+        `missing` events, or None for an unknown number."""
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = _json(attributes)

@@ -256,7 +256,7 @@ class Spans:
         columns[DEPTH][i] = begun.depth
 
     def _leave(self, id_: int, span: OpenSpan) -> None:
-        """Drop an open span. Its begin keeps a row of its own."""
+        """Drop an open span. The begin of a dropped span keeps a row of its own."""
         del self.open[id_]
         self._texts -= span.texts
         if not span.written:

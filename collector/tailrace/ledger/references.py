@@ -214,7 +214,7 @@ class References:
         return False
 
     def expire(self, now: int) -> None:
-        """Report the ids whose `reorder_time` has passed as unresolved, oldest first."""
+        """Report unknown ids as unresolved if their `reorder_time` has passed, oldest first."""
         oldest = now - self._limits.reorder_time.ns
         due = takewhile(lambda known: known[1] <= oldest, self.state.unknown.items())
         for id_, _ in list(due):

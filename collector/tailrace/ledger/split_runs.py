@@ -244,8 +244,8 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Take over the gaps of a session with the run's beginning and end. Return heals for the ids that other pieces
-        contain. Return heals for all ids if the run's holes are already reported."""
+        """Take over the gaps of a session with the run's beginning and end. Return heals for the missing ids that other
+        pieces contain. If the run's holes are already reported, return heals for all missing ids."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -479,7 +479,7 @@ def _put_all(ranges: list[IdRange], pieces: Iterable[HeldPiece]) -> None:
 
 
 def _fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
-    """Remove the ids from `first` to `last` from the claims. Return the removed ids as ranges."""
+    """Remove the ids from `first` to `last` from the claims. Return the claimed ids among them as ranges."""
     begin = max(bisect_right(claims, first, key=_first) - 1, 0)
     stop = bisect_right(claims, last, key=_first)
     found, left = [], []

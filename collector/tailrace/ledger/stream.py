@@ -257,8 +257,8 @@ def take(ranges: list[SeqRange], seq: int) -> SeqRange | None:
 
 
 def take_from(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
-    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`. Return the removed
-    numbers as a range, or None if no range contains `seq`."""
+    """Remove the numbers from `seq` up to, but not including, `stop` from the range that contains `seq`. Return the
+    removed numbers as a range, or None if no range contains `seq`."""
     at = find(ranges, seq)
     if at is None:
         return None

@@ -76,9 +76,9 @@ def cost(text: str | None) -> int:
 
 
 class AskedNames:
-    """Keys of names that events request and that have not arrived. The key "" stands for further keys. The value True
-    marks a name that arrived and was evicted: the evicted name has a row, so no name is missing when an event requests
-    the key again."""
+    """Keys of names that events request and that have not arrived. The key "" represents further keys: those beyond
+    `ASKED_MAX`, and those longer than `TEXT_MAX`. The value True marks a name that arrived and was evicted: the evicted
+    name has a row, so no name is missing when an event requests the key again."""
 
     def __init__(self, keys: dict[str, bool | None]) -> None:
         self.keys = keys
