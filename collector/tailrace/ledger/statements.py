@@ -33,7 +33,7 @@ from tailrace.model.record import Kind
 
 DISCARDED_MAX = 8
 RANGES_MAX = 4096
-"""Maximum number of discarded ranges that one report may contain. Losses in further ranges get the reason `network`."""
+"""Maximum number of discarded ranges that the ledger uses from one report. Losses in further ranges get the reason `network`."""
 
 TAILS_MAX = 2**30
 """Maximum number of missing events that goodbyes can report, above 10^9: the fastest client emits as many in some minutes."""
