@@ -1,3 +1,4 @@
-"""Import finished files: find them, see what was read before, choose what is new, read it, and sum up."""
+"""Import finished trace files: find the files, skip files that were read before, read the new
+files, and return a summary."""
 
 from __future__ import annotations

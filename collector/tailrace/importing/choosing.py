@@ -1,17 +1,20 @@
-"""Choose which of the found files an import reads: new content, and each content once.
+"""Choose the files that an import reads: only files with new content, and each content only once.
 
-Files whose whole content and documents are equal hold the same stream, wherever they are. Two files with names of one
-stream (`Files.copy`) or one inode may also hold it at different times: if the content of one file begins the other file's
-content, the first is an earlier state of the second. So a repeated command changes nothing, and no change of a file is
-missed: a file that has grown is read again, and its session replaces the session that read its beginning;
-a file with different content is read beside the earlier session.
+Files with equal content and equal documents contain the same stream, in any directory. Two files
+with one inode, or with names of one stream (`Files.copy`), may contain two states of a stream: if
+the content of the first file is a prefix of the second file's content, the first file is an earlier
+state. A repeated import therefore changes nothing, and every change of a file is detected. A file
+that has grown is read again; the new session replaces the session that read only the beginning. A
+file with different content is read in an additional session.
 
-Files in different directories or under derived names (`originals`) with equal beginnings are one stream only if they have
-at least `HEAD` bytes in common, because many streams share the first few bytes. Whole files are compared only where their first bytes
-(`beginning`) and, if all with this beginning are plain, their sizes are equal: a compressed file does not state the size of
-its content, since it may have several members.
+Many streams share the first few bytes. Files in different directories, or with derived names
+(`originals`), are therefore treated as one stream only if at least `HEAD` bytes are equal. Whole
+files are compared only if their first bytes (`beginning`) are equal. Uncompressed files must also
+have equal sizes, unless a compressed file has the same first bytes: the content size of a
+compressed file with several members is unknown.
 
-Tools cut traces into pieces. A file with the name of such a piece is left out if other files have all its lines.
+Some tools split traces into pieces. A file with the name of a piece is left out if other files
+contain all lines of the piece.
 """
 
 from __future__ import annotations
@@ -39,15 +42,17 @@ from tailrace.spool.payloads import HEAD
 Node = tuple[int, int]
 
 LINES_MAX = 2**22
-"""Different lines of pieces that are compared with other files: some 400 MB of memory. Pieces with more are imported."""
+"""Maximum number of different lines in pieces that are compared with other files (about 400 MB of
+memory). A piece that exceeds this number is imported."""
 
 
 Prints = dict[str, Fingerprint | None]
-"""Fingerprints by file; None for a file that cannot be read."""
+"""Fingerprints by file path; None for a file that cannot be read."""
 
 
 class TakenFile(NamedTuple):
-    """A file to read. Its session `replaces` others. `source` has begun to read it, if any has."""
+    """A file to read. `source` is the source that has begun to read the file, or None. `replaces`
+    lists the sessions that the file's new session replaces."""
 
     path: str
     format: str
@@ -63,7 +68,7 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose which files to read, given what was read before. With `again`, ignore finished readings."""
+    """Choose the files to read, based on earlier readings. With `again`, ignore finished readings."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -85,7 +90,7 @@ def choose(
 
 
 def _groups(format_: str, files: list[str]) -> list[list[str]]:
-    """Return the files in groups of those that may hold the same stream, by name or by content."""
+    """Group the files that may contain the same stream, by name or by content."""
     above = {file: file for file in files}
     first: dict[object, str] = {}
 
@@ -107,7 +112,8 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
             keys.append((head, None if head in packed else size))
         for key in keys:
             above[top(file)] = top(first.setdefault(key, file))
-        # Ranks and processes have such names, too: only those that begin alike may be copies.
+        # Files of ranks and processes also have such names, so only files with equal beginnings may
+        # be copies.
         for other in chain.from_iterable(named.get(original, ()) for original in originals(file)):
             if start is not None and start == begins[other].start:
                 above[top(file)] = top(other)
@@ -118,8 +124,11 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 
 
 class _FileBegin(NamedTuple):
-    """The hash of a file's first bytes, None if there are none; the file's size, and whether it is compressed. `start` is the
-    hash of the first `HEAD` bytes, None if there are fewer."""
+    """The beginning of a file.
+
+    `head` is the hash of the first bytes (`beginning`); None if the file is empty or cannot be
+    read. `size` is the file's size (bytes). `packed` is whether the file is compressed. `start` is
+    the hash of the first `HEAD` bytes; None if the file has fewer bytes."""
 
     head: int | None
     size: int
@@ -142,14 +151,16 @@ def _begin(file: str) -> _FileBegin:
 
 
 def _pieces(format_: str, files: list[str]) -> dict[str, str]:
-    """Return the files that a tool has cut out of others, each with the file that has the first of its lines."""
+    """Return the pieces that a tool has cut out of other files. Map each piece to the file that
+    contains the first of its lines."""
     named = FORMATS[format_].files.pieces
     pieces = [file for file in files if named and named(file)]
     originals = [file for file in files if file not in set(pieces)] if pieces else []
     if not originals:
         return {}
     unseen: dict[int, str | list[str]] = {}
-    """The pieces with a line, by its hash; a list if there are several, since most lines are in one."""
+    """The pieces that contain a line, by the line's hash. Most lines are in only one piece, so the
+    value is a list only for several pieces."""
     left: dict[str, int] = {}
     for piece in pieces:
         with suppress(OSError):  # its reader reports it
@@ -169,7 +180,8 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
 
 
 def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
-    """Note which lines a piece has, and return how many; None if all pieces have too many to be compared. Raise OSError."""
+    """Record the lines of a piece in `unseen`; return their number. Return None if the pieces have
+    more than `LINES_MAX` different lines. Raise OSError."""
     count = 0
     for each in _hashes(piece):
         having = unseen.get(each)
@@ -190,7 +202,7 @@ def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
 
 
 def _hashes(file: str) -> Iterator[int]:
-    """Yield hashes of a file's lines with records. Raise OSError."""
+    """Yield the hash of each line that contains a record. Raise OSError."""
     for line in lines(file):
         record = line.strip(b" \t\r,[]")
         if record:
@@ -198,7 +210,8 @@ def _hashes(file: str) -> Iterator[int]:
 
 
 class _Known:
-    """Earlier readings, by the properties that they share with files."""
+    """An index of earlier readings by the properties that readings share with files: name, inode
+    and content."""
 
     def __init__(self, readings: list[Reading]) -> None:
         self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
@@ -217,7 +230,8 @@ class _Known:
         self._longest = max(self._sizes, default=-1)
 
     def of(self, format_: str, files: list[str]) -> tuple[list[Reading], Prints]:
-        """Return the readings that may be of one of these files, and the fingerprints of the files that may have readings."""
+        """Return the readings that may belong to one of these files, and the fingerprints of the
+        files that may have readings."""
         found: dict[int, Reading] = {}
         prints: Prints = {}
         for file in files:
@@ -238,14 +252,16 @@ T = TypeVar("T")
 
 
 class _Kin(Generic[T]):
-    """Finds, by its name, whatever belongs to files that may be copies of a file, or of which the file may be a copy: a
-    directory may have thousands of files that begin alike."""
+    """An index of values by file name, which finds the values of possible copies and possible
+    originals of a file. An index is needed because a directory may contain thousands of files with
+    equal beginnings."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[T]] = {}
 
     def add(self, file: str, key: str, what: T) -> None:
-        """Add what belongs to a file; `key` is the same for two files that may be one (`Files.copy`)."""
+        """Add a value for a file. `key` is equal for two files that may be copies of one stream
+        (`Files.copy`)."""
         name = without_gz(spelled(file))
         for mark in {("name", name), ("key", key), *(("copy of", of) for of in originals(name))}:
             self._found.setdefault(mark, []).append(what)
@@ -258,7 +274,8 @@ class _Kin(Generic[T]):
 
 
 class _Group:
-    """Files of which some may be copies of others, and the readings that may be of these files."""
+    """A group of files that may contain copies of each other, and the readings that may belong to
+    these files."""
 
     def __init__(
         self, format_: str, files: list[str], readings: list[Reading], prints: Prints
@@ -309,8 +326,11 @@ class _Group:
                 twins.setdefault(content, file)
 
     def _in_order(self) -> list[str]:
-        """Return the files in the order of choice: interrupted readings first, then the longest, since a
-        shorter file may be the beginning of a longer one, and equal ones by how far their names are from an original's."""
+        """Return the files in the order in which they are chosen.
+
+        Files of interrupted readings come first. The other files are sorted by decreasing size,
+        because a shorter file may be the beginning of a longer file. Files of equal size are sorted
+        by the number of names that their own name is derived from."""
         if len(self._files) == 1 and not self._readings:
             return self._files
         if len(self._files) > 1:
@@ -335,7 +355,7 @@ class _Group:
         return known.size if known else 0
 
     def _is_copy(self, file: str, other: str) -> bool:
-        """Return whether another file has all the content of this one."""
+        """Return whether `other` contains the whole content of `file`."""
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False
@@ -346,7 +366,7 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield the finished readings of this content and of the documents beside this file."""
+        """Yield the finished readings of the file's content and documents."""
         mine = self._prints.get(file)
         if mine is None:
             return
@@ -360,7 +380,7 @@ class _Group:
                 yield reading
 
     def _begun(self, file: str) -> Iterator[str]:
-        """Yield the sessions that have read the beginning of this file, but not all of it."""
+        """Yield the sessions that have read the beginning of a file, but not its whole content."""
         mine = self._prints.get(file)
         for reading in self._near(file):
             read = reading.file
@@ -376,7 +396,8 @@ class _Group:
                 yield reading.session
 
     def _near(self, file: str) -> list[Reading]:
-        """Return the readings of files that may be this one, or a copy of it, by name or inode."""
+        """Return the readings of files that, by name or inode, may be this file or a copy of this
+        file."""
         found = [*self._read.of(file, self._key(file)), *self._read_at.get(_node(file), ())]
         return list({id(reading): reading for reading in found}.values())
 
@@ -384,7 +405,8 @@ class _Group:
         return spelled(FORMATS[self._format].files.copy(file))
 
     def _documents(self, file: str) -> dict[str, int]:
-        """Return the checksums of the documents beside a file, within the tail's limits."""
+        """Return the checksums of the documents next to a file. Documents that exceed the format's
+        size limit are excluded."""
         if (known := self._documents_of.get(file)) is not None:
             return known
         files = FORMATS[self._format].files
@@ -397,7 +419,8 @@ class _Group:
 
 
 def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
-    """Return a file's fingerprint, or None if it cannot be read. The reader of the file will report that."""
+    """Return a file's fingerprint, or None if the file cannot be read. The file's reader reports
+    the error later."""
     try:
         return fingerprint(file, sizes)
     except OSError:
@@ -405,7 +428,7 @@ def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
 
 
 def _content(path: str, limit: int) -> bytes | None:
-    """Return a file's bytes, or None if it exceeds the limit or cannot be read."""
+    """Return a file's bytes, or None if the file exceeds the limit or cannot be read."""
     try:
         with os.fdopen(os.open(path, OPEN), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -417,8 +440,9 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
-    """Return whether the name of one file, compressed or not, is the other's or that of a copy of the other. `size` is how much
-    they have in common, and `whole` the size of the longer one."""
+    """Return whether two files have equal names, or one name is derived from the other
+    (`originals`); the suffix of compressed files is ignored. `size` is the number of common bytes,
+    and `whole` is the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True
@@ -427,17 +451,18 @@ def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
 
 
 def _is_at(read: AsRead, file: str) -> bool:
-    """Return whether this is the file that was read, whatever it contains by now."""
+    """Return whether `file` is the file that was read, by path or inode; ignore the content."""
     return read.path == spelled(file) or (read.device, read.inode) == _node(file)
 
 
 def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
-    """Return whether this is the file that was read, by path and inode, without a checksum."""
+    """Return whether `file` is the file that was read, by path and inode. Earlier versions of
+    Tailrace stored no checksum."""
     return read.path == spelled(file) and read.inode == _node(file)[1]
 
 
 def _node(file: str) -> Node:
-    """Return device and inode, or a unique value if the file is gone."""
+    """Return device and inode of a file, or a unique value if the file does not exist."""
     try:
         found = os.stat(file)  # noqa: PTH116 - three times as fast
     except OSError:

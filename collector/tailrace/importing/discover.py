@@ -1,4 +1,4 @@
-"""Find the files that are traces, and their formats, for `tailrace import`."""
+"""Find trace files and detect their formats, for `tailrace import`."""
 
 from __future__ import annotations
 
@@ -24,63 +24,66 @@ from tailrace.sources.tail.inflate import STATED_MAX, read_statement
 from tailrace.sources.tail.location import OPEN
 
 Traces = dict[str, list[str]]
-"""Absolute paths of the streams' files by format, in order."""
+"""Absolute paths of the trace files, in order, by format."""
 
 
 class Why(StrEnum):
     """The reason why an import leaves out a file."""
 
     IMPORTED = "imported"
-    """The table has its content."""
+    """The table already contains the file's content."""
     COPY = "copy"
-    """Another file has the same content, or begins with it."""
+    """Another file has the same content, or has content that begins with the file's content."""
     OUTSIDE = "outside"
-    """It is a link out of the directory that was given."""
+    """The file is a link that leads out of the given directory."""
     EMPTY = "empty"
-    """It has no content."""
+    """The file is empty."""
     GONE = "gone"
-    """It was found, but was gone when it was to be read."""
+    """The file disappeared before it could be read."""
     UNRECOGNISED = "unrecognised"
-    """No format recognises it."""
+    """No format recognises the file."""
     FOREIGN = "foreign"
-    """It is of a kind that no decoder reads."""
+    """The file has a known type that no decoder reads."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that an import leaves out. `of` is the path of the other file that has its content, and `content` says in
-    words what a foreign file is."""
+    """A file that an import leaves out. `of` is the path of the other file with the same content.
+    `content` describes the type of a foreign file in words."""
 
     path: str
     why: Why
     of: str = ""
     content: str = ""
     trace: bool = True
-    """Whether a trace was expected: the file was given by name, or has the name of a trace."""
+    """Whether the file was expected to be a trace, because its path was given or its name is a
+    trace's name."""
     sessions: tuple[str, ...] = ()
-    """The sessions with its content, if the table has it."""
+    """Ids of the sessions that contain the file's content in the table."""
     format: str = ""
-    """The format as which the table has its content, if it is to be read as another one."""
+    """The format that the table's sessions have for the file's content, if the import requests
+    another format; otherwise empty."""
 
 
 class Discovered(NamedTuple):
     traces: Traces
     left_out: list[LeftOut]
     within: dict[str, str]
-    """The directory of each file that was found in one."""
+    """The given directory in which each file was found, by file path."""
 
 
 def find(paths: Iterable[Path], format_: str | None) -> Discovered:
-    """Return the files that are traces, and those that are not.
+    """Find the trace files in `paths`; also return the files that are no traces.
 
-    With a format given, a file given by name has that format, unless its first bytes are of a foreign kind. Below a directory, the files have it
-    whose name or content is one of that format. Without a format, the first format that recognises a file's first bytes is
-    chosen. Documents of streams are in neither list, unless they are given by name.
+    With `format_`, a file given by path has this format, unless its first bytes belong to a foreign
+    file type. In a directory, only files with a name or content of the format are chosen. Without
+    `format_`, each file gets the first format that recognises its first bytes. Documents of streams
+    are in neither list, unless their paths are given.
 
-    Raise ConfigError for a path that does not exist, is no file, or cannot be read: skipping it would
-    lose it silently."""
+    Raise ConfigError for a path that does not exist, is no file, or cannot be read, because
+    skipping the path would lose its data silently."""
     traces: Traces = {}
     named: dict[str, bool] = {}
-    """The files that are not traces, and whether each was given by name."""
+    """The files that are no traces, each with whether its path was given."""
     outside: list[LeftOut] = []
     within: dict[str, str] = {}
     given: set[str] = set()
@@ -126,7 +129,8 @@ def is_empty(file: str) -> bool:
 
 
 def shows_nothing(file: str) -> bool:
-    """Return whether a file exists without content. A compressed file whose content has not begun counts as such."""
+    """Return whether a file exists without content. A compressed file without any content yet also
+    counts as empty."""
     try:
         return not _head(file)
     except ConfigError:
@@ -134,7 +138,7 @@ def shows_nothing(file: str) -> bool:
 
 
 def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
-    """Return a file's format, or None. Raise ConfigError if it cannot be read."""
+    """Return a file's format, or None. Raise ConfigError if the file cannot be read."""
     head = _head(file)
     if foreign(file, head):
         return None
@@ -147,7 +151,8 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 
 
 def _none(file: str, *, named: bool, endings: set[str]) -> LeftOut:
-    """Return a file that is not a trace. An empty file may have been meant to be a trace."""
+    """Return the entry for a file that is not a trace. An empty file with a trace's suffix counts
+    as an expected trace."""
     empty = is_empty(file)
     trace = named or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file)):
@@ -192,8 +197,8 @@ def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
 
 
 def _is_directory(path: Path) -> bool:
-    """Return whether this is a directory. Raise ConfigError unless it is a directory or a regular file,
-    since reading anything else may block or never end."""
+    """Return whether a path is a directory. Raise ConfigError if the path is neither a directory
+    nor a regular file, because reading another file may block or never end."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -216,7 +221,8 @@ def _files(directory: Path) -> Iterator[str]:
 
 
 def _is_inside(file: str, real: str) -> bool:
-    """Return whether a file, with all links resolved, is in the directory whose resolved path is `real`."""
+    """Return whether a file's path, with all links resolved, is in the directory with the resolved
+    path `real`."""
     return os.path.realpath(file).startswith(real.rstrip("/") + "/")
 
 
@@ -229,9 +235,9 @@ def _refusal(path: str, error: OSError) -> ConfigError:
 
 
 def _head(file: str) -> bytes:
-    """Return the first bytes of a file's content. Raise ConfigError if it cannot be read."""
+    """Return the first bytes of a file's content. Raise ConfigError if the file cannot be read."""
     try:
-        fd = os.open(file, OPEN)  # without waiting if it has become a pipe
+        fd = os.open(file, OPEN)  # does not block if the file was replaced by a pipe
         try:
             return beginning(fd)
         finally:

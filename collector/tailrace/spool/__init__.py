@@ -1,3 +1,3 @@
-"""The log of received chunks, durable before anything is decoded."""
+"""A durable log of all received chunks, written before any chunk is decoded."""
 
 from __future__ import annotations

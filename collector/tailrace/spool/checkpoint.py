@@ -1,12 +1,14 @@
-"""Checkpoints of the ingest's state, beside the log, so that a start need not decode the whole log.
+"""Store checkpoints of the ingest's state next to the log, so that a restart replays only a part of
+the log.
 
-One file for each checkpoint, named by its position: a header of 32 bytes (8s magic with version, u64
-position, u64 length, u32 crc32 of position, length, reach unless it is 0, and state, u32 reach;
-little-endian), then the state, which is opaque here. A file that has its name is complete.
-The *reach* is how many bytes of the log before its position the state still needs.
+Each checkpoint is one file, named by the checkpoint's log position. The file starts with a header
+of 32 bytes (little-endian): 8s magic with version, u64 position, u64 length, u32 crc32, u32 reach.
+The CRC-32 covers position, length, reach (unless the reach is 0) and state. The ingest's state
+follows the header; this module does not interpret the state. A file with its final name is
+complete. The *reach* is the number of log bytes before the position that the state still needs.
 
-Checkpoints belong in the spool's own directory, so that whoever moves the spool moves them with it.
-One thread at a time may call this module.
+Checkpoints are stored in the spool's directory, so that moving the spool also moves its
+checkpoints. Only one thread at a time may call this module.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tailrace.spool.disk import SYSTEM, Disk, opening, waiting
 
 MAGIC = b"tailckp1"
 KEPT = 2
-"""Two, so that one damaged file does not make a start decode the whole log."""
+"""Number of checkpoints to keep: if one file is damaged, a restart can use the other one."""
 
 _HEADER = struct.Struct("<8sQQII")
 _COVERED = struct.Struct("<QQ")
@@ -34,36 +36,41 @@ _DRAFT = re.compile(r"\d{20}\.checkpoint\.new")
 
 
 class Checkpoint(NamedTuple):
-    """The ingest's state after all entries below `position`."""
+    """The ingest's state after processing all entries below `position`."""
 
     position: int
     state: bytes
 
 
 class Checkpoints:
-    """The checkpoints in one directory, which is made if it is missing."""
+    """The checkpoints in one directory, which is created if it is missing."""
 
     def __init__(self, directory: Path, disk: Disk = SYSTEM) -> None:
         self.directory = directory
         self._disk = disk
         self.size_max: int | None = None
-        """Files larger than this many bytes are not read; None sets no limit."""
+        """Maximum size (bytes) of a file that `newest` reads; None sets no limit."""
         self.too_large: list[str] = []
-        """The files that `newest` did not read because of `size_max`: one sentence each."""
+        """Messages, one for each file that `newest` skipped because the file exceeds `size_max`."""
         self.damaged: list[str] = []
-        """The files that `newest` passed over as damaged, and why: one sentence each."""
+        """Messages, one for each file that `newest` skipped as damaged; each message contains the
+        reason."""
         try:
             disk.make_directory(directory)
             for path in self._files().values():
-                # `save` could not replace an obstacle, and would end the process.
+                # `save` cannot replace a directory or another non-file at this path; the error
+                # would stop the process.
                 disk.files.make_way(path)
         except OSError as error:
             raise StoreError(f"{directory}: {refusal_text(error.errno, directory)}") from error
 
     @property
     def needed_from(self) -> int | None:
-        """The position up to which the log may be released; None (release nothing) with fewer than two files. To read it
-        raises LostError or SyncError, and FullError if a file cannot be read for now."""
+        """Return the position below which the log may be released; None with fewer than two
+        checkpoint files.
+
+        Raise FullError if a file cannot be read now; raise LostError or SyncError for other errors.
+        """
         with opening(self.directory):
             files = self._files()
         if len(files) < KEPT:
@@ -77,15 +84,17 @@ class Checkpoints:
 
     @property
     def size(self) -> int:
-        """The size of the largest file in bytes; 0 while there is none."""
+        """Return the size (bytes) of the largest checkpoint file; 0 if there is none."""
         return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
-        """Save a checkpoint durably, then delete all but the newest two, and what a kill left of another one.
+        """Save a checkpoint durably, then delete all but the newest two checkpoints and any
+        unfinished checkpoint files.
 
-        The state needs the log from `since` on, by default from its own position. Call this once the table
-        holds all rows from below `position`: a start needs a checkpoint that is not beyond the commit.
-        Raise FullError, LostError or SyncError; the earlier checkpoints stay.
+        The state needs the log from position `since`; the default is the checkpoint's own position.
+        Call this method after the table has committed all rows from entries below `position`: a
+        restart can only use a checkpoint at or below the committed position. Raise FullError,
+        LostError or SyncError; earlier checkpoints are kept.
         """
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
@@ -99,9 +108,9 @@ class Checkpoints:
                 self._disk.unlink(path)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
-        """Return the newest sound checkpoint at or below the position `not_beyond`, or None.
+        """Return the newest valid checkpoint at or below the position `not_beyond`, or None.
 
-        Raise FullError when no descriptor is free: the files may be sound."""
+        Raise FullError if no file descriptor is free, because the files may be valid."""
         with waiting(self.directory):
             files = self._files()
         for position in sorted(files, reverse=True):
@@ -122,12 +131,13 @@ class Checkpoints:
         return {int(match[1]): path for match, path in found if match}
 
     def _reach(self, path: Path) -> int:
-        """Return how many bytes of log before its position a checkpoint needs; 0 if it is torn. Raise OSError."""
+        """Return the number of log bytes before its position that a checkpoint needs; 0 if the
+        header is incomplete. Raise OSError."""
         header = self._disk.read(path, _HEADER.size)
         return int(_HEADER.unpack(header)[-1]) if len(header) == _HEADER.size else 0
 
     def _read(self, path: Path, position: int, size: int) -> bytes:
-        """Return the state. Raise ValueError when it is not what was saved."""
+        """Return the saved state. Raise ValueError if the file is damaged."""
         header = self._disk.read(path, _HEADER.size)
         if len(header) < _HEADER.size:
             raise ValueError("is shorter than its header")

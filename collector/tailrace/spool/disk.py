@@ -1,12 +1,15 @@
-"""The spool's disk operations: every OSError of a write becomes an error that tells the caller what to do.
+"""Run the spool's disk operations, and map each OSError of a write to an error that determines the
+caller's next step.
 
-"No room" (also a quota, a limit, or a file system that became read-only) before the data is complete is a
-`FullError`: nothing was promised yet, so the caller may write all of it again. Every other error, and
-every error of a sync, is a `SyncError`: after a failed fsync the kernel may drop the pages and report
-success the next time, so a sync must not be repeated. Where a name that was there is gone, the error is a `LostError`:
-somebody removed or renamed what the process writes.
+- `FullError`: the disk has no room before the data is complete. A quota, a size limit, and a file
+  system that became read-only count as no room. No data has been acknowledged yet, so the caller
+  may retry the write.
+- `LostError`: a file or directory that the process uses was removed or renamed.
+- `SyncError`: all other errors, and every error of a sync. After a failed fsync, the kernel may
+  drop the pages and report success for the next fsync, so a sync must not be retried.
 
-`FileSystem` makes the calls; `tests/simulation/disk.py` has a simulated one that loses unsynced data at a power cut.
+`FileSystem` performs the system calls. `tests/simulation/disk.py` contains a simulated file system
+that loses unsynced data at a power cut.
 """
 
 from __future__ import annotations
@@ -27,19 +30,21 @@ from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncE
 from tailrace.filesystem import NO_ROOM, free_room, is_file, make_way, refusal_text
 
 _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
-"""No other user may read the spool: whoever knows a session's id can continue the session."""
+"""Permissions of files and directories in the spool. Other users must not read the spool, because a
+session id lets its holder continue the session."""
 
 
 logger = logging.getLogger(__name__)
 
 
 class FileSystem:
-    """The calls to the file system. Every call may raise OSError; `fd` is a result of `open` or `open_directory`."""
+    """System calls to the file system. Each call may raise OSError. The argument `fd` is a result
+    of `open` or `open_directory`."""
 
     def open(
         self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
     ) -> int:
-        """Open a file. With `create`, make the file if it is missing; with `truncate`, empty it."""
+        """Open a file. With `create`, create a missing file; with `truncate`, empty the file."""
         flags = os.O_RDWR if write else os.O_RDONLY
         flags |= (os.O_CREAT if create else 0) | (os.O_TRUNC if truncate else 0)
         return owned.open_file(path, flags, _FILE_MODE)
@@ -51,12 +56,13 @@ class FileSystem:
         os.close(fd)
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """Return up to `size` bytes, fewer where the file ends."""
+        """Return up to `size` bytes at `offset`; fewer at the end of the file."""
         return os.pread(fd, size, offset)
 
     def written(self, fd: int) -> list[tuple[int, int]]:
-        """Return the ranges (start, end), in order, outside of which every byte is zero."""
-        # A file system without holes reports one range.
+        """Return the byte ranges (start, end) that contain data, in order; all other bytes of the
+        file are zero."""
+        # Without support for holes, a file system reports one range.
         ranges, end, size = [], 0, os.fstat(fd).st_size
         while end < size:
             try:
@@ -64,43 +70,45 @@ class FileSystem:
             except OSError as error:
                 if error.errno != errno.ENXIO:
                     raise
-                break  # nothing but a hole follows
+                break  # only a hole follows
             end = os.lseek(fd, start, os.SEEK_HOLE)
             ranges.append((start, end))
         return ranges
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        """Write all bytes or some; return how many."""
+        """Write all bytes or some of them; return the number of bytes written."""
         return os.pwrite(fd, data, offset)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def allocate(self, fd: int, size: int) -> None:
-        """Reserve room up to `size`, which reads as zeros behind the file's end."""
+        """Reserve disk space up to file size `size`; the new bytes behind the file's end read as
+        zeros."""
         os.posix_fallocate(fd, 0, size)
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 
     def sync(self, fd: int) -> None:
-        """Return once the file, or the names in the directory, are on disk."""
+        """Write the file, or the names in the directory, to disk."""
         os.fsync(fd)
 
     def sync_data(self, fd: int) -> None:
-        """Return once the file's bytes, and its size, are on disk."""
+        """Write the file's bytes and size to disk."""
         os.fdatasync(fd)
 
     def lock(self, fd: int) -> None:
-        """Lock the file or directory until it is closed. Raise BlockingIOError if another process holds the lock."""
+        """Lock the file or directory until its descriptor is closed. Raise BlockingIOError if
+        another process holds the lock."""
         owned.lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def identity(self, fd: int) -> owned.Identity:
-        """Return what tells the open file or directory from all others."""
+        """Return the identity of the open file or directory, which no other file or directory has."""
         return owned.identity(fd)
 
     def found(self, path: Path) -> owned.Identity | None:
-        """Return the identity of what a name leads to; None if it leads nowhere."""
+        """Return the identity of the file or directory at a path; None if the path does not exist."""
         return owned.found(path)
 
     def rename(self, old: Path, new: Path) -> None:
@@ -120,19 +128,19 @@ class FileSystem:
         return is_file(path)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its missing parents; it may exist already."""
+        """Create a directory and its missing parents; do nothing if the directory exists."""
         path.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
 
     def make_way(self, path: Path) -> None:
-        """Move away what stands in a file's place without being a file."""
+        """Move away a directory or another non-file that exists at the path of a file."""
         make_way(path)
 
     def free(self, directory: Path) -> int:
-        """Return how many bytes this user may still write."""
+        """Return the number of bytes that this user may still write."""
         return free_room(directory).bytes
 
     def largest(self) -> int:
-        """Return how many bytes a file of this process may have."""
+        """Return the maximum size (bytes) of a file that this process may write."""
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
@@ -145,7 +153,7 @@ _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError while `path` is changed into FullError, LostError or SyncError."""
+    """Convert an OSError from changing `path` into FullError, LostError or SyncError."""
     try:
         yield
     except OSError as error:
@@ -159,7 +167,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(path: Path) -> Iterator[None]:
-    """Raise FullError if no descriptor is free for `path`."""
+    """Raise FullError if no file descriptor is free to open `path`."""
     try:
         yield
     except OSError as error:
@@ -170,32 +178,33 @@ def waiting(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Do as `writing` does for a call that takes a descriptor: raise FullError if none is free, too."""
+    """Convert errors as `writing` does, and raise FullError if no file descriptor is free."""
     with writing(path), waiting(path):
         yield
 
 
 class Disk:
-    """A file system. Operations that write raise FullError, LostError or SyncError.
+    """A file system whose write operations raise FullError, LostError or SyncError.
 
-    Operations that only read, and direct calls of `files`, raise OSError."""
+    Read-only operations and direct calls of `files` raise OSError."""
 
     def __init__(self, files: FileSystem) -> None:
         self.files = files
 
     def sync_data(self, fd: int, path: Path) -> None:
-        """Return once the file's bytes, and its size if that changed, are on disk."""
+        """Write the file's bytes to disk, and the file's size if the size has changed."""
         _synced(self.files.sync_data, fd, path)
 
     def sync_file(self, fd: int, path: Path) -> None:
-        """Return once the file and all its metadata are on disk."""
+        """Write the file and all its metadata to disk."""
         _synced(self.files.sync, fd, path)
 
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
-        """Return from the block once the names that it has made, changed or removed in a directory are on disk.
+        """Sync a directory at the end of the block, so that names created, changed or removed in
+        the block are on disk.
 
-        Raise FullError when no descriptor is free, too: before the block, so that nothing has changed."""
+        Raise FullError before the block if no file descriptor is free; nothing has changed then."""
         with opening(directory):
             fd = self.files.open_directory(directory)
         try:
@@ -205,7 +214,7 @@ class Disk:
             self.files.close(fd)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its missing parents, durably. Raise OSError."""
+        """Create a directory and its missing parents durably. Raise OSError."""
         missing = [part for part in (path, *path.parents) if not self.files.exists(part)]
         self.files.make_directory(path)
         for made in missing:
@@ -213,16 +222,18 @@ class Disk:
                 pass
 
     def create(self, path: Path, *, empty: bool = True) -> int:
-        """Open a file to write it, and make it if it is missing. Unless `empty`, it keeps what it has.
+        """Open a file for writing; create a missing file. With `empty`, truncate the file.
 
-        Raise FullError when no descriptor is free, too."""
+        Raise FullError if no file descriptor is free."""
         with opening(path):
             return self.files.open(path, write=True, create=True, truncate=empty)
 
     def preallocate(self, fd: int, size: int, path: Path) -> None:
-        """Reserve room up to `size`, which reads as zeros behind the file's end.
+        """Reserve disk space up to file size `size`; the new bytes behind the file's end read as
+        zeros.
 
-        On a file system that cannot reserve, only set the size; a full disk then shows at a write.
+        If the file system cannot reserve space, only set the file's size; a full disk then causes
+        an error at a later write.
         """
         with writing(path):
             try:
@@ -234,7 +245,7 @@ class Disk:
                     self.files.truncate(fd, size)
 
     def write_at(self, fd: int, data: bytes, offset: int, path: Path) -> None:
-        """Write all of `data`. After a FullError a part of it may be in the file."""
+        """Write all of `data`. After a FullError, the file may contain a part of `data`."""
         view = memoryview(data)
         with writing(path):
             while view:
@@ -251,7 +262,7 @@ class Disk:
             self.files.rename(old, new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file, which may be gone already."""
+        """Remove a file; do nothing if the file does not exist."""
         with writing(path), contextlib.suppress(FileNotFoundError):
             self.files.unlink(path)
 
@@ -274,13 +285,14 @@ class Disk:
             return self.files.read(fd, size, offset)
 
     def written(self, path: Path) -> list[tuple[int, int]]:
-        """Return the ranges (start, end), in order, outside of which every byte is zero. Raise OSError."""
+        """Return the byte ranges (start, end) that contain data, in order; all other bytes of the
+        file are zero. Raise OSError."""
         with self.opened(path) as fd:
             return self.files.written(fd)
 
     @contextlib.contextmanager
     def opened(self, path: Path) -> Iterator[int]:
-        """Open a file to read it. Raise OSError."""
+        """Open a file for reading. Raise OSError."""
         fd = self.files.open(path)
         try:
             yield fd
@@ -288,7 +300,8 @@ class Disk:
             self.files.close(fd)
 
     def replace(self, path: Path, *parts: bytes) -> None:
-        """Replace the content of `path`, durably. After a crash it has the old content or the new."""
+        """Replace the content of `path` durably. After a crash, the file has either the old or the
+        new content."""
         new = path.with_name(f"{path.name}.new")
         with self.naming(path.parent):
             fd = self.create(new)
@@ -307,10 +320,10 @@ class Disk:
             self.rename(new, path)
 
     def lock(self, directory: Path) -> LockedDirectory:
-        """Lock the directory for this process, until the lock is closed.
+        """Lock the directory for this process until the returned lock is closed.
 
-        Raise LockedError when another process has it, StoreError when this process may not write there, FullError when it
-        cannot for now.
+        Raise LockedError if another process holds the lock, StoreError if this process may not
+        write to the directory, and FullError if the lock is temporarily not available.
         """
         path, files = directory / "lock", self.files
         try:
@@ -335,9 +348,11 @@ class Disk:
 
 
 class LockedDirectory:
-    """A directory that this process has locked, and the file `lock` in it, which says who has it.
+    """A directory locked by this process, and its file `lock`, which contains the pid of this
+    process.
 
-    Both are locked: the file can be removed, and some file systems lock no directory."""
+    Both the directory and the file are locked: users can remove the file, and some file systems
+    cannot lock a directory."""
 
     def __init__(self, path: Path, fd: int, disk: Disk) -> None:
         self.path = path
@@ -345,12 +360,13 @@ class LockedDirectory:
         self._disk = disk
         self._identity = disk.files.identity(fd)
         self._lock = path / "lock"
-        self._mutex = threading.Lock()  # guards the two below
+        self._mutex = threading.Lock()  # guards `_lock_fd` and `_lock_identity`
         self._lock_fd: int | None = None
         self._lock_identity: owned.Identity | None = None
 
     def take(self) -> None:
-        """Raise LockedError when another process has the directory, OSError when a lock cannot be had."""
+        """Lock the directory and its file. Raise LockedError if another process holds a lock,
+        OSError if locking fails."""
         files = self._disk.files
         try:
             files.lock(self._fd)
@@ -360,8 +376,11 @@ class LockedDirectory:
         self._take_file()
 
     def check(self) -> None:
-        """Raise LostError unless the directory's name leads to it. Make the file again if it was removed or replaced; raise
-        LostError if another process has taken it meanwhile, StoreError if it cannot be made. Any thread may call this."""
+        """Raise LostError if the directory was removed or renamed. Create the file `lock` again if
+        the file was removed or replaced.
+
+        Raise LostError if another process has locked the directory meanwhile, and StoreError if the
+        file cannot be created. Any thread may call this method."""
         if self._disk.files.found(self.path) != self._identity:
             raise owned.lost(self.path)
         with self._mutex:
@@ -393,7 +412,9 @@ class LockedDirectory:
         fd = files.open(self._lock, write=True, create=True)
         try:
             files.lock(fd)
-            with contextlib.suppress(FullError):  # the lock holds without the pid in it
+            with contextlib.suppress(
+                FullError
+            ):  # the lock is valid even if the pid cannot be written
                 self._disk.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, self._lock)
         except BaseException as error:
             files.close(fd)
@@ -417,4 +438,4 @@ def _synced(call: Callable[[int], None], fd: int, path: Path) -> None:
 
 
 SYSTEM = Disk(FileSystem())
-"""The disk of this machine."""
+"""The real disk of this machine."""

@@ -1,6 +1,6 @@
-"""The bytes of the spool: one entry for each thing that happened to a source.
+"""Encode and decode the spool's entries; each entry records one event of a source or of the daemon.
 
-A frame, all numbers little-endian:
+Format of a frame, which holds one entry (all numbers are little-endian):
 
     u32 length      of what follows position: 24 + payload
     u32 crc32       over position and all that follows it, seeded with the spool's salt
@@ -11,18 +11,19 @@ A frame, all numbers little-endian:
                     last CLOCK entry to get wall time
     payload         at most `PAYLOAD_MAX` bytes
 
-Three fields tell the entries written here from other bytes that look like an entry:
+Three fields distinguish a valid frame from other bytes that look like a frame:
 
-- *position* is unique in the life of a spool, so a frame copied or left elsewhere is refused;
-- the *salt* is drawn with the spool, so a producer cannot send a payload that holds a frame;
-- *mark* says up to where the log was synced when the frame was written. A bad place below that
-  position had been acknowledged and is damage; a bad place above it is only a torn tail.
+- *position* is unique in the life of a spool, so a frame at any other place is rejected;
+- the *salt* is random for each spool, so a producer cannot forge a valid frame inside a payload;
+- *mark* encodes the position up to which the log was synced when the frame was written. A bad range
+  below the synced position is damage, because its entries were acknowledged. A bad range above the
+  synced position is only a torn tail.
 
-Frames of a segment that had the file before have other positions. Frames of an earlier life that recovery
-does not keep lie behind the place where it lets the log end: it fills that place with zeros before anything
-is written there, so they cannot come back.
+A segment can reuse the file of an earlier segment; the earlier segment's frames have other
+positions. Recovery discards the frames behind the end of the log, and overwrites those bytes with
+zeros before the next write. Discarded frames therefore cannot reappear.
 
-Pure: no I/O and no clock.
+This module performs no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -36,49 +37,52 @@ from typing import Literal, NamedTuple
 from zlib_ng.zlib_ng import crc32
 
 PAYLOAD_MAX = 2**20
-"""As much as a source reads at once at most, and small enough to be read in one piece."""
+"""Maximum size (bytes) of an entry's payload. A source reads at most this many bytes at once, and a
+payload is read in one piece."""
 
 Fault = Literal["torn", "zeros", "corrupt"]
-"""Why a scan ended: the frame goes beyond the given bytes, was never written, or is damaged."""
+"""The reason why a scan ended: the frame extends beyond the given bytes (torn), was never written
+(zeros), or is damaged (corrupt)."""
 
 PREFIX = struct.Struct("<II")
 COVERED = struct.Struct("<QQQq")
 HEAD = struct.Struct("<IIQQQq")
 HEAD_SIZE = HEAD.size
 FRAME_MAX = HEAD_SIZE + PAYLOAD_MAX
-_UNCOUNTED = HEAD_SIZE - 24  # bytes of a frame that its length does not count
+_UNCOUNTED = HEAD_SIZE - 24  # number of bytes in a frame that the length field does not count
 _LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
 
 
 class EntryKind(IntEnum):
-    """The kinds of entries. The numbers are part of the format on disk; none is zero."""
+    """The kinds of entries. The numbers are part of the disk format; no number is zero."""
 
     START = 1
     """A daemon started; msgpack."""
     OPEN = 2
     """A session begins; msgpack."""
     DATA = 3
-    """Bytes of a session."""
+    """A chunk of a session's bytes."""
     DATAGRAMS = 4
-    """Several datagrams of one session; see `Datagrams`."""
+    """A batch of datagrams of one session; see `Datagrams`."""
     CLOSE = 5
-    """A session is over; the reason as text."""
+    """A session ended; the payload is the reason as text."""
     TICK = 6
-    """Time passed; no payload."""
+    """Time has passed; the payload is empty."""
     STOP = 7
-    """The daemon stopped in order. With the payload `LAST`, nobody continues its sessions."""
+    """The daemon stopped cleanly. With the payload `LAST`, no later daemon continues its sessions."""
     FILE = 8
-    """The present path of a session's file; msgpack. Without a payload, no source follows the file any more."""
+    """The current path of a session's file; msgpack. An empty payload means that no source follows
+    the file any more."""
     DOCUMENT = 9
-    """A document about a session; see `pack_document`."""
+    """A document that belongs to a session; see `pack_document`."""
     LOSS = 10
-    """Bytes of a session that cannot be obtained; msgpack."""
+    """A description of bytes that are missing in a session; msgpack (`FileLoss`)."""
     DROPS = 11
-    """The kernel dropped datagrams at a source's socket; msgpack."""
+    """A count of datagrams that the kernel dropped at a source's socket; msgpack."""
     HEARTBEAT = 12
-    """The daemon is alive; msgpack."""
+    """A heartbeat of the daemon; msgpack."""
     CLOCK = 13
-    """How far (ns) the wall clock is ahead of the log's time from now on; msgpack."""
+    """The offset (ns) from log time to wall time from now on; msgpack."""
 
 
 LAST = b"last"
@@ -87,7 +91,7 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class Entry(NamedTuple):
-    """One entry. It occupies the positions from `position` up to, not including, `end`."""
+    """One log entry, which occupies the positions from `position` (inclusive) to `end` (exclusive)."""
 
     position: int
     end: int
@@ -98,18 +102,20 @@ class Entry(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The entries at the start of a buffer, how many bytes they take, and why the scan ended."""
+    """The entries at the start of a buffer, the number of bytes consumed, and the reason why the
+    scan ended."""
 
     entries: list[Entry]
     consumed: int
     fault: Fault | None
-    """None when the entries take the whole buffer."""
+    """None if the entries fill the whole buffer."""
     synced: int
     """The position up to which the log was synced when the last entry was written."""
 
 
 def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
-    """Return the frames of consecutive entries; the log is synced up to `synced` when they are written."""
+    """Return the frames of consecutive entries. `synced` is the position up to which the log is
+    synced before the frames are written."""
     pieces: list[bytes] = []
     for position, _, kind, session, time_ns, payload in entries:
         covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
@@ -119,7 +125,8 @@ def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
 
 
 def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
-    """Read entries of `buffer`, which begins at `position`, up to its end or the first bad frame."""
+    """Decode the entries in `buffer` up to its end or the first bad frame. `position` is the log
+    position of the first byte."""
     entries: list[Entry] = []
     view = memoryview(buffer)
     offset = synced = 0
@@ -140,7 +147,8 @@ def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
 
 
 def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
-    """Name the fault of the bad frame at the start of `rest`, which begins at `position`."""
+    """Return the fault of the bad frame at the start of `rest`; `position` is the log position of
+    the first byte."""
     head = rest[:HEAD_SIZE]
     if not any(head):
         return "zeros"
@@ -153,9 +161,10 @@ def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
 
 
 def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
-    """Return the offset of the first whole frame in `buffer`, wherever it begins, or None.
+    """Return the offset of the first whole frame in `buffer`, or None. The frame may begin at any
+    offset.
 
-    `buffer` begins at `position`.
+    `position` is the log position of the first byte of `buffer`.
     """
     for offset in _candidates(buffer, position):
         if scan(buffer[offset : offset + FRAME_MAX], position + offset, salt).entries:
@@ -164,9 +173,10 @@ def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
 
 
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:
-    """Yield every offset, in order, where a frame with the right position field begins.
+    """Yield each offset, in order, at which a frame with the correct position field may begin.
 
-    All positions in 64 KiB share all bytes but two, so a search for a text finds them.
+    All positions in a range of 64 KiB share all bytes but two, so a byte search for the shared
+    bytes finds these frames.
     """
     field, end = PREFIX.size, position + len(buffer)
     for high in range(position >> 16, (end >> 16) + 1):
@@ -181,24 +191,26 @@ def _candidates(buffer: bytes, position: int) -> Iterator[int]:
 
 
 def pack_datagrams(datagrams: Sequence[bytes]) -> bytes:
-    """Return a payload of datagrams: u32 count, that many u32 sizes, then their bytes."""
+    """Return a payload with datagrams: u32 count, one u32 size for each datagram, then the
+    datagrams."""
     sizes = struct.pack(f"<I{len(datagrams)}I", len(datagrams), *map(len, datagrams))
     return sizes + b"".join(datagrams)
 
 
 def measure_datagrams(payload: bytes) -> tuple[int, int]:
-    """Return how many datagrams a payload has, and how many bytes these have together."""
+    """Return the number of datagrams in a payload, and the sum of their sizes (bytes)."""
     count = int.from_bytes(payload[:4], "little")
     return count, len(payload) - 4 - 4 * count
 
 
 class Datagrams:
-    """Datagrams of one peer in one payload (see `pack_datagrams`)."""
+    """The datagrams of one peer in one payload (see `pack_datagrams`)."""
 
     __slots__ = ("begin", "payload", "sizes")
 
     def __init__(self, payload: bytes) -> None:
-        """Take a payload. Raise ValueError when its sizes do not match it."""
+        """Parse the sizes in a payload. Raise ValueError if the sizes do not match the payload's
+        length."""
         try:
             (count,) = struct.unpack_from("<I", payload)
             self.sizes: tuple[int, ...] = struct.unpack_from(f"<{count}I", payload, 4)
@@ -206,14 +218,14 @@ class Datagrams:
             raise ValueError("a payload of datagrams is shorter than its table of sizes") from error
         self.payload = payload
         self.begin = 4 + 4 * count
-        """Where in the payload the datagrams begin."""
+        """Offset of the first datagram in the payload."""
         if self.begin + self.length != len(payload):
             end = self.begin + self.length
             raise ValueError(f"datagrams of {end} bytes in a payload of {len(payload)}")
 
     @property
     def length(self) -> int:
-        """Return how many bytes the datagrams have."""
+        """Return the total size (bytes) of the datagrams."""
         return sum(self.sizes)
 
     def __len__(self) -> int:
@@ -226,8 +238,8 @@ class Datagrams:
 
 
 def pack_document(name: str, data: bytes) -> list[bytes]:
-    """Cut a document into payloads: u8 whether more follow, u32 size of the name in UTF-8, the name,
-    a part of the content."""
+    """Split a document into payloads. Each payload has u8 whether more parts follow, u32 size of
+    the name in UTF-8, the name, and a part of the content."""
     encoded = name.encode(errors="surrogateescape")
     room = PAYLOAD_MAX - 5 - len(encoded)
     parts = [data[at : at + room] for at in range(0, len(data), room)] or [b""]
@@ -238,6 +250,6 @@ def pack_document(name: str, data: bytes) -> list[bytes]:
 
 
 def unpack_document(payload: bytes) -> tuple[str, bytes, bool]:
-    """Return a document's name, a part of its content, and whether more follow."""
+    """Return the document's name, a part of its content, and whether more parts follow."""
     more, size = struct.unpack_from("<?I", payload)
     return payload[5 : 5 + size].decode(errors="surrogateescape"), payload[5 + size :], more

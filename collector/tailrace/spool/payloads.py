@@ -1,6 +1,6 @@
-"""The payloads of the spool's entries, in which sources and the daemon inform the ingest.
+"""Define the payloads of the spool's entries, with which sources and the daemon inform the ingest.
 
-A `FileState` is how far a file has been read, and how the file is recognized again.
+A `FileState` records how far a file has been read, and the data for recognizing the file again.
 """
 
 from __future__ import annotations
@@ -14,46 +14,51 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.model.gap import Reason
 
 EOF = "eof"
-"""The reason of a connection's end for which nothing can be missing: the peer had sent everything, and it was read."""
+"""The reason for closing a connection without data loss: the peer sent everything, and everything
+was read."""
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
-    """A place in a compressed file where inflating can begin."""
+    """The position in a compressed file at which decompression can start."""
 
     raw: int
     """Offset in the compressed bytes."""
     content: int
-    """Offset in the inflated content."""
+    """Offset in the decompressed content."""
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a file is taken not to grow.
+    """The reason why a file is assumed not to grow.
 
-    process_gone: the process that wrote the file is gone. silent: the file has not grown for longer than
-    the source's `rest_time`. waits: the same, but the process that writes it lives. ended: the file's
-    stream had said its end when the daemon stopped. stopped: the daemon stopped, and the last bytes are
-    no whole record. unfollowed: no source follows the file any more, so it
-    may have grown."""
+    - process_gone: the process that wrote the file has ended.
+    - silent: the file has not grown for longer than the source's `rest_time`.
+    - waits: the file has not grown for longer than `rest_time`, but the process that writes the
+      file is running.
+    - ended: the file's stream was complete when the daemon stopped.
+    - stopped: the daemon stopped while the file ended with an incomplete record.
+    - unfollowed: no source follows the file any more, so the file may have grown."""
 
     why: Literal["process_gone", "silent", "waits", "ended", "stopped", "unfollowed"]
     since: int
-    """When the file was last written, or no longer followed (Unix ns)."""
+    """Time (Unix ns) at which the file was last written, or at which a source last followed the
+    file."""
     pending: int = 0
-    """Bytes at the end of a compressed file that are no whole member."""
+    """Number of bytes after the last complete gzip member of a compressed file."""
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a FILE entry, and part of a file's OPEN entry: which file a session reads."""
+    """The identity of the file that a session reads: the payload of a FILE entry, and a part of the
+    file's OPEN entry."""
 
     path: str
     device: int
     inode: int
     birth: int
-    """When the file was made (Unix ns); 0 where the system does not say."""
+    """Time (Unix ns) at which the file was created; 0 if the system does not provide the time."""
     member: Member | None = None
-    """None for a file that is not compressed."""
+    """Position from which a compressed file is decompressed again; None for an uncompressed file."""
     rest: Rest | None = None
-    """None for a file that grows, or may grow."""
+    """The reason why the file is assumed not to grow; None for a file that may grow."""
 
 
 LossDetail = Literal[
@@ -62,20 +67,24 @@ LossDetail = Literal[
 
 
 class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a LOSS entry: bytes that a session lacks, or has and cannot use.
+    """Payload of a LOSS entry: bytes that are missing in a session or cannot be used.
 
-    hole: a part of the file that nobody wrote. bad_member: compressed bytes that cannot be inflated;
-    `data` has them. torn_member: the compressed bytes end before their member does; the content has what
-    could be inflated, and the size of the rest is unknown. overwritten: bytes that were read have changed
-    since. unread: bytes were gone before they could be read. shed: datagrams of peers that were too many
-    at a time. spool_damaged: bytes that the spool lost.
+    - hole: a part of the file that was never written.
+    - bad_member: compressed bytes that cannot be decompressed; `data` contains these bytes.
+    - torn_member: a gzip member without its end. The session has the content that could be
+      decompressed; the size of the lost rest is unknown.
+    - overwritten: bytes that changed in the file after they had been read.
+    - unread: bytes that disappeared before they could be read.
+    - shed: datagrams that were dropped because too many new peers sent datagrams.
+    - spool_damaged: bytes that the spool lost.
 
-    `stated`: the file is a copy, which says that its original lacks them (`sources.tail.inflate`).
+    `stated` means that the file is a copy that declares bytes as missing in its original (see
+    `sources.tail.inflate`).
     """
 
     detail: LossDetail
     size: int
-    """Number of bytes, 0 if unknown; compressed bytes are counted as they are in the file."""
+    """Number of lost bytes; 0 if unknown. For a compressed file, compressed bytes are counted."""
     data: bytes = b""
     stated: bool = False
 
@@ -88,109 +97,114 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skip(self) -> int:
-        """Return the number of bytes of the file's content that the loss covers."""
+        """Return the number of content bytes that the loss replaces in the file."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 
 class DropCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a DROPS entry: the kernel dropped `count` more datagrams at a source's socket since a
-    time (Unix ns). The entry precedes those of the datagrams that were queued behind the drops. Drops among the
-    datagrams of a part (`QueuePart`) have the part's time; drops before the part have an earlier time."""
+    """Payload of a DROPS entry: the number of datagrams that the kernel dropped at a source's
+    socket since a time (Unix ns).
+
+    A DROPS entry precedes the entries of the datagrams that were queued after the drops. If
+    datagrams were dropped between the datagrams of a part (`QueuePart`), the entry has the part's
+    time. If datagrams were dropped before the part, the entry has an earlier time."""
 
     source: str
     count: int
     since: int
     socket: int = 0
-    """The kernel's number of the socket."""
+    """The socket's cookie, a unique number from the kernel."""
     total: int = 0
-    """The kernel's count at that time, since the socket was made; it wraps at 2^32."""
+    """The kernel's total count of datagrams dropped at this socket; the count wraps at 2^32."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a HEARTBEAT entry: the daemon lives."""
+    """Payload of a HEARTBEAT entry, which shows that the daemon is running."""
 
     session: str
-    """Drawn anew at each start of the daemon."""
+    """Random id, generated at each start of the daemon."""
     number: int
     about: dict[str, int | float | str]
-    """Attributes of the heartbeat's row: its predecessor's way into the table, and how the collector is."""
+    """Attributes of the heartbeat's row: how the previous heartbeat reached the table, and the
+    collector's state."""
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of an OPEN entry: a session begins.
+    """Payload of an OPEN entry, which begins a session.
 
-    The limits are those of the configuration at that time: a replay must not depend on today's."""
+    The entry stores the limits from the configuration at the session's start, so that a replay does
+    not depend on the current configuration."""
 
     source: str
     format: str
     session: str
-    """The session's drawn id."""
+    """The session's random id."""
     transport: str
     peer: str
     record_max: int
     garbage_max: int = 0
     ledger: LedgerConfig
     pending_max: int = 0
-    """Bytes of unfinished records that all sessions of the source may hold together; 0 for any
-    number."""
+    """Maximum number of bytes in unfinished records of all sessions of the source; 0 for no limit."""
     file: FileFacts | None = None
     group: str = ""
-    """The group of streams that share names; "" for none."""
+    """The group of streams that share names; empty for no group."""
     dialect: str = "auto"
     rank: int | None = None
     node: str | None = None
     job: str | None = None
-    """Where in a job the producer runs, as far as the collector knows."""
+    """The job that the producer belongs to; None if the collector has no such information. `rank`
+    and `node` are the producer's rank and node in the job."""
     collector: str = ""
-    """The name of the collector that receives it; "" for `main`."""
+    """The name of the collector that receives the session; empty for `main`."""
     replaces: tuple[str, ...] = ()
-    """Sessions that read the beginning of this file, or an incomplete copy of it. The views leave them
-    out once this session is closed."""
+    """Ids of earlier sessions that read only the beginning of this file, or an incomplete copy of
+    the file. The views omit the earlier sessions once this session is closed."""
 
     @property
     def connected(self) -> bool:
-        """Return whether the session is a connection's."""
+        """Return whether the session belongs to a TCP or unix connection."""
         return self.transport in ("tcp", "unix")
 
 
 HEAD, LAST = 256, 64
-"""Bytes of a file that are kept to recognize it: its first bytes, and those before the place
-reached."""
+"""Numbers of bytes that are stored to recognize a file: its first bytes (`HEAD`), and the bytes
+before the reading position (`LAST`)."""
 
 UNSAYING = 2
-"""First bytes that may change while the file stays the same."""
+"""Number of bytes at the start of a file that may change without making the file a different one."""
 
 
 def checksum(crc: int, data: bytes, offset: int) -> int:
-    """Return the CRC-32 of a file's content after these bytes, which begin at `offset`. The first
-    `UNSAYING` bytes are left out."""
+    """Return the CRC-32 of a file's content, updated with `data`, which begins at `offset` in the
+    content. The first `UNSAYING` bytes of the file are excluded."""
     return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)
 
 
 class FileState(msgspec.Struct):
-    """How far a session's file has been read: what a source needs to continue."""
+    """The reading progress of a session's file, with which a source continues after a restart."""
 
     facts: FileFacts
     offset: int = 0
-    """Place of the next byte in the content, which is inflated and includes holes."""
+    """Offset of the next byte in the content. The content is decompressed and includes holes."""
     head: bytes = b""
     last: bytes = b""
     documents: dict[str, int] = {}
-    """CRC-32 of each document as it was last read."""
+    """CRC-32 of the last read content of each document, by the document's name."""
     part: bytes = b""
-    """The beginning of a document whose other parts have not come yet."""
+    """Parts of a document that were received while the remaining parts are still missing."""
     crc: int | None = None
-    """`checksum` of the content without holes; None where an earlier version read a part of the
-    file."""
+    """`checksum` of the content without holes; None if an earlier version of Tailrace read a part
+    of the file."""
 
     def read(self, data: bytes) -> None:
-        """Take the next bytes of the content."""
+        """Update the state with the next bytes of the content."""
         if self.crc is not None:
             self.crc = checksum(self.crc, data, self.offset)
         self._go_on(data)
 
     def pass_over(self, size: int) -> None:
-        """Take a hole of this size, which reads as zeros."""
+        """Update the state with a hole of `size` bytes, which reads as zeros."""
         self._go_on(bytes(min(size, HEAD)))
         self.offset += size - min(size, HEAD)
 

@@ -1,16 +1,19 @@
 """Find the end of the log after a stop of any kind.
 
-The newest segment is read through, across bad places. Entries that were synced must not be cut off, and
-unsynced ones must not be kept behind a hole. Each frame says up to where the log was synced when it
-was written, so the frames behind a bad place tell the two cases apart:
+Recovery reads the newest segment completely and continues after bad ranges. Recovery must keep all
+synced entries, and must discard unsynced entries after a bad range. Each frame records the position
+up to which the log was synced, so the frames after a bad range distinguish two cases:
 
-- a bad place below a synced position is *damage*. It stays and is reported; reading it raises StoreError;
-- the log ends at the first other bad place. The bytes behind were never acknowledged and are cleared.
+- A bad range below a synced position is *damage*. The range stays in the log and is reported;
+  reading the range raises StoreError.
+- The log ends at the first bad range above the synced position. The bytes after the end were never
+  acknowledged and are cleared.
 
-A power cut leaves the second kind: half a frame, or the bytes that the file had before. These are zeros, or
-frames of the segment that had the file before (see `log`), whose positions are others. Damage takes a
-failing disk, or one that lied about a sync. No later frame says that the entries of the very last sync were
-synced, so damage among them counts as a torn tail.
+A power cut leaves a bad range of the second kind: a part of a frame, or old bytes of the file. Old
+bytes are zeros, or frames of an earlier segment that used the file; the positions in these frames
+do not match. Damage is caused by a failing disk, or by a disk that reported a sync without storing
+the data. After the last sync, no frame records the new synced position; damage in the entries of
+the last sync therefore counts as a torn tail.
 """
 
 from __future__ import annotations
@@ -21,35 +24,36 @@ from tailrace.spool.entry import FRAME_MAX
 from tailrace.spool.segment import HEADER_SIZE, WINDOW, Segment
 
 ZEROS = bytes(256 * 1024)
-"""The content of a new segment. A comparison with it takes a tenth of the time of a search for it."""
+"""A block of zeros, the content of a new segment. Comparing data with this block takes a tenth of
+the time of a search for a nonzero byte."""
 
 
 class DamagedRange(NamedTuple):
-    """Positions that were acknowledged once and cannot be read now."""
+    """A range of positions that were acknowledged but cannot be read any more."""
 
     position: int
     end: int
 
 
 class SpoolRecovery(NamedTuple):
-    """The findings of a start in the newest segment."""
+    """The result of reading the newest segment at a start."""
 
     entries: int
     """Number of readable entries."""
     synced: int
-    """The position up to which the log was synced when the last of the entries was written."""
+    """The position up to which the log was synced when the last readable entry was written."""
     end: int
-    """The position where the log ends and continues."""
+    """The position at which the log ends and the next entry is written."""
     time_ns: int
-    """Time of the last readable entry."""
+    """Time (Unix ns) of the last readable entry."""
     leftovers: bool
-    """Whether bytes behind the end are not zero."""
+    """Whether the segment has nonzero bytes after the log's end."""
     damage: list[DamagedRange]
-    """The bad places before the end."""
+    """The bad ranges before the log's end."""
 
 
 class _Run(NamedTuple):
-    """Consecutive readable entries."""
+    """A run of consecutive readable entries."""
 
     position: int
     end: int
@@ -59,9 +63,9 @@ class _Run(NamedTuple):
 
 
 def survey(segment: Segment) -> SpoolRecovery:
-    """Read the newest segment and say where its log ends. Change nothing."""
+    """Read the newest segment and return where its log ends, without changing the file."""
     data_end = _data_end(segment)
-    # A frame may end with zeros.
+    # The last frame may end with zeros.
     stop = min(data_end + FRAME_MAX, segment.first + segment.size - HEADER_SIZE)
     runs = [_run(segment, segment.first, stop)]
     faults: list[DamagedRange] = []
@@ -93,7 +97,7 @@ def _conclude(
 
 
 def _run(segment: Segment, position: int, stop: int) -> _Run:
-    """Read entries from a position on, up to the first bad place or to `stop`."""
+    """Read entries from `position` up to the first bad range or `stop`."""
     start, count, time_ns, synced = position, 0, 0, segment.first
     while (found := segment.scan(position, WINDOW, stop)).entries:
         position += found.consumed
@@ -104,9 +108,10 @@ def _run(segment: Segment, position: int, stop: int) -> _Run:
 
 
 def _data_end(segment: Segment) -> int:
-    """Return the position behind the last byte that is not zero; the segment's first position if all are.
+    """Return the position after the last nonzero byte; the segment's first position if all bytes
+    are zero.
 
-    To read what was allocated and never written takes 30 ms of a segment of 64 MiB."""
+    Reading the allocated but never written bytes of a segment of 64 MiB takes 30 ms."""
     for begin, end in reversed(segment.written()):
         for start in reversed(range(begin, end, len(ZEROS))):
             data = segment.bytes_at(start, min(len(ZEROS), end - start))

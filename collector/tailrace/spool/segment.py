@@ -1,19 +1,21 @@
-"""The files of the log: segments, each a header of 64 bytes, then frames (see `entry`), then zeros, or frames of an
-earlier segment that had the file, up to the preallocated size.
+"""Read and write the log's segment files. A segment has a header of 64 bytes, then frames (see
+`entry`). The rest of the preallocated file contains zeros, or frames of an earlier segment that
+used the file. Format of the header:
 
     8s magic, 16s identity of the spool, u64 first position, i64 time_ns not after its entries,
     u32 crc32 of these, zeros up to 64                                     (all little-endian)
 
 Constraints:
 
-- A segment gets its name, its first position in 20 digits, once all segments before it and its own header are
-  on disk. So in any segment but the newest everything was acknowledged, the segment ends where the next
-  one begins, and a bad frame is damage.
-- The first segment is made before the file `identity`, and each segment repeats the identity in its header. So no crash
-  leaves an `identity` without a segment, and a directory whose segments were removed is never taken for a
-  new one: its positions would be used again.
-- Segments are preallocated. A sync then writes no new extents (0.7 ms instead of 3.8 ms for 1 MiB), and a
-  nearly full disk is noticed while the newest segment still has room.
+- A segment's name is its first position in 20 digits. The file gets this name after all earlier
+  segments and the segment's own header are on disk. In all segments but the newest, all entries
+  were therefore acknowledged, the segment ends where the next segment begins, and a bad frame is
+  damage.
+- The first segment is created before the file `identity`, and each segment's header contains the
+  identity. A crash therefore never leaves an `identity` without a segment. A directory whose
+  segments were removed is never treated as a new spool, because positions would then be used twice.
+- Segments are preallocated. A sync then allocates no new extents (0.7 ms instead of 3.8 ms for 1
+  MiB), and a nearly full disk is detected while the newest segment still has room.
 
 The directory has these files:
 
@@ -23,8 +25,9 @@ The directory has these files:
     next.segment               preallocated and still empty (`Spare`)
     released-DIGITS.segment    a released segment, whose file will be the next one
 
-`load` reads a directory at a start. `Segment` reads, from any thread. `SegmentWriter` writes the newest segment: one
-thread at a time may call it. A call that raised FullError may be repeated: it writes the same bytes to the same places.
+`load` reads a directory at a start. `Segment` reads a segment, from any thread. `SegmentWriter`
+writes the newest segment; only one thread at a time may call its methods. A caller may repeat a
+call that raised FullError, because the second call writes the same bytes at the same offsets.
 """
 
 from __future__ import annotations
@@ -45,10 +48,11 @@ from tailrace.spool.disk import Disk, opening, waiting
 from tailrace.spool.entry import FRAME_MAX, HEAD_SIZE, Entry, Scan, encode, find, scan
 
 MAGIC = b"tailspl1"
-"""The last character is the version of the format, which includes that of `entry`."""
+"""Magic bytes of a segment. The last character is the version of the segment format, including the
+frame format of `entry`."""
 HEADER_SIZE = 64
 WINDOW = 4 * FRAME_MAX
-"""The size of one read or write, about, so that memory stays bounded."""
+"""Approximate maximum size (bytes) of one read or write, which bounds the memory."""
 _NAME = re.compile(r"(\d{20})\.segment")
 _RELEASED = re.compile(r"released-\d{20}\.segment")
 _HEADER = struct.Struct("<8s16sQq")
@@ -56,7 +60,8 @@ _CHECKSUM = struct.Struct("<I")
 
 
 class Header(NamedTuple):
-    """A segment's header: the spool's identity, the first position, and a time before its entries."""
+    """A segment's header: the spool's identity, the first position, and a time (Unix ns) not after
+    its entries."""
 
     identity: bytes
     first: int
@@ -72,9 +77,10 @@ class Header(NamedTuple):
 
     @classmethod
     def read_whole(cls, path: Path, disk: Disk) -> Header | None:
-        """Return the header of a segment; None when it is damaged.
+        """Return the header of a segment; None if the header is damaged.
 
-        Raise StoreError for another version of the format, and for a segment under a wrong name."""
+        Raise StoreError for another version of the format, and for a segment with a wrong file
+        name."""
         data = disk.read(path, HEADER_SIZE)
         if data.startswith(MAGIC[:-1]) and not data.startswith(MAGIC):
             raise StoreError(
@@ -92,7 +98,7 @@ class Header(NamedTuple):
 
 
 def segment_first(path: Path) -> int:
-    """Return the first position of a segment, by its name."""
+    """Return the first position of a segment, parsed from its file name."""
     return int(path.name.partition(".")[0])
 
 
@@ -101,24 +107,26 @@ def segment_name(first: int) -> str:
 
 
 def released_name(first: int) -> str:
-    """Return the name of a file that was the segment from `first` on, and that the log no longer needs."""
+    """Return the file name for a released segment, which the log no longer needs. `first` is the
+    segment's first position."""
     return f"released-{segment_name(first)}"
 
 
 def released_paths(directory: Path, disk: Disk) -> list[Path]:
-    """Return the files of released segments in a directory."""
+    """Return the paths of released segments in a directory."""
     return [path for path in disk.paths(directory) if _RELEASED.fullmatch(path.name)]
 
 
 def segment_paths(directory: Path, disk: Disk) -> list[Path]:
-    """Return the segments in a directory, oldest first."""
+    """Return the paths of the segments in a directory, oldest first."""
     return [path for path in disk.paths(directory) if _NAME.fullmatch(path.name)]
 
 
 class Segment:
-    """A segment as readers see it, from any thread.
+    """A segment for reading, from any thread.
 
-    Each read opens the file anew, so that no reader depends on a descriptor that another thread may close.
+    Each read opens the file again, so that no reader uses a descriptor that another thread may
+    close.
     """
 
     def __init__(self, path: Path, header: Header, *, end: int, size: int, disk: Disk) -> None:
@@ -127,33 +135,34 @@ class Segment:
         self.header = header
         self.first = header.first
         self.end = end
-        """The position up to which its entries are on disk."""
+        """The position up to which the segment's entries are on disk."""
         self.size = size
-        """Bytes that the file takes on disk."""
+        """File size (bytes) on disk."""
         self.file = disk.files.found(path)
-        """The file that its name has to lead to."""
+        """Identity of the file that must exist at the segment's path."""
 
     def check(self) -> None:
-        """Raise LostError unless the name leads to the segment's file."""
+        """Raise LostError if the segment's file was removed, renamed or replaced."""
         if self.file is None or self.disk.files.found(self.path) != self.file:
             raise owned.lost(self.path)
 
     def offset(self, position: int) -> int:
-        """Return the offset of a position in the file."""
+        """Return the file offset of a log position."""
         return HEADER_SIZE + position - self.first
 
     def bytes_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of the file from a position on, fewer where it ends."""
+        """Return up to `size` bytes of the file from `position`; fewer at the end of the file."""
         return self.disk.read(self.path, size, self.offset(position))
 
     def written(self) -> list[tuple[int, int]]:
-        """Return the ranges of positions, in order, outside of which every byte is zero."""
+        """Return the ranges of positions that contain data, in order; all other bytes are zero."""
         before = HEADER_SIZE - self.first
         ranges = [(start - before, end - before) for start, end in self.disk.written(self.path)]
         return [(max(start, self.first), end) for start, end in ranges if end > self.first]
 
     def scan(self, position: int, size: int, stop: int) -> Scan:
-        """Scan entries between `position` and `stop` in about `size` bytes, in more if the first entry is longer."""
+        """Scan entries between `position` and `stop` in about `size` bytes; read more if the first
+        entry is longer than `size`."""
         size = min(max(size, HEAD_SIZE), stop - position)
         result = scan(self.bytes_at(position, size), position, self.header.salt)
         if not result.entries and result.fault == "torn" and size < min(FRAME_MAX, stop - position):
@@ -161,7 +170,7 @@ class Segment:
         return result
 
     def find(self, position: int, stop: int) -> int | None:
-        """Return the position of the first whole entry in `position`..`stop`, or None."""
+        """Return the position of the first whole entry between `position` and `stop`, or None."""
         while position < stop:
             window = self.bytes_at(position, min(WINDOW, stop - position))
             offset = find(window, position, self.header.salt)
@@ -184,9 +193,9 @@ class Spare(NamedTuple):
 
     @classmethod
     def prepare(cls, path: Path, size: int, disk: Disk) -> Self:
-        """Preallocate a file up to `size`. It keeps what it has, and is larger if it was.
+        """Preallocate a file of at least `size` bytes. The file keeps its content.
 
-        Raise FullError, leaving nothing behind, when the disk has no room for it.
+        If the disk has no room, raise FullError and remove the file.
         """
         fd = None
         try:
@@ -202,7 +211,8 @@ class Spare(NamedTuple):
         return cls(path, fd, size, disk)
 
     def become(self, header: Header) -> SegmentWriter:
-        """Write the header, then give the file its name; both are on disk when this returns."""
+        """Write the header, then rename the file to a segment. Header and name are on disk on
+        return."""
         disk, path = self.disk, self.path.with_name(segment_name(header.first))
         with disk.naming(path.parent):
             disk.write_at(self.fd, header.pack(), 0, self.path)
@@ -214,7 +224,7 @@ class Spare(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Whether the file still has its name."""
+        """Whether the file still exists at `path`."""
         files = self.disk.files
         return files.found(self.path) == files.identity(self.fd)
 
@@ -223,7 +233,7 @@ class Spare(NamedTuple):
 
 
 class SegmentWriter:
-    """The newest segment, the only one that is written to."""
+    """A writer for the newest segment; no other segment is written."""
 
     def __init__(self, segment: Segment, fd: int) -> None:
         self.segment = segment
@@ -233,11 +243,13 @@ class SegmentWriter:
 
     @classmethod
     def resume(cls, segment: Segment, *, synced: int, end: int, leftovers: bool) -> Self:
-        """Continue writing at `end`; the `leftovers` behind it read as zeros from now on.
+        """Continue writing at position `end`; clear the `leftovers` after `end` so that they read
+        as zeros.
 
-        Everything before the end is on disk when this returns. The earlier process may have been killed
-        between a write and its sync, or its sync may have failed: then the kernel may return data that it did
-        not write, and report the next sync as a success. So what no frame says was synced is written again.
+        Everything before `end` is on disk on return. The previous process may have been killed
+        between a write and its sync, or its sync may have failed. The kernel may then return data
+        from memory that is not on disk, and report success for the next sync. This method therefore
+        writes the entries again that no frame records as synced.
         """
         disk = segment.disk
         with opening(segment.path):
@@ -255,14 +267,15 @@ class SegmentWriter:
         return cls(segment, fd)
 
     def extend(self, size: int) -> None:
-        """Preallocate up to `size` again, if the file was cut or never preallocated."""
+        """Preallocate the file up to `size` bytes if the file is smaller."""
         if self.segment.size < size:
             self._disk.preallocate(self._fd, size, self.segment.path)
             self._disk.sync_file(self._fd, self.segment.path)
             self.segment.size = size
 
     def append(self, entries: list[Entry]) -> None:
-        """Return once entries that follow what is on disk are there, too. Raise LostError if no name leads there."""
+        """Write consecutive entries after the last entry, and sync the file. Raise LostError if the
+        file was removed or renamed."""
         segment = self.segment
         for run in _runs(entries):
             frames = encode(run, segment.end, segment.header.salt)
@@ -273,12 +286,13 @@ class SegmentWriter:
         segment.size = max(segment.size, segment.offset(segment.end))
 
     def seal(self) -> None:
-        """Close the segment and give back the room behind its last entry; the next one must be in place."""
+        """Truncate the file after its last entry and close the segment; the next segment must
+        already exist."""
         self._truncate()
         self.close()
 
     def cut(self) -> None:
-        """Give back the room behind the last entry, durably."""
+        """Truncate the file after its last entry, durably."""
         self._truncate()
         self._disk.sync_file(self._fd, self.segment.path)
 
@@ -292,7 +306,7 @@ class SegmentWriter:
 
 
 def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
-    """Write a part of the log again at the place where it is."""
+    """Write a part of the log again at its present offset."""
     for position in range(begin, end, WINDOW):
         size, offset = min(WINDOW, end - position), segment.offset(position)
         data = segment.disk.files.read(fd, size, offset)
@@ -300,7 +314,7 @@ def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
 
 
 def _runs(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Cut entries into runs of about WINDOW bytes."""
+    """Split entries into runs of about WINDOW bytes."""
     start = 0
     for index, entry in enumerate(entries, 1):
         if index == len(entries) or entry.end - entries[start].position >= WINDOW:
@@ -312,12 +326,13 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
 def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
-    """Return the segments, oldest first. The newest ends where it begins until `survey` has read it.
+    """Return the segments in `directory`, oldest first. The newest segment has its first position
+    as `end` until `survey` has read the segment.
 
-    An empty directory becomes a spool. `identity` and the segments' headers repeat each other, so damage to
-    one of them is repaired. A segment that cannot be opened is renamed to `<digits>.segment.bad`, and its
-    positions count as damage. Raise StoreError if the beginning or the end of the log is lost, or if files
-    of another spool are in the directory.
+    An empty directory becomes a spool. The file `identity` and the segments' headers both contain
+    the identity, so either one is repaired from the other. A segment that cannot be opened is
+    renamed to `<digits>.segment.bad`, and its positions count as damage. Raise StoreError if the
+    beginning or the end of the log is lost, or if the directory contains files of another spool.
     """
     for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
         disk.make_way(path)
@@ -348,7 +363,7 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
 
 
 def _read_identity(mark: Path, disk: Disk) -> bytes | None:
-    """Return the content of `identity`; None where the file is missing or not whole."""
+    """Return the content of the file `identity`; None if the file is missing or incomplete."""
     try:
         with waiting(mark):
             text = disk.read(mark, 64).decode("ascii", errors="replace").strip()
@@ -358,7 +373,8 @@ def _read_identity(mark: Path, disk: Disk) -> bytes | None:
 
 
 def _readable(directory: Path, disk: Disk) -> list[Path]:
-    """Return the segments that can be opened, and move the others away. Raise StoreError for the newest one."""
+    """Return the segments that can be opened, and move the others away. Raise StoreError if the
+    newest segment cannot be opened."""
     paths = segment_paths(directory, disk)
     for path in paths:
         if disk.files.is_file(path):
@@ -373,7 +389,8 @@ def _readable(directory: Path, disk: Disk) -> list[Path]:
 
 
 def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header]:
-    """Read the segments' headers. A damaged header is rebuilt from the identity and the segment's name."""
+    """Return the segments' headers. A damaged header is rebuilt from the identity and the segment's
+    name."""
     read = [Header.read_whole(path, disk) for path in paths]
     known = marked or next((header.identity for header in read if header), None)
     if paths and known is None:

@@ -1,30 +1,37 @@
-"""One ordered log on local disk of everything that the sources received.
+"""Store everything that the sources receive in one ordered log on the local disk.
 
-Nothing is decoded before it is synced here. The ingest is a function of this log: a restarted daemon
-reads the log from a checkpoint on and produces the same rows.
+Data is decoded only after it is synced in the log. The ingest's rows depend on the log alone: a
+restarted daemon reads the log from a checkpoint on and produces the same rows.
 
-A *position* is a byte offset in the whole log, across all segments ever; none is used twice. Three move:
+A *position* is a byte offset in the whole log, across all segments. No position is used twice.
+Three positions grow with time:
 
     begin ≤ durable ≤ end          entries in begin..durable can be read; durable..end is in memory
 
 Constraints:
 
-- When a segment has its name, all segments before it are on disk. `recovery` relies on it.
-- After a failed sync nothing may be called durable any more: the kernel may have dropped the pages.
+- A segment gets its final name only after all earlier segments are on disk. `recovery` relies on
+  this order.
+- After a failed sync, `durable` must not grow any more, because the kernel may have dropped the
+  pages.
 - The event loop must never wait for the disk.
 
-Which thread calls what:
+Threads:
 
-- the event loop calls `append` and reads the properties; none of them ever waits for the disk;
-- a worker thread calls `sync`, `seal` and `release`, which do wait for it (a lock keeps them apart);
-- one thread at a time calls `read`, possibly a third; it waits for the disk unless memory has the entries;
-- any thread calls `check`. The list of segments is replaced and never changed, so that readers need no lock.
+- The event loop calls `append` and reads the properties, which never wait for the disk.
+- Worker threads call `sync`, `seal` and `release`, which wait for the disk; a lock serializes these
+  calls.
+- Any one thread at a time calls `read`, which waits for the disk unless the entries are in memory.
+- Any thread calls `check`. Each change replaces the list of segments by a new list, so readers need
+  no lock.
 
-Operation: entries wait in memory between `append` and `sync`, without bound: the caller of `append` must watch
-`buffered` and `full` and make the sources wait. `sync` writes them to the newest segment and begins another one where that
-is full. The newest durable entries stay in memory, so that a reader that keeps up reads nothing back from disk. This
-saves a third of the spool's work. The file of a released segment becomes the next one: its pages are in memory, and to
-write over them costs less than to write new ones (docs/decisions/speed.md, D93). Its old frames stay behind the new ones.
+Entries wait in memory between `append` and `sync`. The memory has no limit: the caller of `append`
+must check `buffered` and `full`, and must make the sources wait. `sync` writes the entries to the
+newest segment, and begins another segment when the newest one is full. The newest durable entries
+stay in memory, so that a fast reader needs no disk reads; this saves a third of the spool's work. A
+released segment's file is reused for a later segment, because overwriting cached pages costs less
+than writing new pages (docs/decisions/speed.md, D93). Old frames remain in the reused file after
+the new frames.
 """
 
 from __future__ import annotations
@@ -55,22 +62,26 @@ from tailrace.spool.segment import (
 )
 
 ROOM_MIN = 4 * 2**20
-"""Room that the first segment begins with. It doubles when half of it is used, up to a whole segment: a log of a few entries
-takes little disk, and a long one is preallocated as far ahead as ever."""
+"""Initial size (bytes) of the first segment. The preallocated size doubles when half of the size is
+used, up to a whole segment. A short log therefore uses little disk space, and a long log is
+preallocated far ahead."""
 
 RELEASED_MIN, RELEASED_MAX = 4, 16
-"""Bounds of how many files of released segments the log keeps, to write the next segments over them. Within these, it
-keeps as many as the last release freed: one to four under load, more where sessions hold much state."""
+"""Minimum and maximum number of released segments' files that the log keeps for reuse. Within these
+bounds, the log keeps as many files as the last release freed: one to four under load, and more if
+sessions hold much state."""
 
 RECENT_MAX = 8 * 2**20
-"""Bytes of durable entries that stay in memory: room for several syncs at 100 MB/s, and little compared with the daemon's memory."""
+"""Maximum size (bytes) of durable entries kept in memory. The size covers several syncs at 100
+MB/s, and is small compared with the daemon's memory."""
 
 _SESSIONS = range(2**64)
 _BY_POSITION, _BY_END, _BY_FIRST = attrgetter("position"), attrgetter("end"), attrgetter("first")
 
 
 class Spool:
-    """The log and the entries on their way to it. After a SyncError every call raises a SyncError."""
+    """The log on disk and the entries that are not yet written. After a SyncError, every call
+    raises a SyncError."""
 
     def __init__(
         self,
@@ -86,30 +97,31 @@ class Spool:
         self.directory = locked.path
         """The directory of the segments."""
         self.recovery = recovery
-        """The findings of `open` in the log."""
+        """The result of the recovery in `open`."""
         self.durable = recovery.end
-        """The position below which everything is on disk."""
+        """The position below which all entries are on disk."""
         self.end = recovery.end
         """The position of the next entry."""
         self.shortage: str | None = None
-        """Why the disk has no room for the next segment, or for what is buffered; else None."""
+        """The reason why the disk has no room for the next segment or for buffered entries; None if
+        the disk has room."""
         self.timeline = Timeline(clock, recovery.time_ns)
-        """The times of entries."""
+        """The clock for the entries' times."""
         self._segment_size = segment_size
         self._max_size = config.max_size
         chunk = min(PAYLOAD_MAX, segment_size)
         self.held_max = config.max_size - 2 * segment_size - chunk
-        """Bytes of entries at which sources wait: the newest segment and the spare may be nearly empty,
-        and a chunk may be on its way."""
+        """Maximum size (bytes) of held entries; at this size, sources must wait. The newest segment
+        and the spare may be nearly empty, and one more chunk may arrive."""
         self._lock = threading.Lock()
-        """Guards the entries in memory; never held while waiting for the disk."""
+        """Guards the entries in memory. The lock is never held during disk operations."""
         self._appended: list[Entry] = []
         self._unsynced: list[Entry] = []
-        """Entries appended earlier, now being written."""
+        """Entries that `sync` is writing to disk."""
         self._recent: list[Entry] = []
-        """The newest durable entries, without a hole."""
+        """The newest durable entries, without gaps."""
         self._disk_lock = threading.Lock()
-        """Guards changes of the files."""
+        """Guards changes to the segment files."""
         self._segments = segments
         self._writer = writer
         self._spare: Spare | None = None
@@ -117,17 +129,19 @@ class Spool:
         self._locked = locked
         self._disk = writer.segment.disk
         self._refusal: TailraceError | None = None
-        """The error that every call raises from now on."""
+        """The error that every call raises; None while the spool works."""
         self._closed = False
 
     @classmethod
     def open(cls, directory: Path, config: SpoolConfig, clock: Clock, disk: Disk = SYSTEM) -> Self:
-        """Open the spool in `directory`, which becomes one if it is empty or missing.
+        """Open the spool in `directory`; create a spool if the directory is empty or missing.
 
-        A torn tail is cut off; `recovery` reports it. Raise LockedError when another process has the
-        spool open, StoreError when it cannot be used, FullError when there is no room to make it or no descriptor is free.
+        Cut off a torn tail; `recovery` reports the tail. Raise LockedError if another process has
+        the spool open, and StoreError if the spool cannot be used. Raise FullError if the disk has
+        no room for a new spool, or if no file descriptor is free.
         """
-        # An eighth at most, so that the newest segment and the preallocated one leave room for the rest.
+        # Limit a segment to an eighth of the spool, so that the newest and the preallocated segment
+        # leave room for other segments.
         segment_size = min(config.segment_size, config.max_size // 8, disk.files.largest())
         with contextlib.ExitStack() as undo:
             locked = disk.lock(directory)
@@ -143,7 +157,7 @@ class Spool:
             )
             undo.callback(writer.close)
             with disk.naming(directory):
-                pass  # an earlier process may have been killed before it synced its names
+                pass  # sync names that a killed process may have left unsynced
             spool = cls(
                 config,
                 clock,
@@ -158,7 +172,8 @@ class Spool:
         return spool
 
     def close(self, *, failed: bool = False) -> None:
-        """Close the files; entries that were not synced are lost. Unless the disk `failed`, give back preallocated room."""
+        """Close the files. Entries that were not synced are lost. Unless the disk `failed`, remove
+        preallocated room."""
         with self._disk_lock:
             if self._closed:
                 return
@@ -166,7 +181,8 @@ class Spool:
             failed = failed or self._refusal is not None
             self._refusal = StoreError(f"{self.directory}: the spool is closed")
             if not failed:
-                # If a name is lost, it may lead to files of others. After another error, the next close gives back the room.
+                # Remove nothing if a name was lost, because the name may now belong to another
+                # program's file. After another error, the next close removes the room.
                 with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                     self._check_names()
                     self._give_back()
@@ -177,38 +193,40 @@ class Spool:
 
     @property
     def identity(self) -> str:
-        """32 hexadecimal digits, drawn when the spool was made."""
+        """Return the spool's random id (32 hexadecimal digits), generated when the spool was
+        created."""
         return self._segments[0].header.identity.hex()
 
     @property
     def begin(self) -> int:
-        """The position of the oldest entry that is still here."""
+        """Return the position of the oldest entry in the log."""
         return self._segments[0].first
 
     @property
     def buffered(self) -> int:
-        """Bytes appended and not yet on disk."""
+        """Return the number of appended bytes that are not yet on disk."""
         return self.end - self.durable
 
     @property
     def held(self) -> int:
-        """Bytes of the entries that are here, on disk or on their way to it."""
+        """Return the size (bytes) of all entries, both on disk and in memory."""
         return self.end - self.begin
 
     @property
     def size(self) -> int:
-        """Bytes on disk, preallocated ones included."""
+        """Return the spool's size (bytes) on disk, including preallocated bytes."""
         return self._used + sum(segment.size for segment in self._released)
 
     @property
     def _used(self) -> int:
-        """Bytes on disk without the files of released segments."""
+        """Return the spool's size (bytes) on disk, without the files of released segments."""
         spare = self._spare
         return sum(segment.size for segment in self._segments) + (spare.size if spare else 0)
 
     @property
     def free(self) -> int | None:
-        """Bytes that this user may still write to the spool's file system; None if it does not say."""
+        """Return the number of bytes that this user may still write to the spool's file system;
+        None if the number is unknown."""
         try:
             return self._disk.files.free(self.directory)
         except OSError:
@@ -216,17 +234,18 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Whether sources must wait.
+        """Return whether sources must wait.
 
-        Either the spool holds what fits into `max_size` and `release` could help, or the disk has no
-        room for the next segment (the rest of the newest one is for entries that are on their way). Then
-        call `sync` now and then, even with nothing to write: it tries again to make room.
+        Sources must wait if the spool has reached `max_size` and `release` can free a segment, or
+        if the disk has no room for the next segment. In the second case, the rest of the newest
+        segment is reserved for entries that are still in memory. While sources wait, call `sync`
+        periodically, even without new entries, because `sync` retries the allocation of room.
         """
         crowded = self._used >= self._max_size or self.durable - self.begin > self.held_max
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry that happened now, in memory; return its position."""
+        """Append an entry with the current time in memory; return its position."""
         if len(payload) > PAYLOAD_MAX or session not in _SESSIONS:
             raise ValueError(
                 f"an entry of {len(payload)} bytes of session {session}: at most {PAYLOAD_MAX}, and a u64"
@@ -240,11 +259,12 @@ class Spool:
         return position
 
     def sync(self) -> int:
-        """Bring to disk all entries appended before this call; return how far `durable` is then.
+        """Write all entries to disk that were appended before this call; return the new value of
+        `durable`.
 
-        Raise FullError when there is no room: entries below `durable` are on disk, none is lost, and the
-        call may be repeated. Raise SyncError when the disk failed: entries beyond `durable` are lost. Raise LostError
-        when no later start would find them (see `check`).
+        Raise FullError if the disk has no room; no entry is lost then, and the caller may retry.
+        Raise SyncError if the disk failed; the entries beyond `durable` are lost then. Raise
+        LostError if no later start would find the entries (see `check`).
         """
         with self._disk_lock, self._refusing_after_sync_error():
             with self._lock:
@@ -272,29 +292,35 @@ class Spool:
             return self.durable
 
     def seal(self) -> None:
-        """Let the next entry begin a segment, so that all before it can be released. Raise FullError or SyncError."""
+        """Begin a new segment for the next entry, so that all earlier segments can be released.
+        Raise FullError or SyncError."""
         with self._disk_lock, self._refusing_after_sync_error():
             newest = self._writer.segment
             if newest.end > newest.first:
                 self._rotate(self.timeline.now())
 
     def check(self) -> None:
-        """Raise LostError if somebody removed, renamed or replaced the directory or a segment: no later start would find
-        what is in it. Raise StoreError if the lock's file was removed and cannot be made again. Any thread may call this."""
+        """Raise LostError if the directory or a segment was removed, renamed or replaced, because
+        no later start would find its entries.
+
+        Raise StoreError if the lock's file was removed and cannot be created again. Any thread may
+        call this method."""
         self._refuse()
         self._check_names()
 
     def release(self, position: int) -> None:
-        """Take the segments that lie wholly below `position` out of the log, but never the newest one.
+        """Remove all segments that end at or below `position` from the log, except the newest
+        segment.
 
-        Keep as many of their files as this release frees: the log grows by about as much until the next release."""
+        Keep as many segment files for reuse as this call releases, because the log needs about as
+        many files until the next release."""
         with self._disk_lock, self._refusing_after_sync_error():
             below = sum(segment.end <= position for segment in self._segments[:-1])
             kept = min(max(below, RELEASED_MIN), RELEASED_MAX)
             while len(self._released) > kept:
                 self._disk.unlink(self._released_path(self._released.pop(0)))
             while len(self._segments) > 1 and self._segments[0].end <= position:
-                # One by one, so that the segments that a crash leaves behind have no hole between them.
+                # Remove one segment at a time, so that a crash leaves no gap between segments.
                 with self._disk.naming(self.directory):
                     released, *self._segments = self._segments
                     there = self._disk.files.exists(released.path)
@@ -306,11 +332,13 @@ class Spool:
                         self._disk.unlink(released.path)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return entries from `position` on, in order: none at `durable`, else at least one and about `limit` bytes.
+        """Return entries from `position` on, in order. At `durable`, return no entry; otherwise
+        return at least one entry and about `limit` bytes.
 
-        Raise ValueError unless `position` is the position of an entry in begin..durable. Raise StoreError,
-        saying what and where, when an acknowledged entry cannot be read any more: then name it as missing
-        and continue at `next_readable`. Raise FullError when no descriptor is free: repeat the same call later.
+        Raise ValueError unless `position` is an entry's position in begin..durable. Raise
+        StoreError with the file and offset if an acknowledged entry cannot be read any more; the
+        caller must then report the entry as missing and continue at `next_readable`. Raise
+        FullError if no file descriptor is free; the caller must then retry the call.
         """
         self._refuse()
         if position >= self.begin:
@@ -320,7 +348,7 @@ class Spool:
                     count = bisect_right(self._recent, position + limit, key=_BY_END)
                     return self._recent[: max(count, 1)]
         segment = self._segment_at(position)
-        # Another thread may be between the sync of more entries and the rise of `durable`.
+        # Another thread may have synced entries that `durable` does not include yet.
         end = min(segment.end, self.durable)
         if position == end:
             return []
@@ -328,17 +356,20 @@ class Spool:
             with waiting(segment.path):
                 found = segment.scan(position, limit, end)
         except OSError as error:
-            self._segment_at(position)  # raises ValueError if it was released in the meantime
+            self._segment_at(position)  # raises ValueError if the segment was released meanwhile
             raise self._damage(segment, position, str(error)) from error
         if not found.entries:
-            self._segment_at(position)  # its file may be the next segment's by now
+            self._segment_at(
+                position
+            )  # the segment's file may have been reused for another segment
             raise self._damage(segment, position, f"the entry is {found.fault or 'missing'}")
         return found.entries
 
     def next_readable(self, position: int) -> int:
-        """Return the first position behind `position` at which an entry begins or the log ends.
+        """Return the first position after `position` at which an entry begins or the log ends.
 
-        If the disk cannot read the segment at all, that is the segment's end. Raise FullError when no descriptor is free.
+        If the disk cannot read the segment, return the segment's end. Raise FullError if no file
+        descriptor is free.
         """
         self._refuse()
         segment = self._segment_at(position)
@@ -349,19 +380,19 @@ class Spool:
         return segment.end
 
     def _forget(self, position: int) -> None:
-        """Drop the entries below a position from memory. The caller holds `_lock`."""
+        """Drop the entries below `position` from memory. The caller must hold `_lock`."""
         del self._recent[: bisect_left(self._recent, position, key=_BY_POSITION)]
 
     def _fitting(self, entries: list[Entry], start: int) -> int:
-        """Return the index behind the last entry that fits into the newest segment."""
+        """Return the index after the last entry that fits into the newest segment."""
         newest = self._writer.segment
         stop = newest.first + self._segment_size - HEADER_SIZE
         fitting = max(start, bisect_right(entries, stop, key=_BY_END))
-        # An empty segment takes an entry of any size.
+        # An empty segment accepts an entry of any size.
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _rotate(self, time_ns: int) -> None:
-        """Begin the next segment. Raise FullError, or LostError as `check` does."""
+        """Begin the next segment. Raise FullError, or raise LostError as `check` does."""
         self._writer.segment.check()
         self._forget_lost_spare()
         self._spare = self._spare or self._next(min(ROOM_MIN, self._segment_size))
@@ -372,7 +403,8 @@ class Spool:
         sealed.seal()
 
     def _preallocate(self) -> None:
-        """Preallocate room for the next entries, or set `shortage` to the reason why that failed."""
+        """Preallocate room for the next entries. If the allocation fails, set `shortage` to the
+        reason."""
         shortage = None
         newest, room = self._writer.segment, ROOM_MIN
         while room < min(2 * newest.offset(newest.end), self._segment_size):
@@ -393,14 +425,15 @@ class Spool:
         return Spare.prepare(path, size, self._disk)
 
     def _forget_lost_spare(self) -> None:
-        """Let another spare be made if somebody removed or replaced it: it holds nothing."""
+        """Drop the spare if its file was removed or replaced, so that a new spare can be created.
+        The spare contains no entries."""
         if self._spare is not None and not self._spare.is_there:
             self._spare.close()
             self._spare = None
 
     def _give_back(self) -> None:
-        """Remove all but the log's entries. If a power cut brings files back, the close after the next start removes
-        them."""
+        """Remove preallocated room and all files except the log's entries. If a power cut restores
+        files, the close after the next start removes the files again."""
         self._writer.cut()
         with self._disk.naming(self.directory):
             if self._spare is not None:
@@ -424,17 +457,18 @@ class Spool:
         )
 
     def _check_names(self) -> None:
-        """Do what `check` does, also after a SyncError."""
+        """Check the names of the directory and the segments, as `check` does, even after a
+        SyncError."""
         self._locked.check()
         for segment in list(self._segments):
             try:
                 segment.check()
             except LostError:
-                if segment in self._segments:  # it was not released meanwhile
+                if segment in self._segments:  # the segment was not released meanwhile
                     raise
 
     def _refuse(self) -> None:
-        """Raise the error that ended the spool, if one did."""
+        """Raise the error that disabled the spool, if any."""
         if self._refusal is not None:
             raise type(self._refusal)(str(self._refusal)) from self._refusal
 
