@@ -1,7 +1,7 @@
-"""Send finished files through the whole pipeline, once: the work of `tailrace import`.
+"""Run finished trace files once through the whole pipeline, for `tailrace import`.
 
-Each format found becomes a source that reads its files to their end. An interrupted import continues as a
-restarted daemon does.
+Each detected format becomes a source that reads its files to their end. An interrupted import
+continues like a restarted daemon.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ SUMS = (
     "missing_events", "duplicate_events", "unknown_gaps", "sessions_opened",
 )  # fmt: skip
 SUMS_BY_REASON = ("gap_events", "heal_events")
-"""The sums of a source that include earlier imports; those in `SUMS_BY_REASON` are by reason."""
+"""Names of a source's counters whose values include earlier imports. The counters in
+`SUMS_BY_REASON` are dictionaries by reason."""
 
 
 class ImportProgress(msgspec.Struct):
-    """The progress of an import: files and bytes read to their end, their totals, and rows in the table."""
+    """The progress of an import: files and bytes read so far, the totals, and the number of
+    committed rows."""
 
     files: int
     files_total: int
@@ -56,15 +58,15 @@ class ImportProgress(msgspec.Struct):
 
 
 class ImportDone(NamedTuple):
-    """The last status, with the figures of this import alone, and the signal that interrupted the import,
-    or 0."""
+    """The last status, with the counts of this import alone, and the number of the signal that
+    interrupted the import (0 for none)."""
 
     status: Status
     signal: int
 
 
 def check_name(source: str) -> None:
-    """Raise ConfigError unless this can be the name of a source."""
+    """Raise ConfigError if `source` is not a valid name of a source."""
     if SOURCE_NAME.fullmatch(source) is None:
         raise ConfigError(
             [f"--source {source}: is not a valid name for a source; allowed: a to z, 0 to 9 and _"]
@@ -74,9 +76,10 @@ def check_name(source: str) -> None:
 def sources(
     source: str, taken: Iterable[TakenFile], dialect: str, *, formats: int
 ) -> dict[str, SourceConfig]:
-    """Return a source for each format: `source` alone for one format, otherwise `<source>_<format>`.
+    """Return the configuration of a source for each format. The name is `source` if there is one
+    format, otherwise `<source>_<format>`.
 
-    An interrupted file continues in the source that began it."""
+    A file of an interrupted import continues in the source that began to read the file."""
     files: dict[tuple[str, str], list[str]] = {}
     for file in taken:
         own = source if formats == 1 else f"{source}_{file.format}"
@@ -94,11 +97,11 @@ def run(
     within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files. Call `show` ten times a second. `within` has the directories in which files were found; files given by
-    name have none.
+    """Read all files, and call `show` ten times a second. `within` maps files to the directories in
+    which the files were found; files given by path are not in the map.
 
-    Raise TailraceError when something prevents that. Everything read until then is in the table or the
-    spool."""
+    Raise TailraceError if the import fails. All data that was read before the error is in the table
+    or the spool."""
     raise_descriptor_limit()
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
     chosen = Chosen({file.path: file.replaces for file in taken}, within)
@@ -124,11 +127,12 @@ def run(
 
 
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
-    """Return the status `after`, with the sums since `before`. Sessions that were open before, and their bytes that were not
-    decoded then, are among these sums."""
+    """Return the status `after` with its counters reduced by the values in `before`. The result
+    includes sessions that were open in `before`, and their bytes that were not yet decoded."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
-    # An event that earlier imports missed and this one has is no event less.
+    # If this import provides an event that earlier imports missed, the expected number of events
+    # stays the same.
     changes["expected_events"] -= min(changes["missing_events"], 0)
     for name in ("missing_events", "unknown_gaps"):
         changes[name] = max(changes[name], 0)
@@ -147,7 +151,7 @@ class _Import:
         self.failure: TailraceError | None = None
         self.signal = 0
         self.before: dict[str, SourceStatus] = {}
-        """The sums that the table had before, by source."""
+        """Counters of the table before this import, by source."""
         self._show = show
         self._stop = trio.Event()
 
@@ -163,7 +167,7 @@ class _Import:
         self._tell(daemon)
 
     def replayed(self, daemon: Daemon) -> None:
-        """Note what the table had before."""
+        """Record the table's counters before this import."""
         for name, config in daemon.config.sources.items():
             self.before[name] = deepcopy(source_status(daemon, name, config))
 

@@ -1,4 +1,5 @@
-"""Find what the sessions of an import's sources have read so far: which file, and how much of it."""
+"""Find the files that an import's sessions have read so far, and the size that each session has
+read."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ from tailrace.spool.payloads import FileState, OpenInfo
 from tailrace.store.presence import directories, find, is_finished, is_import
 
 NAME = "import"
-"""Name of the collector that an import is beside a running collector."""
+"""Name of the import's own collector if another collector is running."""
 
 
 class AsRead(msgspec.Struct, frozen=True):
-    """A file as a session has read it. Earlier versions stored fewer of these fields."""
+    """A file's properties when a session read the file. Earlier versions of Tailrace stored fewer
+    of these fields."""
 
     path: str
     inode: int
@@ -39,7 +41,8 @@ class AsRead(msgspec.Struct, frozen=True):
 
 
 class Reading(NamedTuple):
-    """One session's reading of a file. `session` is the name of its first run, without a suffix."""
+    """One session's reading of a file. `session` is the name of the session's first run, without a
+    suffix."""
 
     source: str
     format: str
@@ -49,14 +52,16 @@ class Reading(NamedTuple):
 
 
 def beside(loaded: Loaded) -> Loaded:
-    """Return the configuration for an import: `loaded`, or one of a collector of its own beside a running collector, and where an
-    import of that name did not finish."""
+    """Return the configuration for an import: `loaded`, or a copy with the import's own collector.
+
+    The import has its own collector if another collector is running, or if an earlier import with
+    its own collector did not finish."""
     config = loaded.config
     shared = shared_path(config)
     try:
         own = directories(shared).get(NAME)
     except OSError:
-        return loaded  # the import itself reports it
+        return loaded  # the import itself reports the error
     if config.collector.name != MAIN or is_import(shared):
         return loaded
     runs = find(shared, [shared, Path(spool_path(config))]) is not None
@@ -66,25 +71,27 @@ def beside(loaded: Loaded) -> Loaded:
 
 
 def mode(loaded: Loaded) -> Mode:
-    """Return how the collector of an import lives."""
+    """Return the mode in which an import's collector runs."""
     return Mode(once=True, imports=loaded.config.collector.name == NAME)
 
 
 def sources_of(name: str) -> tuple[str, ...]:
-    """Return the names that an import's sources may have: the name itself, or one for each format."""
+    """Return the possible names of an import's sources: the name itself, and a name for each
+    format."""
     return name, *(f"{name}_{format_}" for format_ in FORMATS)
 
 
 def root(session: str) -> str:
-    """Return the name that a session and its restarts share."""
+    """Return the name shared by a session and its restarts."""
     return session.partition(".")[0]
 
 
 def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]:
-    """Return the readings of all visible sessions of an import's sources, unfinished ones last.
+    """Return the readings of all visible sessions of an import's sources, unfinished readings last.
 
-    First commit what an interrupted import has read but left in the spool. Raise TailraceError, also where another collector has
-    taken over such a reading of one of these paths: only that collector's spool says how far it came."""
+    First commit the data that an interrupted import has left in the spool. Raise TailraceError for
+    errors. Also raise TailraceError if another collector has taken over an unfinished reading of
+    one of `paths`, because only the other collector's spool contains the reading's progress."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)
@@ -100,7 +107,8 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
 def _refuse_others(
     loaded: Loaded, sources: tuple[str, ...], own: set[str], paths: set[str]
 ) -> None:
-    """Raise StoreError if the table has an unfinished reading of one of these paths that is not among our `own`."""
+    """Raise StoreError if the table has an unfinished reading of one of `paths` whose session is
+    not in `own`."""
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
@@ -119,7 +127,7 @@ def _refuse_others(
 
 
 def finished(engine: Engine, source: str) -> set[str]:
-    """Return the visible sessions of an import's sources that are closed."""
+    """Return the names of the visible closed sessions of an import's sources."""
     return {
         session
         for (session,) in engine.rows(_closes("DISTINCT part.root(session)", sources_of(source)))
@@ -132,7 +140,8 @@ def _as_read(file: FileState) -> AsRead:
 
 
 def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
-    """Commit what is in the spool, and return the files that are still open."""
+    """Commit the data in the spool, and return the sessions and states of the files that are still
+    open."""
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
@@ -172,8 +181,9 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
 
 
 def _closes(columns: str, sources: tuple[str, ...]) -> str:
-    """Return a SELECT of the rows with the bytes that a session had read at the end of its file. Such a row is the
-    session's close, or `leave` if a client's goodbye ended the session before the end of the file."""
+    """Return a SELECT statement for the rows that record how much of a file a session has read. The
+    row is the session's `close` event, or the `leave` event if a client's goodbye ended the session
+    before the end of the file."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted

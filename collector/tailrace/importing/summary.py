@@ -1,7 +1,7 @@
-"""Sum up an import from the table: files imported and left out, their events, and what is missing.
+"""Build an import's summary from the table: imported files, omitted files, event counts and losses.
 
-The loss covers all requested files, including those that the table had before, so that a repeated command
-gets the same answer.
+The losses cover all requested files, including files that were in the table before, so that a
+repeated command gives the same result.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tailrace.query.filters import quote
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
-    """The table's content for one file. `missing` counts by reason; `unknown` says that an unknown number
-    of further events is missing."""
+    """The table's content for one file. `missing` is the number of missing events by reason.
+    `unknown` is whether an unknown number of further events is missing."""
 
     path: str
     format: str
@@ -35,8 +35,9 @@ class SessionSummary(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """The result of an import. `files` are the files it read, and `events`, `missing` and `unknown` are
-    their sums. `errors` counts failed calls on files, by the error's name."""
+    """The result of an import. `files` lists the files that the import read; `events`, `missing`
+    and `unknown` are totals over these files. `errors` is the number of failed calls on files, by
+    the error's name."""
 
     store: str
     source: str
@@ -48,14 +49,16 @@ class Summary(msgspec.Struct, kw_only=True):
     errors: dict[str, int]
     interrupted: bool
     earlier: list[SessionSummary] = msgspec.field(name="imported_before")
-    """The content of the files that were left out because the table had them."""
+    """The table's content for the files that were left out because an earlier import had read the
+    files."""
     names: dict[str, int | None] = msgspec.field(name="missing_names")
-    """By source, how many of the missing are names that the imported files ask for; None if nobody knows."""
+    """Number of missing names that the imported files refer to, by source; None if the number is
+    unknown."""
 
     @property
     def failed(self) -> bool:
-        """Return whether the import failed: a file could not be read or is not a trace, or there is no
-        event at all."""
+        """Return whether the import failed: a file could not be read, a file is not a trace, or no
+        event was found."""
         no_trace = any(
             left.trace and left.why in {Why.UNRECOGNISED, Why.FOREIGN, Why.GONE, Why.OUTSIDE}
             for left in self.left_out
@@ -64,12 +67,12 @@ class Summary(msgspec.Struct, kw_only=True):
 
     @property
     def without_events(self) -> bool:
-        """Return whether the table has no event of all requested files."""
+        """Return whether the table contains no event of any requested file."""
         return not any(session.events for session in self._all)
 
     def exceeds(self, max_loss: int) -> bool:
-        """Return whether more events than this are missing, or an unknown number. An empty trace lacks an
-        unknown number."""
+        """Return whether more than `max_loss` events are missing, or an unknown number. An empty
+        trace counts as an unknown number."""
         empty = any(left.trace and left.why is Why.EMPTY for left in self.left_out)
         unknown = any(session.unknown for session in self._all)
         lost = sum(sum(session.missing.values()) for session in self._all)
@@ -90,10 +93,10 @@ def summary(
     last: Status | None,
     interrupted: bool,
 ) -> Summary:
-    """Ask the table for the result of a choice.
+    """Return the summary of an import, read from the table.
 
-    `before` are the readings before this import, and `last` is the collector's last status, if it read
-    anything. Raise StoreError, QueryError."""
+    `before` lists the readings before this import. `last` is the collector's last status, or None
+    if no file was read. Raise StoreError or QueryError."""
     store = store_path(loaded.config)
     known = {session for left in choice.left_out for session in left.sessions}
     files: list[SessionSummary] = []
@@ -123,7 +126,7 @@ def summary(
 
 
 def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
-    """Return what the table has of these sessions and their restarts."""
+    """Return the table's content for these sessions and their restarts."""
     if not wanted:
         return []
     listed = ", ".join(map(quote, sorted(wanted)))
@@ -142,7 +145,7 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
 
 
 def _names(engine: Engine, wanted: set[str]) -> dict[str, int | None]:
-    """Return by source how many names these sessions ask for in vain."""
+    """Return the number of names that these sessions refer to but that are missing, by source."""
     if not wanted:
         return {}
     listed = ", ".join(map(quote, sorted(wanted)))
@@ -163,7 +166,7 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
-    """Return the files that were to be read but have no session."""
+    """Return the files that were chosen for reading but have no session."""
     read = {file.path for file in files}
     return [
         LeftOut(path=path, why=Why.EMPTY if shows_nothing(taken.path) else Why.GONE)

@@ -1,7 +1,7 @@
-"""Sources turn sockets and files into chunks of bytes.
+"""Sources receive chunks of bytes from sockets and files.
 
-Decoding is left to the ingest. Two sources ask the format: `udp` whether a datagram of an unknown
-peer is readable, and `tail` which files belong to a trace.
+The ingest decodes the chunks. Two sources query the format: `udp` checks whether a datagram of an
+unknown peer is readable, and `tail` determines the files that belong to a trace.
 """
 
 from __future__ import annotations

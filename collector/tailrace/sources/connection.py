@@ -1,19 +1,19 @@
-"""One connection: its bytes, its replies, and how it is ended from outside.
+"""Handle one accepted connection: receive its bytes, send replies, and close the connection.
 
-Constraint: nobody waits for a peer that does not read. A connection keeps up to `UNSENT_MAX` bytes for which the
-kernel has no room, and drops further packets, each as a whole. A peer that never reads thus costs these bytes and the
-kernel's small buffer.
+Constraint: no task waits for a peer that does not read. A connection buffers up to `UNSENT_MAX`
+bytes that the kernel cannot accept, and drops further packets as a whole. The memory for a peer
+that never reads is therefore limited to this buffer and the kernel's small send buffer.
 
-Bytes cross a connection plain or through TLS (`Channel`); no call waits. Before a connection has a session, `greet`
-performs the TLS handshake and checks the token.
+A `Channel` transfers the bytes, either plain or with TLS; no call of a channel blocks. Before a
+connection has a session, `greet` performs the TLS handshake and checks the token.
 
-`Readiness` waits for many sockets in one task. A task for each socket would cost some 45 µs for each receipt: it asks
-the kernel anew, is woken, and takes its turn. Here the kernel is asked once for each socket, and returns all that are
-readable at once (docs/decisions/speed.md, D142).
+`Readiness` waits for many sockets in one task. A separate task for each socket would cost about 45
+µs for each receive: a kernel call, a wake-up and a task switch. `Readiness` registers each socket
+once, and the kernel returns all readable sockets in one call (docs/decisions/speed.md, D142).
 
-`AdaptiveRest` decides how long a source rests between two looks at its sockets, so that one look finds many small
-writes. Each look costs the event loop, the spool and the decoder some 0.1 ms, however little it finds
-(docs/decisions/speed.md, D101).
+`AdaptiveRest` determines the pause between two polls of a source's sockets, so that one poll
+returns many small writes. Each poll costs the event loop, the spool and the decoder about 0.1 ms,
+even if little data is found (docs/decisions/speed.md, D101).
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ from tailrace.sources.source import CHUNK_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
 CUT = "eof without close_notify"
-"""The stream ended without TLS's goodbye: somebody other than the peer may have cut it."""
+"""The reason for closing a connection whose stream ended without the TLS alert `close_notify`; an
+attacker may have cut the stream."""
 
 
 class Channel(Protocol):
     def receive(self) -> tuple[bytes, str | None]:
-        """Return what was received, at most about CHUNK_MAX bytes, and why no more will follow, None
-        if more may."""
+        """Return the received bytes (at most about CHUNK_MAX) and the reason why no more bytes will
+        follow; the reason is None if more bytes may follow."""
         ...
 
     def seal(self, data: bytes) -> bytes:
-        """Return the bytes to send so that the peer gets `data`. Raise OSError if the peer can get no
-        more."""
+        """Encode `data` for the peer; return the bytes to send. Raise OSError if the peer cannot
+        receive any more."""
         ...
 
     def take_outgoing(self) -> bytes:
-        """Return and forget what the channel itself has to send."""
+        """Return the channel's own outgoing bytes and remove them from the channel."""
         ...
 
     def farewell(self) -> bytes:
-        """Return the last bytes to send."""
+        """Return the final bytes to send before closing."""
         ...
 
 
@@ -82,7 +83,7 @@ class PlainChannel:
 
 
 class TlsChannel:
-    """The server's end of TLS, between the socket and two buffers in memory."""
+    """The server side of TLS, between the socket and two memory buffers."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._plain = PlainChannel(sock)
@@ -90,8 +91,10 @@ class TlsChannel:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def shake_hands(self) -> bool:
-        """Continue the handshake with what was received; return whether it is complete. Send what
-        `take_outgoing` returns in any case. Raise ssl.SSLError or, if the peer has gone, OSError."""
+        """Continue the handshake with the received bytes; return whether the handshake is complete.
+
+        The caller must send the bytes from `take_outgoing` in every case. Raise ssl.SSLError, or
+        OSError if the peer has disconnected."""
         data, ended = self._plain.receive()
         self._incoming.write(data)
         try:
@@ -103,7 +106,7 @@ class TlsChannel:
         return True
 
     def peer(self) -> str:
-        """Return the name in the peer's certificate, empty if the peer showed none."""
+        """Return the name in the peer's certificate; empty if the peer sent no certificate."""
         return named(self._tls.getpeercert() or {})
 
     def receive(self) -> tuple[bytes, str | None]:
@@ -120,7 +123,7 @@ class TlsChannel:
         return self._outgoing.read()
 
     def farewell(self) -> bytes:
-        with suppress(ssl.SSLError):  # the peer's goodbye has not come
+        with suppress(ssl.SSLError):  # the peer has not sent its close_notify
             self._tls.unwrap()
         return self._outgoing.read()
 
@@ -140,8 +143,8 @@ _NAME_MAX = 64
 
 
 def named(certificate: Mapping[str, Any]) -> str:
-    """Return the common name of a certificate from `getpeercert`, or else its first other name: in
-    ASCII, on one line, and cut to `_NAME_MAX`."""
+    """Return the common name of a certificate from `getpeercert`, or else the certificate's first
+    alternative name. The result is ASCII, on one line, and limited to `_NAME_MAX` characters."""
     subject, others = certificate.get("subject", ()), certificate.get("subjectAltName", ())
     common = [value for part in subject for key, value in part if key == "commonName"]
     names = [*common, *(str(value) for _, value in others)]
@@ -149,27 +152,28 @@ def named(certificate: Mapping[str, Any]) -> str:
 
 
 SEND_BUFFER = 16 * 2**10
-"""Bytes asked of the kernel, which would otherwise keep megabytes for a peer that does not read."""
+"""Size (bytes) of the send buffer requested from the kernel. By default, the kernel would buffer
+megabytes for a peer that does not read."""
 
 UNSENT_MAX = 24 * 2**10
-"""Bytes: somewhat more than one client is told at a time."""
+"""Maximum number of unsent bytes, a little more than the replies sent to one client at a time."""
 
 TOKEN = b"tailrace-token "
 LINE_MAX = 512
-"""Bytes of a token's line, with its end."""
+"""Maximum length (bytes) of a token line, including the newline."""
 
 
 class TokenLine(NamedTuple):
-    """A connection's first bytes: the token in their first line, None if there is none, and the bytes
-    behind it. A source that demands no token accepts and drops such a line, so that clients can be
-    given theirs first."""
+    """The token in a connection's first line, and the bytes after the line. The token is None if
+    the connection does not start with a token line. A source that requires no token accepts and
+    drops a token line, so that clients can be configured with tokens first."""
 
     token: bytes | None
     rest: bytes
 
 
 def first_line(data: bytes) -> TokenLine | None:
-    """Return the first line, None while more bytes are needed to tell."""
+    """Return the parsed first line; None if more bytes are needed."""
     if data.startswith(TOKEN[: len(data)]):
         end = data.find(b"\n", 0, LINE_MAX)
         if end >= 0:
@@ -180,8 +184,8 @@ def first_line(data: bytes) -> TokenLine | None:
 
 
 class Connection:
-    """One accepted connection. `name` identifies its peer in logs and sessions; `whose` is the key
-    under which the limit for each peer counts it."""
+    """One accepted connection. `name` identifies the peer in logs and sessions. `whose` is the
+    peer's key for the limit of connections for each peer."""
 
     def __init__(self, sock: socket.socket, name: str, whose: str) -> None:
         sock.settimeout(0)
@@ -189,24 +193,25 @@ class Connection:
         self.name = name
         self.whose = whose
         self.number: int | None = None
-        """The number of its session; None before its first byte."""
+        """The number of the connection's session; None before the first byte."""
         self.active_at = 0.0
-        """When something came last (seconds of trio's clock)."""
+        """Time (seconds of trio's clock) at which data was last received."""
         self.reason = "stop"
-        """Why the connection ended."""
+        """The reason why the connection ended."""
         self.ready = False
-        """Whether something was put back, which `receive` returns without waiting."""
+        """Whether `put_back` has stored bytes that the next `receive` returns immediately."""
         self.opening: bytes | None = b""
-        """The first bytes, while they may be a token's line, which is dropped. None if no such line
-        is expected."""
+        """The first bytes, while they may be an incomplete token line, which is dropped; None if no
+        token line is expected."""
         self._back: tuple[bytes, str | None] = (b"", None)
         self._channel: Channel = PlainChannel(sock)
         self._unsent = b""
         self._later: Callable[[], None] | None = None
-        """Arranges that `send_rest` is called soon; None while no replies are sent."""
+        """Callback that schedules `send_rest`; None while no replies are sent."""
 
     async def secure(self, context: ssl.SSLContext) -> None:
-        """Switch to TLS. Raise OSError if the handshake fails; ssl.SSLError is one."""
+        """Perform the TLS handshake and switch to TLS. Raise OSError if the handshake fails;
+        ssl.SSLError is a subclass."""
         channel = TlsChannel(self.sock, context)
         through = False
         while not through:
@@ -218,10 +223,11 @@ class Connection:
         if peer := channel.peer():
             self.name = f"{self.name},certificate={peer}"
         self._channel = channel
-        self.put_back(*channel.receive())  # bytes that came with the end of the handshake
+        self.put_back(*channel.receive())  # bytes received together with the end of the handshake
 
     def receive(self) -> tuple[bytes, str | None]:
-        """Return without waiting what was received, and why no more will follow, None if more may."""
+        """Return the received bytes without blocking, and the reason why no more bytes will follow;
+        the reason is None if more bytes may follow."""
         if self.ready:
             self.ready = False
             data, ended = self._back
@@ -229,30 +235,33 @@ class Connection:
             data, ended = self._channel.receive()
             if outgoing := self._channel.take_outgoing():
                 if len(self._unsent) + len(outgoing) > UNSENT_MAX:
-                    return data, ended or Refusal.TLS  # it provokes answers and reads none
+                    return (
+                        data,
+                        ended or Refusal.TLS,
+                    )  # the peer causes TLS replies but does not read them
                 self._push(outgoing)
         if self.opening is not None:
             data = self._open(self.opening + data, ended)
         return data, ended
 
     async def next(self) -> tuple[bytes, str | None]:
-        """Wait until something may have come, then receive it."""
+        """Wait until the socket is readable, then receive."""
         if not self.ready:
             await trio.lowlevel.wait_readable(self.sock)
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
-        """Let the next `receive` return this."""
+        """Store a result that the next `receive` returns."""
         self.ready = True
         self._back = (data, ended)
 
     def answer(self, later: Callable[[], None]) -> None:
-        """Send replies from now on. `later` is called when a part is left to send (see `send_more`)."""
+        """Enable replies. `later` is called when unsent bytes are left (see `send_more`)."""
         self._later = later
 
     @property
     def can_reply(self) -> bool:
-        """Return whether replies are sent, and the kernel has taken all of them."""
+        """Return whether replies are enabled and the kernel has accepted all earlier replies."""
         return self._later is not None and not self._unsent
 
     def reply(self, data: bytes) -> Outcome:
@@ -267,8 +276,8 @@ class Connection:
         return Outcome.SENT if self._push(sealed) else Outcome.GONE
 
     def close(self) -> None:
-        """Send no more replies. Send TLS's goodbye, so that the end does not look like a cut, unless earlier
-        bytes are unsent."""
+        """Disable replies. Send the TLS alert `close_notify` unless earlier bytes are unsent, so
+        that the end is not reported as a cut."""
         self._later = None
         if not self._unsent:
             with suppress(OSError):
@@ -276,7 +285,8 @@ class Connection:
         self._unsent = b""
 
     def _open(self, data: bytes, ended: str | None) -> bytes:
-        """Return the first bytes once they are known to be no token's line."""
+        """Return the first bytes after the token line, if any; return no bytes while the first line
+        is incomplete."""
         line = first_line(data)
         if line is None and ended is None:
             self.opening = data
@@ -285,7 +295,8 @@ class Connection:
         return data if line is None else line.rest
 
     def _push(self, data: bytes) -> bool:
-        """Send bytes, now or as soon as there is room; return whether the peer is still there."""
+        """Send bytes now, or later if the kernel's buffer is full; return whether the peer is still
+        connected."""
         alone = not self._unsent
         self._unsent += data
         if alone and not self._send():
@@ -295,19 +306,19 @@ class Connection:
         return True
 
     async def send_rest(self) -> None:
-        """Send the unsent bytes as soon as the kernel has room."""
+        """Send the unsent bytes as soon as the kernel's buffer has room."""
         while self._unsent:
             await trio.lowlevel.wait_writable(self.sock)
             self.send_more()
 
     def send_more(self) -> bool:
-        """Send what the kernel has room for; return whether bytes are left."""
+        """Send unsent bytes as far as the kernel's buffer has room; return whether bytes are left."""
         self._send()
         return bool(self._unsent)
 
     def _send(self) -> bool:
-        """Send what the kernel has room for; return whether the peer is still there. The receiver
-        acts on a peer that is gone."""
+        """Send unsent bytes as far as the kernel's buffer has room; return whether the peer is
+        still connected. The receiving task closes the connection of a disconnected peer."""
         try:
             self._unsent = self._unsent[self.sock.send(self._unsent, socket.MSG_NOSIGNAL) :]
         except BlockingIOError:
@@ -319,7 +330,8 @@ class Connection:
 
 
 class GreetingRefusedError(Exception):
-    """A connection gets no session. The text is for people."""
+    """An error for a connection that is rejected before it has a session. The text is a message for
+    people."""
 
     def __init__(self, cause: Refusal, detail: str = "") -> None:
         super().__init__(f"{cause}: {detail}" if detail else cause)
@@ -327,13 +339,13 @@ class GreetingRefusedError(Exception):
 
 
 def greets(guard: Guard) -> bool:
-    """Return whether anything is demanded of a connection before it has a session."""
+    """Return whether a guard requires TLS or a token before a connection gets a session."""
     return guard.certificates is not None or guard.tokens is not None
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Perform the handshake and check the token, as far as they are demanded. Raise
-    GreetingRefusedError, also when this takes longer than `patience` seconds."""
+    """Perform the TLS handshake and check the token, if the guard requires them. Raise
+    GreetingRefusedError, also if the greeting takes longer than `patience` seconds."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             await _shake_hands(connection, guard.certificates)
@@ -353,7 +365,7 @@ async def _shake_hands(connection: Connection, certificates: Certificates) -> No
 
 
 async def _check_token(connection: Connection, tokens: Tokens) -> None:
-    """Take in the token's line, and check the token. Raise GreetingRefusedError."""
+    """Receive the token line and check the token. Raise GreetingRefusedError."""
     connection.opening = None
     data, ended = b"", None
     while (line := first_line(data)) is None and ended is None:
@@ -370,12 +382,12 @@ T = TypeVar("T")
 
 
 class Readiness(Generic[T]):
-    """The sockets of which somebody wants to know when they can be read, each with what it belongs to."""
+    """A set of sockets to poll for readability, each with an owner object."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._owners: dict[int, T] = {}
-        """By descriptor."""
+        """The owner of each socket, by file descriptor."""
 
     def close(self) -> None:
         self._epoll.close()
@@ -385,39 +397,43 @@ class Readiness(Generic[T]):
         self._owners[sock.fileno()] = owner
 
     def remove(self, sock: socket.socket) -> None:
-        """Forget a socket, which is still open; do nothing if it is not known."""
+        """Remove a socket that is still open; do nothing if the socket is unknown."""
         if self._owners.pop(sock.fileno(), None) is not None:
             self._epoll.unregister(sock)
 
     async def wait(self) -> None:
-        """Return once some socket can be read."""
+        """Wait until at least one socket is readable."""
         await trio.lowlevel.wait_readable(self._epoll)
 
     def found(self) -> Iterator[T]:
-        """Yield the owners of the sockets that can be read now. Those that wait longest are among them."""
+        """Yield the owners of the sockets that are readable now. The sockets that have waited
+        longest are included."""
         for descriptor, _ in self._epoll.poll(0):
             if (owner := self._owners.get(descriptor)) is not None:
                 yield owner
 
 
 REST_MAX = 0.02
-"""Seconds of the longest rest: short beside the 50 ms after which received bytes are synced by default."""
+"""Maximum pause (seconds) between two polls. The pause is short compared with the 50 ms after which
+received bytes are synced by default."""
 
 REST_MIN = 0.001
-"""Seconds of the shortest rest: the event loop waits for whole milliseconds."""
+"""Minimum pause (seconds) between two polls, because the event loop waits in whole milliseconds."""
 
 
 class AdaptiveRest:
-    """Halve the rest after a look that found `enough` bytes at one socket, double it after any other look.
+    """Compute the pause between two polls: halve the pause after a poll that found `enough` bytes
+    at one socket, and double the pause after any other poll.
 
-    A socket must hold more than `enough` bytes, or its writer waits."""
+    A socket's buffer must hold more than `enough` bytes; otherwise the writer blocks."""
 
     def __init__(self, enough: int) -> None:
         self._enough = enough
         self._seconds = REST_MIN
 
     def after(self, size: int) -> float:
-        """Return the seconds to rest. `size` is the most bytes that the last look found at one socket."""
+        """Return the pause (seconds). `size` is the largest number of bytes that the last poll
+        found at one socket."""
         if size >= self._enough:
             self._seconds = self._seconds / 2 if self._seconds > REST_MIN else 0.0
         else:

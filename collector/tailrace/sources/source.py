@@ -1,10 +1,11 @@
 """The interface between sources and the rest of the daemon.
 
-A source turns the outside world into chunks of sessions and hands them to the `Intake`, which makes
-them durable. It receives nothing while the intake has no room: TCP peers then block, and datagrams
-wait in the kernel, which counts those that it drops.
+A source turns input into chunks of sessions and passes the chunks to the `Intake`, which makes them
+durable. A source receives nothing while the intake has no room. TCP peers then block. Datagrams
+wait in the kernel, which counts the datagrams that it drops.
 
-`Refusal` has all causes for refusing or ending a connection, forgetting a peer, dropping a datagram or leaving a file alone.
+`Refusal` lists all reasons for rejecting or closing a connection, evicting a peer, dropping a
+datagram or ignoring a file.
 """
 
 from __future__ import annotations
@@ -21,49 +22,56 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, OpenInfo
 
 CHUNK_MAX = (512 if active() else 128) * 1024
-"""Bytes in one chunk. While a chunk is decoded, the event loop stands: for a few milliseconds where a kernel reads it,
-for up to 0.15 s where Python does (ET3, unusual records). The pump goes on taking datagrams meanwhile.
+"""Maximum size (bytes) of one chunk. The event loop is blocked while a chunk is decoded: a few
+milliseconds with a kernel, and up to 0.15 s in Python (ET3, unusual records). The datagram pump
+continues meanwhile.
 
-A chunk costs all stages together what half of its events cost where it has 128 KiB: a Heph event over TCP takes 1.56 µs
-of CPU then, and 0.95 where it has 512 KiB (2026-11-23). Without kernels there is no pump, and each chunk is Python's."""
+Larger chunks reduce the CPU cost of each event: a Heph event over TCP costs 1.56 µs of CPU with
+chunks of 128 KiB, and 0.95 µs with chunks of 512 KiB (2026-11-23). Without kernels, no pump exists
+and Python decodes every chunk, so the chunks are smaller."""
 
 RESERVE = 64
-"""Descriptors that sources leave to the rest of the process. Without any, the table's library ends
-the process."""
+"""Number of file descriptors that sources leave to the rest of the process. The table's library
+ends the process if no descriptor is free."""
 
 
 class Intake(Protocol):
-    """Where chunks go. All calls come from the event loop; none blocks."""
+    """The interface to which sources pass chunks. All calls come from the event loop, and no call
+    blocks except `room`."""
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
-        """Begin a session; return its number."""
+        """Begin a session and return its number."""
         ...
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
-        """Append bytes of a session: `DATA`, at most CHUNK_MAX, or a payload of `DATAGRAMS`."""
+        """Append a chunk to a session: `DATA` of at most CHUNK_MAX bytes, or a payload of
+        `DATAGRAMS`."""
         ...
 
     def now(self) -> int:
-        """Return the log's time (Unix ns), which goes on steadily when the clock is set."""
+        """Return the log's time (Unix ns), which stays monotonic when the wall clock is set."""
         ...
 
     def at(self, wall: int) -> int:
-        """Return the log's time for a time that the wall clock has shown."""
+        """Convert a time of the wall clock to the log's time."""
         ...
 
     def moment(self) -> AbstractContextManager[None]:
-        """Let all calls within have one time in the log."""
+        """Give all entries appended in the block the same log time."""
         ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Note that the kernel dropped `count` datagrams since a time of the log, and `total` in the
-        life of this socket. Call this before the datagrams behind them are handed on, and in one `moment` with
-        those among which they were dropped."""
+        """Record that the kernel dropped `count` datagrams since the log time `since`. `total` is
+        the number of all datagrams dropped at this socket.
+
+        Call this method before the datagrams queued after the drops are passed on. If datagrams
+        were dropped between the datagrams of one part, use one `moment` for the part and the drops.
+        """
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """Return how many of a socket's drops an earlier life of the daemon reported, and when it
-        last heard of the socket, in the log's time."""
+        """Return the number of a socket's drops that an earlier run of the daemon reported, and the
+        log time of the last report about the socket."""
         ...
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
@@ -71,30 +79,30 @@ class Intake(Protocol):
     def close(self, number: int, reason: str) -> None: ...
 
     def sessions(self) -> dict[int, OpenInfo]:
-        """Return this source's sessions that an earlier life of the daemon left open."""
+        """Return this source's sessions that an earlier run of the daemon left open, by number."""
         ...
 
     async def room(self) -> None:
-        """Wait until there is room for more."""
+        """Wait until the intake has room for more chunks."""
         ...
 
 
 class FileFinder(Protocol):
-    """A source of files, as other sources see it."""
+    """The interface of a file source that other file sources use."""
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether the source follows this file, whose content begins with `head`, or a file that this one may
-        be a copy of."""
+        """Return whether the source follows a file, or follows a file that the given file may be a
+        copy of. `head` is the first bytes of the given file's content."""
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether the source has a waiting file that may be a copy of the file that had this path and began
-        with `head`."""
+        """Return whether the source has a waiting file that may be a copy of the file that had this
+        path and began with `head`."""
         ...
 
 
 class FileIntake(Protocol):
-    """Where the chunks of files go. As with `Intake`, no call blocks but `room`."""
+    """The interface to which file sources pass chunks. No call blocks except `room`."""
 
     def open_file(
         self,
@@ -105,21 +113,22 @@ class FileIntake(Protocol):
         dialect: str,
         replaces: tuple[str, ...] = (),
     ) -> int:
-        """Begin the session of a file, at its first byte; return its number. Once closed, the session
-        stands for those that it `replaces`."""
+        """Begin a session for a file at the file's first byte; return the session's number. After
+        its close, the session replaces the sessions in `replaces`."""
         ...
 
     def file(self, number: int, facts: FileFacts) -> None:
-        """Note new facts of a session's file: its path, its inode, its rest, or a member that has
-        begun."""
+        """Record changed facts of a session's file: path, inode, rest, or the beginning of a gzip
+        member."""
         ...
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
-        """Append the next bytes of a file's content as `DATA`, at most CHUNK_MAX."""
+        """Append the next bytes of a file's content as `DATA` (at most CHUNK_MAX bytes)."""
         ...
 
     def document(self, number: int, name: str, data: bytes) -> None:
-        """Append the whole content of a document beside the file that is new or has changed."""
+        """Append the whole content of a document that belongs to the file. Call this method for
+        each new or changed document."""
         ...
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
@@ -127,130 +136,138 @@ class FileIntake(Protocol):
     def close(self, number: int, reason: str) -> None: ...
 
     def files(self, finder: FileFinder) -> dict[int, FileState]:
-        """Return this source's files that an earlier life of the source left open, and how far they
-        are read, by number. `finder` is asked from now on which files the source claims."""
+        """Return the state of each file that an earlier run of the source left open, by session
+        number. From now on, the intake asks `finder` whether the source claims a file."""
         ...
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | None:
-        """Return the unfollowed sessions that this source continues with a file that it has found, in the form of
-        `files`: sessions that read this file, an earlier file at its path, or a file that it may be a copy of. Return
-        None as long as another source claims the file."""
+        """Return the states of the unfollowed sessions that this source must continue, by session
+        number.
+
+        The result contains the sessions of the given file, of an earlier file at the same path, and
+        of a file that the given file may be a copy of. Return None while another source claims the
+        file."""
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source has a possible copy of a file that had this path and began with `head`."""
+        """Return whether another source has a possible copy of the file that had this path and
+        began with `head`."""
         ...
 
     def let_go(self, number: int) -> None:
-        """Leave the session of a file open for another source, since this source no longer finds the file."""
+        """Release a session so that another source can continue it, because this source no longer
+        finds the file."""
         ...
 
     async def room(self) -> None:
-        """Wait until there is room for more."""
+        """Wait until the intake has room for more chunks."""
         ...
 
 
 class AnyIntake(Intake, FileIntake, Protocol):
-    """The intake that the daemon gives to every source."""
+    """The intake interface that the daemon passes to each source."""
 
 
 class Outcome(StrEnum):
-    """The fate of a packet for a peer."""
+    """The result of sending a packet to a peer."""
 
     SENT = "sent"
-    """The kernel has it, or gets it as soon as there is room."""
+    """The kernel has accepted the packet, or will accept the packet when its buffer has room."""
     UNREAD = "unread"
-    """The peer has not read earlier ones."""
+    """The peer has not read earlier packets."""
     EXCESS = "excess"
-    """It exceeds what the address has sent to us and not got back."""
+    """The packet is larger than the peer's allowance: the bytes received from the address less the
+    bytes sent to it."""
     GONE = "gone"
-    """There is no such peer any more."""
+    """The peer is no longer connected or known."""
     REFUSED = "refused"
-    """The kernel did not send it."""
+    """The kernel refused to send the packet."""
 
 
 class SourceFigures(msgspec.Struct):
-    """Figures that a source counts itself. The daemon exports them by the names that fields are encoded by
+    """The counters of a source. The daemon exports each counter under the encoded name of its field
     (see `daemon.status`)."""
 
     chunks: int = 0
     bytes: int = msgspec.field(default=0, name="taken_bytes")
     open: int = 0
-    """Connections or peers now."""
+    """Number of current connections, peers or open sessions of files."""
     refused: dict[str, int] = {}
-    """Connections not taken or cut off, peers forgotten, datagrams dropped, files left alone, by cause
-    (see `Refusal`)."""
+    """Number of rejected or closed connections, evicted peers, dropped datagrams and ignored files,
+    by cause (see `Refusal`)."""
     empty: int = 0
-    """Connections that ended without a byte, and datagrams without one."""
+    """Number of connections that ended without receiving a byte, and of empty datagrams."""
     problems: list[str] = []
-    """Problems with its files of certificates and tokens now, a sentence each."""
+    """Messages about current problems with the source's certificate and token files, one sentence
+    each."""
     unreachable: str = ""
-    """Why nobody can connect now, although it listens; empty if all is well."""
+    """The reason why clients cannot reach the listening source; empty if clients can connect."""
     certificate_expires: float | None = msgspec.field(
         default=None, name="certificate_expiry_timestamp_seconds"
     )
-    """When the certificate in use does (Unix seconds); None without TLS."""
+    """Expiry time (Unix seconds) of the current certificate; None without TLS."""
     replies: dict[str, int] = msgspec.field(default_factory=dict, name="acknowledgements")
-    """Packets for peers, by what became of them (see `Outcome`)."""
+    """Number of packets for peers, by result (see `Outcome`)."""
     kernel_drops: int = 0
-    """Datagrams the kernel dropped because the socket's buffer was full."""
+    """Number of datagrams that the kernel dropped because the socket's buffer was full."""
     queue_bytes: int = 0
     buffer_bytes: int = 0
     buffer_asked: int = msgspec.field(default=0, name="buffer_asked_bytes")
     files: int = 0
-    """Files followed, or known and waiting to be."""
+    """Number of files that are followed, wait to be followed, or were read to their end."""
     files_ended: int = 0
-    """Files read to their end by a source that reads what is there and no more."""
+    """Number of files read to their end by a source that stops at the end of its files."""
     waiting: dict[str, int] = msgspec.field(default_factory=dict, name="waiting_files")
-    """Files known and not followed, by what they wait for."""
+    """Number of known files that are not followed, by the reason for waiting."""
     descriptors: int = 0
-    """Files held open."""
+    """Number of files that are open."""
     errors: dict[str, int] = {}
-    """Calls for files and directories that failed and are tried again, by the error's name."""
+    """Number of failed calls on files and directories that are retried, by the error's name."""
     raw_bytes: int = 0
-    """Bytes of followed files behind the place reached; of compressed files, as they are in the file."""
+    """Number of bytes read from followed files; compressed bytes are counted for compressed files."""
     behind_bytes: int = 0
-    """Bytes of followed files from the place reached to their end, as last seen."""
+    """Number of unread bytes in followed files, according to the last check of each file's size."""
 
     def refuse(self, cause: str, count: int = 1) -> None:
         self.refused[cause] = self.refused.get(cause, 0) + count
 
     def replied(self, outcome: Outcome) -> bool:
-        """Count a packet by its outcome; return whether it is on its way."""
+        """Count a packet by its outcome; return whether the packet was sent."""
         self.replies[outcome] = self.replies.get(outcome, 0) + 1
         return outcome is Outcome.SENT
 
 
 class Source(Protocol):
-    """One configured listener, or one set of followed files."""
+    """A source: one configured listener, or one set of followed files."""
 
     address: str
-    """Where it listens, with the real port; empty before that."""
+    """The address at which the source listens, with the actual port; empty before the source
+    listens."""
 
     async def run(
         self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Take in until cancelled, or until no more will come. Call `task_status.started()` once
-        listening."""
+        """Receive data until cancelled or until the input has ended. Call `task_status.started()`
+        once the source listens."""
         ...
 
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
-        """Apply the settings that may change while the source runs (see `config.reload`)."""
+        """Apply the settings that may change at runtime (see `config.reload`)."""
         ...
 
     def cut(self, number: int, reason: str) -> None:
-        """Disconnect a session's peer, if the source can."""
+        """Disconnect a session's peer if the source can disconnect peers."""
         ...
 
     def can_reply(self, number: int) -> bool:
-        """Return whether a session has a peer that might take a packet now."""
+        """Return whether a session has a peer that can accept a packet now."""
         ...
 
     def reply(self, number: int, data: bytes) -> bool:
-        """Hand a packet to a session's peer, without waiting or raising; return whether it is on its
-        way. A peer gets whole packets only, and in their order."""
+        """Send a packet to a session's peer without blocking or raising; return whether the packet
+        was sent. A peer receives only whole packets, in order."""
         ...
 
     def figures(self) -> SourceFigures: ...
@@ -258,42 +275,47 @@ class Source(Protocol):
 
 class Refusal(StrEnum):
     ADDRESS = "address not allowed"
-    """The address is not in the source's `allow`."""
+    """The peer's address is not in the source's `allow` list."""
     DESCRIPTORS = "out of descriptors"
     CONNECTIONS = "too many connections"
     CONNECTIONS_OF_ADDRESS = "too many connections from one address"
     CONNECTIONS_OF_USER = "too many connections from one user"
     TLS_HANDSHAKE = "tls handshake"
-    """The handshake failed. The peer spoke no TLS, or no version new enough; it showed no certificate
-    where one is demanded, an expired one or one that the authority has not signed; or it refused
-    ours."""
+    """The TLS handshake failed.
+
+    Possible causes: the peer does not speak TLS, its TLS version is too old, its certificate is
+    missing, expired or not signed by the authority, or the peer rejected the collector's
+    certificate."""
     TLS = "tls error"
-    """Bytes after the handshake are not TLS, or were changed on their way."""
+    """The peer sent bytes after the handshake that are not valid TLS, or that were modified in
+    transit."""
     NO_TOKEN = "no token"  # noqa: S105 - a cause
-    """The first bytes are no token's line, or a longer line than is allowed."""
+    """The connection does not start with a token line, or the token line exceeds the maximum
+    length."""
     WRONG_TOKEN = "wrong token"  # noqa: S105 - a cause
     GREETING = "greeting too slow"
     """The handshake and the token took longer than `greeting_timeout`."""
     USER = "another user"
-    """With `same_user`: the socket at the other end belongs to another user."""
+    """With `same_user`, the peer's socket belongs to another user."""
     USER_UNKNOWN = "unknown user"
-    """With `same_user`: the kernel names no user of the socket at the other end, which is closed or on another host."""
+    """With `same_user`, the kernel cannot name the user of the peer's socket, because the socket is
+    closed or on another host."""
     IDLE = "idle"
     SLOW = "slow"
-    """One record took longer than `record_timeout`."""
+    """Receiving one record took longer than `record_timeout`."""
     GARBAGE = "garbage"
     """The peer sent `garbage_max` bytes without one readable record."""
     PENDING = "too many pending bytes"
-    """Unfinished records of all connections exceeded `pending_max`, and this connection held the
-    most."""
+    """The unfinished records of all connections exceeded `pending_max`, and this connection held
+    the most bytes."""
     NEW_SESSIONS = "too many new sessions"
     """The peer's host began more sessions than `new_sessions_rate` allows."""
     PEERS = "too many peers"
-    """The peer silent longest was forgotten."""
+    """The peer that was silent for the longest time was evicted."""
     NEW_PEERS = "too many new peers"
-    """A datagram of an unknown peer came beyond `new_peers_rate`."""
+    """An unknown peer sent a datagram after the limit `new_peers_rate` had been reached."""
     OUTSIDE = "outside"
-    """A pattern reaches the file only by a link out of the pattern's root."""
+    """The pattern matches the file only through a link that leads out of the pattern's root."""
 
 
 _OF_CONNECTIONS = (
@@ -313,4 +335,4 @@ OF_TYPE = {
     "unix": (*_OF_CONNECTIONS, Refusal.CONNECTIONS_OF_USER),
     "tail": (Refusal.OUTSIDE,),
 }  # fmt: skip
-"""The causes that a source of each type may have."""
+"""The refusal causes that are possible for each type of source."""
