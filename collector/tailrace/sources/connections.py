@@ -1,13 +1,14 @@
-"""Sources of connections: each connection has a session of its own.
+"""Accept connections and receive their bytes; each connection has its own session.
 
-A peer harms nobody but itself. A source limits its connections, in all and for each peer. It closes,
-with the reason, a connection that is silent too long, that takes too long over its greeting or over
-one record (slow loris), or that sends nothing readable. After about two minutes, keep-alive probes
-find a peer that vanished without a word. If an acknowledgement is still on its way to that peer, the
-kernel gives up after about fifteen.
+A peer can harm only its own connections. A source limits the number of connections, in total and
+for each peer. A source closes a connection, with a reason, if the peer is silent too long, takes
+too long for the greeting or for one record (slow loris), or sends nothing readable. TCP keep-alive
+detects a vanished peer after about two minutes. If an acknowledgement to the peer is still unsent,
+the kernel closes the connection after about fifteen minutes.
 
-A connection gets its session with its first byte, behind TLS and the token where there are any. Until then it only
-counts towards the limits: a probe that connects and says nothing leaves no trace but a figure.
+A connection gets its session when its first byte arrives, after TLS and the token if they are
+required. Before its first byte, a connection only counts towards the limits. A probe that connects
+and sends nothing therefore only increases a counter.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ from tailrace.sources.source import RESERVE, Intake, Outcome, Refusal, SourceFig
 from tailrace.spool.entry import EntryKind
 
 DRAIN_MAX = 8 * 2**20
-"""Bytes taken from one connection after the daemon was told to stop."""
+"""Maximum number of bytes received from one connection after the daemon was told to stop."""
 
 TURN_BYTES = 2**20
-"""Bytes that are received before other tasks run: more than are decoded in a turn, since what is received is soon on
-disk."""
+"""Number of bytes to receive before other tasks run. The number is larger than the bytes decoded in
+a turn, because received bytes reach the disk quickly."""
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Bytes that a receipt counts as at least, since it takes time however short it is."""
+"""Minimum number of bytes that one receive counts for a turn, because even a short receive takes
+time."""
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -55,8 +57,9 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectedPeer(NamedTuple):
-    """The other end of a connection: its name, the key under which the limit for each peer counts it, and its user, if the
-    source needs the user and the kernel names it."""
+    """The peer of a connection: its name, its key for the limit of connections for each peer, and
+    its user. The user is None if the source does not need the user or the kernel does not name the
+    user."""
 
     name: str
     whose: str
@@ -64,46 +67,50 @@ class ConnectedPeer(NamedTuple):
 
 
 class Listener(Protocol):
-    """One kind of connections: the parts in which TCP and unix sockets differ."""
+    """The interface to one kind of listener: the operations in which TCP and unix sockets differ."""
 
     transport: str
-    """The transport that sessions name."""
+    """The transport's name in the sessions."""
     crowd: Refusal
-    """The cause for which further connections of one peer are refused."""
+    """The refusal cause for connections that exceed the limit for each peer."""
     guard: Guard
     greeting_timeout: float
-    """Seconds."""
+    """Maximum time (seconds) for TLS handshake and token."""
     enough: int
-    """Bytes that one look should find at a socket, well below what a socket holds before its writer waits."""
+    """Number of bytes that one poll should find at a socket. The number is well below the socket's
+    capacity, at which the writer blocks."""
     look_seconds: float
-    """Seconds between two calls of `renewed` while nobody connects."""
+    """Interval (seconds) between two calls of `renewed` while no client connects."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
-        """Yield a socket that listens, and its address for people. Raise OSError."""
+        """Yield a listening socket and its address as text. Raise OSError."""
         ...
 
     def renewed(self) -> socket.socket:
-        """Return the socket to listen at: a new one if clients cannot reach the former any more. Raise OSError."""
+        """Return the listening socket; return a new socket if clients cannot reach the previous one
+        any more. Raise OSError."""
         ...
 
     def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
-        """Set up an accepted connection; return its peer. Raise OSError if the peer has gone."""
+        """Configure an accepted connection and return its peer. Raise OSError if the peer has
+        disconnected."""
         ...
 
     def refusal(self, peer: ConnectedPeer) -> Refusal | None:
-        """Return the reason to refuse a peer before its greeting, or None."""
+        """Return the reason for rejecting a peer before its greeting, or None."""
         ...
 
     def demands(self, peer: ConnectedPeer) -> Guard:
-        """Return the guard for a peer's greeting."""
+        """Return the guard that a peer's greeting must pass."""
         ...
 
 
 class ConnectionSource:
-    """Accepts connections and hands on their bytes.
+    """Accepts connections and passes their bytes to the intake.
 
-    One task receives from all connections that have shown what is demanded. `begin`, `take_in`, `drain` and `over`
-    decide everything about such a connection; the simulator calls them for its own connections."""
+    One task receives from all connections that have passed the greeting. The methods `begin`,
+    `take_in`, `drain` and `over` contain all decisions about such a connection; the simulator calls
+    these methods with its own connections."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""
@@ -111,18 +118,22 @@ class ConnectionSource:
         self._listener = listener
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
-        """Connections of each peer, including those that have yet to pass TLS and show a token."""
+        """Number of connections of each peer, including connections before TLS and token are
+        complete."""
         self._served: OrderedDict[Connection, None] = OrderedDict()
-        """Connections that may bring something; the one that has been silent longest is first."""
+        """Connections that may send data, ordered by silence; the connection that has been silent
+        longest is first."""
         self._with_session: dict[int, Connection] = {}
-        """The connections on which something came, by their session's number."""
+        """Connections that have received data, by session number."""
         self._readiness: Readiness[Connection] | None = None
-        """The sockets of the connections that are served, while the source runs."""
+        """The poll set with the sockets of all served connections; None while the source does not
+        run."""
         self._intake: Intake | None = None
         self._waiting: trio.CancelScope | None = None
-        """The time in which the task that receives waits for something to receive."""
+        """Cancel scope of the receiving task's wait for data; None while the task does not wait."""
         self._resting = trio.CancelScope()
-        """The rest of that task between two looks. Cancel it to let the task look at once."""
+        """Cancel scope of the receiving task's pause between two polls. Cancelling the scope ends
+        the pause."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -147,7 +158,7 @@ class ConnectionSource:
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
         if self._waiting is not None:
-            self._waiting.cancel()  # it waits for as long as another configuration said
+            self._waiting.cancel()  # the wait uses the previous configuration's timeout
 
     def cut(self, number: int, reason: str) -> None:
         connection = self._with_session.get(number)
@@ -171,7 +182,8 @@ class ConnectionSource:
     # Connections that come
 
     def _renewed(self, sock: socket.socket) -> socket.socket:
-        """Return the socket to listen at from now on: the same one if another cannot be had."""
+        """Return the socket to listen at from now on; return `sock` if a new socket is not
+        available."""
         try:
             sock = self._listener.renewed()
         except OSError as error:
@@ -181,13 +193,13 @@ class ConnectionSource:
         return sock
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
-        """Accept one connection. The task that receives has its turn before the next: of connections that come and
-        go one after the other, those that are over must not count against the limits."""
+        """Accept one connection. The receiving task runs before the next accept, so that already
+        closed connections do not count against the limits."""
         self._resting.cancel()
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # Other errors mean that the peer went away before we accepted it.
+            # Any other error means that the peer disconnected before the accept.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
@@ -202,7 +214,8 @@ class ConnectionSource:
             self._figures.refuse(refusal)
             sock.close()
             return
-        # Count here and not in a task, because a flood is accepted faster than tasks start.
+        # Count the connection here and not in its task, because a flood of connections is accepted
+        # faster than tasks start.
         self._figures.open += 1
         self._each[peer.whose] += 1
         connection = Connection(sock, peer.name, peer.whose)
@@ -226,7 +239,7 @@ class ConnectionSource:
     async def _greet(
         self, connection: Connection, demanded: Guard, nursery: trio.Nursery, intake: Intake
     ) -> None:
-        """Let a connection show what is demanded, and take in what came behind that."""
+        """Run the greeting of a connection, and receive the data after the greeting."""
         try:
             await greet(connection, demanded, self._listener.greeting_timeout)
         except GreetingRefusedError as refused:
@@ -243,7 +256,7 @@ class ConnectionSource:
             self._receive_from(connection, intake)
 
     def _serve(self, connection: Connection, nursery: trio.Nursery) -> None:
-        """Hand a connection to the task that receives."""
+        """Pass a connection to the receiving task."""
         connection.answer(partial(nursery.start_soon, self._send_rest, connection))
         connection.active_at = trio.current_time()
         self._served[connection] = None
@@ -251,13 +264,13 @@ class ConnectionSource:
             self._readiness.add(connection.sock, connection)
 
     async def _send_rest(self, connection: Connection) -> None:
-        with suppress(trio.ClosedResourceError):  # the connection is over
+        with suppress(trio.ClosedResourceError):  # the connection is closed
             await connection.send_rest()
 
     # Connections that are served
 
     async def _receive(self, readiness: Readiness[Connection], intake: Intake) -> None:
-        """Take in what comes on all connections, until cancelled."""
+        """Receive from all connections, until cancelled."""
         served = self._served
         rest = AdaptiveRest(self._listener.enough)
         try:
@@ -285,7 +298,7 @@ class ConnectionSource:
                 self._end(connection, connection.reason, intake)
 
     async def _wait(self, readiness: Readiness[Connection]) -> None:
-        """Return once a connection can be read, or has been silent too long."""
+        """Wait until a connection is readable or has been silent too long."""
         longest = next(iter(self._served), None)
         begun = trio.current_time() if longest is None else longest.active_at
         with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
@@ -293,7 +306,8 @@ class ConnectionSource:
         self._waiting = None
 
     def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
-        """End the connections that have been silent too long: all but those `found` to have something now."""
+        """Close the connections that have been silent too long, except the connections in `found`,
+        which have data now."""
         since = trio.current_time() - self._config.idle_timeout
         for connection in list(takewhile(lambda each: each.active_at <= since, self._served)):
             if connection not in found:
@@ -301,7 +315,8 @@ class ConnectionSource:
                 self._end(connection, Refusal.IDLE, intake)
 
     def _receive_from(self, connection: Connection, intake: Intake) -> int:
-        """Take in what was received on a connection, and end it if no more will follow. Return how many bytes came."""
+        """Receive from a connection, and close the connection if no more data will follow. Return
+        the number of received bytes."""
         before = self._figures.bytes
         ended = self.take_in(connection, intake)
         if ended is not None:
@@ -312,7 +327,7 @@ class ConnectionSource:
         return self._figures.bytes - before
 
     def _end(self, connection: Connection, reason: str, intake: Intake) -> None:
-        """Close a connection that is served, and end its session."""
+        """Close a served connection and end its session."""
         connection.reason = reason
         self._close(connection)
         del self._served[connection]
@@ -322,7 +337,9 @@ class ConnectionSource:
         if self._readiness is not None:
             self._readiness.remove(connection.sock)
         with connection.sock:
-            trio.lowlevel.notify_closing(connection.sock)  # somebody may wait to send the rest
+            trio.lowlevel.notify_closing(
+                connection.sock
+            )  # another task may be waiting to send the rest
             connection.close()
         self._figures.open -= 1
         self._each[connection.whose] -= 1
@@ -330,12 +347,13 @@ class ConnectionSource:
             del self._each[connection.whose]
 
     def begin(self, intake: Intake) -> None:
-        """End the sessions of an earlier life, whose connections are gone."""
+        """End the sessions of an earlier run of the daemon, whose connections no longer exist."""
         for number in intake.sessions():
             intake.close(number, "collector restart")
 
     def take_in(self, connection: Connection, intake: Intake) -> str | None:
-        """Take in what was received; return why no more will follow, None if more may."""
+        """Receive from a connection; return the reason why no more data will follow, or None if
+        more data may follow."""
         data, ended = connection.receive()
         self._take(connection, data, intake)
         if ended == Refusal.TLS:
@@ -343,7 +361,8 @@ class ConnectionSource:
         return ended
 
     def drain(self, connection: Connection, intake: Intake) -> None:
-        """Take in, at a stop, what the kernel has queued: it was sent while we were up. Note whether it was all."""
+        """Receive the data that the kernel has queued when the source stops, because the data was
+        sent while the source was running. Record whether all data was received."""
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:
             data, ended = connection.receive()
@@ -354,7 +373,8 @@ class ConnectionSource:
         connection.reason = ended or connection.reason
 
     def over(self, connection: Connection, intake: Intake) -> None:
-        """End the session of a connection, if anything came, with the connection's `reason`."""
+        """End the session of a connection with the connection's `reason`, if the connection has a
+        session."""
         self._take(connection, connection.opening or b"", intake)
         if (number := connection.number) is None:
             self._figures.empty += 1
@@ -363,7 +383,7 @@ class ConnectionSource:
             del self._with_session[number]
 
     def _take(self, connection: Connection, data: bytes, intake: Intake) -> None:
-        """Hand on what came on a connection, whose session begins with its first byte."""
+        """Append received bytes to the connection's session; begin the session with the first byte."""
         if not data:
             return
         if connection.number is None:

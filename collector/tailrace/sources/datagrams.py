@@ -1,10 +1,12 @@
-"""Datagram sockets, with the kernel's figures of them, and the peers that send to them.
+"""Receive datagrams from sockets, read the kernel's counters of each socket, and keep track of the
+peers.
 
-`SystemSocket` is the kernel's, and `PumpedSocket` the same with a thread that reads it; the simulator has one of its
-own.
+`SystemSocket` is a kernel socket. `PumpedSocket` is a kernel socket that a separate thread reads.
+The simulator has its own implementation.
 
-`Peers` has the sessions of a bounded number of peers. Peers that sent only one datagram are evicted first: a sender with
-many forged addresses evicts these, and not the peers that have proved to be there.
+`Peers` stores the sessions of a limited number of peers. Peers that sent only one datagram are
+evicted first. A sender with many forged addresses therefore does not evict peers that sent several
+datagrams.
 """
 
 from __future__ import annotations
@@ -38,18 +40,19 @@ class Peer:
     def __init__(self, address: Address, number: int, now: float) -> None:
         self.address = address
         self.number = number
-        """The number of its session."""
+        """The number of the peer's session."""
         self.active_at = now
-        """When its last datagram came."""
+        """Time at which the peer's last datagram arrived."""
         self.allowance = 0
-        """Bytes received from it, less the bytes sent to it. Its address may be forged: the owner of
-        the address gets no more from us than was sent to us in its name."""
+        """Number of bytes received from the peer, less the number of bytes sent to the peer. The
+        peer's address may be forged; the limit ensures that the real owner of the address receives
+        no more bytes than were sent from the address."""
         self.needed = 1
-        """The allowance needed before the next try, because a packet was too large."""
+        """Minimum allowance (bytes) for the next send attempt, because a packet was too large."""
 
 
 _ByActivity = OrderedDict[Address, Peer]
-"""Peers, longest silent first."""
+"""Peers by address, ordered by silence; the peer that has been silent longest is first."""
 
 
 class Peers:
@@ -63,7 +66,7 @@ class Peers:
         return len(self._of_session)
 
     def refresh(self, address: Address, now: float) -> Peer | None:
-        """Note that a peer sends; return it, None if it is not known."""
+        """Record activity of a peer; return the peer, or None for an unknown address."""
         peer = self._again.pop(address, None) or self._once.pop(address, None)
         if peer is not None:
             peer.active_at = now
@@ -71,7 +74,7 @@ class Peers:
         return peer
 
     def add(self, address: Address, number: int, now: float) -> Peer:
-        """Add a peer at its first datagram. Make room before."""
+        """Add a peer with its first datagram. The caller must call `make_room` before."""
         peer = self._once[address] = self._of_session[number] = Peer(address, number, now)
         return peer
 
@@ -79,12 +82,12 @@ class Peers:
         return self._of_session.get(number)
 
     def make_room(self) -> Iterator[int]:
-        """Forget peers until there is room for one more; yield their sessions."""
+        """Evict peers until there is room for one more; yield the sessions of the evicted peers."""
         while len(self) >= self._most:
             yield self._forget(self._once or self._again)
 
     def forget_silent(self, horizon: float) -> Iterator[int]:
-        """Forget the peers that have sent nothing since `horizon`; yield their sessions."""
+        """Evict the peers that have sent nothing since `horizon`; yield their sessions."""
         for peers in (self._once, self._again):
             while peers and next(iter(peers.values())).active_at <= horizon:
                 yield self._forget(peers)
@@ -96,7 +99,8 @@ class Peers:
 
 
 class Newcomers:
-    """A limit for new peers: `rate` a second, and `beforehand` more after a time without any."""
+    """A rate limit for new peers: `rate` peers a second, and a burst of `beforehand` more peers
+    after a quiet time."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -105,7 +109,7 @@ class Newcomers:
         self._since = now
 
     def admit(self, now: float) -> bool:
-        """Admit one more if there is room for it; return whether there is."""
+        """Admit one more peer if the limit allows; return whether the peer was admitted."""
         self._room = min(self._most, self._room + (now - self._since) * self._rate)
         self._since = now
         if self._room < 1:
@@ -117,24 +121,27 @@ class Newcomers:
 logger = logging.getLogger(__name__)
 
 ROOM = 4 * 2**20
-"""Bytes of datagrams that a socket's thread keeps, twice, while Python does not take them."""
+"""Size (bytes) of each of the two buffers in which a socket's thread stores datagrams until Python
+takes them."""
 
 BURST_BYTES = 2000
-"""Bytes of a socket's buffer that a burst fills in a microsecond: less than two small datagrams."""
+"""Number of bytes of a socket's buffer that a burst fills in a microsecond (less than two small
+datagrams)."""
 
 NAP_MIN, NAP_MAX = 100, 1000
-"""Microseconds. A shorter nap brings nothing, and a longer nap hardly more."""
+"""Minimum and maximum sleep (µs) of the reading thread. A shorter sleep has no benefit, and a
+longer sleep hardly more benefit."""
 
 PUMP_BYTES = 2 * ROOM + 2 * 2**20
-"""Bytes that the thread takes at most, with its buffers for 32 datagrams of any length."""
+"""Maximum memory (bytes) of a reading thread, including its buffers for 32 datagrams of any length."""
 
 DRAIN_MAX = 4096
-"""Datagrams read before other tasks run, some 8 ms. Receiving goes first, because datagrams that wait
-in the kernel can be lost and chunks that wait in the spool cannot."""
+"""Maximum number of datagrams read before other tasks run (about 8 ms). Receiving has priority,
+because the kernel can drop waiting datagrams, but waiting chunks in the spool are safe."""
 
 PARTS_MAX = 8
-"""The most parts into which the datagrams of one read are divided. Under overload the kernel drops some before every
-datagram, and each part costs entries of the log."""
+"""Maximum number of parts into which the datagrams of one read are divided. Under overload, the
+kernel drops datagrams before almost every queued datagram, and each part costs log entries."""
 
 _ANCILLARY = socket.CMSG_SPACE(4)
 _SO_MEMINFO = 55
@@ -145,15 +152,17 @@ _COOKIE = struct.Struct("=q")
 
 
 class KernelQueue(NamedTuple):
-    """The kernel's figures of a socket: bytes that wait, and datagrams ever dropped (modulo 2^32)."""
+    """The kernel's counters of a socket: the number of waiting bytes, and the total number of
+    dropped datagrams (modulo 2^32)."""
 
     bytes: int
     drops: int
 
 
 class QueuePart(NamedTuple):
-    """Payloads of datagrams (see `spool.entry`) that were queued one after the other, by peer. `before` and `drops` are the kernel's counts when the first and
-    the last of them were queued (modulo 2^32)."""
+    """The payloads of datagrams that were queued consecutively, by peer (see `spool.entry`).
+    `before` and `drops` are the kernel's counts of dropped datagrams (modulo 2^32) when the first
+    and the last datagram were queued."""
 
     by_peer: dict[Address, list[bytes]]
     before: int
@@ -161,15 +170,16 @@ class QueuePart(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Datagrams in parts, which begin where the kernel's count has grown. `emptied`: whether no more waited in the socket's
-    queue."""
+    """The result of a read. `parts` contains the datagrams; a new part begins where the kernel's
+    count of drops has grown. `emptied` is whether no datagram was left in the socket's queue."""
 
     parts: list[QueuePart]
     emptied: bool
 
     @classmethod
     def of(cls, queued: Sequence[tuple[Address, bytes, int]]) -> Self:
-        """Pack what was read from a queue, at most DRAIN_MAX datagrams: each with its peer and the kernel's count."""
+        """Pack at most DRAIN_MAX datagrams from a queue, each with its peer and the kernel's count
+        of drops."""
         least, parts = len(queued) // PARTS_MAX, []
         begin = 0
         for at, (_, _, drops) in enumerate(queued):
@@ -189,7 +199,7 @@ def _packed(queued: Sequence[tuple[Address, bytes, int]]) -> QueuePart:
 
 
 def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield groups of datagrams of at most CHUNK_MAX bytes together."""
+    """Yield groups of datagrams; each group has at most CHUNK_MAX bytes."""
     group: list[bytes] = []
     size = 0
     for datagram in datagrams:
@@ -203,16 +213,17 @@ def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def nap(sock: socket.socket) -> int:
-    """Return how long datagrams may wait for more (µs): as long as they fill no quarter of the socket's buffer."""
+    """Return the time (µs) that the thread may sleep while datagrams queue up. In this time, a
+    burst fills at most a quarter of the socket's buffer."""
     longest = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (4 * BURST_BYTES)
     return min(NAP_MAX, longest) if longest >= NAP_MIN else 0
 
 
 class DatagramSocket(Protocol):
-    """A socket for datagrams. No call waits."""
+    """The interface of a datagram socket. No call blocks."""
 
     def read(self) -> Received:
-        """Return the datagrams that wait, or a part of them."""
+        """Return the waiting datagrams, or a part of them."""
         ...
 
     def send(self, data: bytes, address: Address) -> None:
@@ -226,7 +237,7 @@ class DatagramSocket(Protocol):
         ...
 
     def cookie(self) -> int:
-        """Return the kernel's number of the socket, which no other socket has until the next boot."""
+        """Return the socket's cookie, a kernel number that is unique until the next boot."""
         ...
 
 
@@ -245,7 +256,7 @@ class SystemSocket:
         except BlockingIOError:
             pass
         except OSError as error:
-            # An ICMP error of an earlier send: the peer that asked for an answer is gone.
+            # An earlier reply caused an ICMP error, because its peer no longer exists.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
         return Received.of(received)
@@ -268,21 +279,23 @@ class SystemSocket:
 
     @property
     def waitable(self) -> int:
-        """Return the descriptor that can be read when `read` has something."""
+        """Return the file descriptor that becomes readable when `read` has datagrams."""
         return self._sock.fileno()
 
     rest = 0.0
-    """Seconds to wait between two reads: none, or the kernel's queue might overflow."""
+    """Pause (seconds) between two reads. The pause is zero, because the kernel's queue might
+    overflow."""
 
     def stop(self) -> None:
-        """Do nothing: nobody reads but `read`."""
+        """Do nothing, because no thread reads the socket."""
 
 
 class PumpedSocket(SystemSocket):
-    """The kernel's socket, read by a thread that does not wait for Python (see `_pump`)."""
+    """A kernel socket that a thread reads independently of Python (see `_pump`)."""
 
     rest = REST_MAX
-    """Seconds. A killed process loses what came in them; in shorter ones each datagram costs more (D91)."""
+    """Pause (seconds) between two reads. If the process is killed, datagrams of one pause are lost;
+    a shorter pause costs more CPU for each datagram (D91)."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -304,13 +317,15 @@ class PumpedSocket(SystemSocket):
         return not waits and super().idle()
 
     def stop(self) -> None:
-        """End the thread. `read` returns what it has read, and then what waits in the kernel."""
+        """Stop the thread. Later calls of `read` return the datagrams from the thread, and then the
+        datagrams in the kernel's queue."""
         self._stopped = True
         self._pump.stop()
 
 
 def system_socket(sock: socket.socket) -> SystemSocket:
-    """Return a socket of the kernel, with a thread that reads it where there are kernels and a thread can be had."""
+    """Wrap a kernel socket; use a reading thread if kernels are active and the thread can be
+    started."""
     if active():
         try:
             return PumpedSocket(sock)

@@ -1,8 +1,10 @@
-"""Listeners for connections: over TCP a peer is an address, over a unix socket it is a user, whom the kernel names.
+"""Listen for TCP and unix connections. A TCP peer is identified by its address, a unix peer by its
+user, which the kernel provides.
 
-The file of a unix socket stays when its process is killed, and the next start replaces it. A start
-replaces no socket that somebody listens on, and no file of any other kind. A file that somebody removes meanwhile is
-made again with a new socket, by the same rules, since no client finds the former.
+If a process is killed, its unix socket's file remains, and the next start replaces the file. A
+start never replaces a socket with an active listener, or a file of another type. If the file is
+removed while the source runs, the source creates a new socket and file, because clients cannot
+reach the old socket any more.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class TcpListener:
     transport = "tcp"
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
     enough = 32 * 1024
-    """Half of the 64 KiB that Linux lets a new connection send before we read."""
+    """Number of bytes that one poll should find: half of the 64 KiB that a new connection can send
+    on Linux before the source reads."""
     look_seconds = math.inf
 
     def __init__(
@@ -90,11 +93,11 @@ class TcpListener:
 logger = logging.getLogger(__name__)
 
 _CREDENTIALS = struct.Struct("=iII")
-"""Process, user and group."""
+"""The peer's process id, user id and group id."""
 
 
 class UnixListening(Listening):
-    """A unix socket and its file, which is removed with it."""
+    """A listening unix socket and its file; closing the socket removes the file."""
 
     def __init__(self, path: Path, mode: int, slot: Slot = NOWHERE) -> None:
         super().__init__(partial(_accepting, path, mode), slot, self._is_there)
@@ -102,7 +105,7 @@ class UnixListening(Listening):
         self._mode = mode
         self._made: os.stat_result | None = None
         self._former: socket.socket | None = None
-        """A socket without a file, at which a reader may still wait."""
+        """The previous socket, whose file was removed; a reader may still wait on this socket."""
 
     def open(self) -> socket.socket:
         if self._sock is not None and self._made and not _is(self._path, self._made):
@@ -128,7 +131,7 @@ class UnixListening(Listening):
         logger.warning("%s was removed or replaced; it is made again", self._path)
 
     def _is_there(self, sock: socket.socket) -> bool:
-        """Return whether clients still reach a kept socket by the file that was made with it."""
+        """Return whether clients can still reach a kept socket through its original file."""
         if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
             return False
         try:
@@ -148,7 +151,8 @@ class UnixListener:
     guard = OPEN
     greeting_timeout = math.inf
     enough = 8 * 1024
-    """A third of the 24 KB that Linux holds in writes of 86 bytes, before the writer waits."""
+    """Number of bytes that one poll should find: a third of the 24 KB that Linux buffers for writes
+    of 86 bytes before the writer blocks."""
     look_seconds = 1.0
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
@@ -183,10 +187,11 @@ def url(path: Path) -> str:
 
 
 def _accepting(path: Path, mode: int) -> socket.socket:
-    """Return a listening socket with its file. Raise OSError."""
+    """Return a listening socket and create its file. Raise OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The kernel makes the file with the socket's own mode less the umask, so that it is never wider.
+        # The kernel creates the file with the socket's mode and the umask, so the permissions are
+        # never wider than the mode.
         os.fchmod(sock.fileno(), mode)
         _bind(sock, path)
         made = path.lstat()
@@ -204,7 +209,7 @@ def _accepting(path: Path, mode: int) -> socket.socket:
 
 
 def _bind(sock: socket.socket, path: Path) -> None:
-    """Bind a socket, in place of the file that a killed process left, if any. Raise OSError."""
+    """Bind a socket to a path; replace the file that a killed process has left. Raise OSError."""
     try:
         if not in_use(path):
             path.unlink(missing_ok=True)
@@ -215,8 +220,8 @@ def _bind(sock: socket.socket, path: Path) -> None:
 
 
 def in_use(path: Path) -> bool:
-    """Return whether somebody listens on a socket there. Raise OSError when that cannot be told, or
-    when the file is no socket."""
+    """Return whether a process listens on the unix socket at a path. Raise OSError if the state
+    cannot be determined, or if the file is not a socket."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -230,13 +235,13 @@ def in_use(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except BlockingIOError:
-            return True  # its backlog is full
+            return True  # the listener's backlog is full
     return True
 
 
 def _remove(path: Path, made: os.stat_result) -> None:
-    """Remove our file, unless somebody has put another one in its place. If it cannot be removed, the
-    next start replaces it."""
+    """Remove the socket's own file unless another file has replaced it. If the removal fails, the
+    next start replaces the file."""
     with suppress(OSError):
         if _is(path, made):
             path.unlink()

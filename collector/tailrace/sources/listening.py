@@ -1,19 +1,21 @@
-"""Sockets of sources: where they listen, how they are bound, how they are kept, and who is at the other end.
+"""Bind the sources' sockets, keep the sockets across restarts, and find the user of a peer.
 
-Sockets may outlive the source that reads them, and the process (`Listening`). The next reader continues with what is
-queued at the socket, and no peer finds the address closed meanwhile.
+A socket may outlive both its source and the process (`Listening`). The next reader continues with
+the data queued at the socket, and the address stays open for peers meanwhile.
 
-Addresses have the form `host:port` or `[v6]:port`. `localhost` is 127.0.0.1 and ::1, and programs differ in which they
-try, or try first. So a socket at `localhost` is one of both families, bound to the loopback device: only this host
-reaches it.
+Addresses have the form `host:port` or `[v6]:port`. `localhost` means 127.0.0.1 and ::1; programs
+differ in the address that they try first. A socket at `localhost` therefore accepts both families
+and is bound to the loopback device, so that only this host can reach the socket.
 
-`hold` binds sockets before the rest starts, from the configuration alone. To load all modules of the daemon takes 0.4 s
-of CPU, and a start does more. The kernel keeps what peers send meanwhile if there is a socket, and refuses it if
-there is none. So `hold` comes first, and this module imports nothing that takes long.
+`hold` binds sockets before the rest of the daemon starts, based on the configuration alone. Loading
+the daemon's modules takes 0.4 s of CPU, and starting the daemon takes longer. During the start, the
+kernel queues data for a bound socket, and rejects data without a socket. `hold` therefore runs
+first, and this module imports only modules that load quickly.
 
-`owner` asks the kernel which user has the socket at the other end, if that end is on this host. The kernel names the
-user of a unix socket's peer directly. For TCP and UDP, sock_diag finds the user of a socket by both its addresses. It
-finds none once the user has closed the socket, and on a host without sock_diag.
+`owner` asks the kernel for the user of the peer's socket, if the peer is on this host. For a unix
+socket, the kernel returns the user directly. For TCP and UDP, sock_diag finds the user by the
+socket's two addresses. sock_diag finds no user for a closed socket, and some hosts have no
+sock_diag.
 """
 
 from __future__ import annotations
@@ -42,18 +44,20 @@ from tailrace.errors import AddressError, ConfigError
 from tailrace.service_manager.descriptors import NOWHERE, Slot
 
 LOOPBACK = b"lo"
-"""The loopback device."""
+"""Name of the loopback device."""
 
 _WITHOUT_IPV6 = {
     errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENOPROTOOPT, errno.EPERM, errno.EPROTONOSUPPORT,
 }  # fmt: skip
-"""Errors of a host that has no IPv6, or a kernel before 5.7, which lets only root choose a device."""
+"""Error numbers on a host without IPv6, or with a kernel before 5.7, which allows only root to bind
+to a device."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Bind(NamedTuple):
-    """Where to bind a socket. With a `device`, it takes both families."""
+    """The parameters for binding a socket. With a `device`, the socket accepts both address
+    families."""
 
     family: socket.AddressFamily
     proto: int
@@ -62,7 +66,8 @@ class _Bind(NamedTuple):
 
 
 def split(address: str) -> tuple[str, int]:
-    """Return host and port: `[::1]:80` is ("::1", 80). The configuration was checked for this form."""
+    """Split an address into host and port: `[::1]:80` becomes ("::1", 80). The configuration check
+    guarantees this form."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -73,8 +78,8 @@ def join(sockname: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 def bound(listen: str, kind: socket.SocketKind, *, shared: bool = False) -> socket.socket:
-    """Return a non-blocking socket of this kind, bound to an address, which it may share with sockets of other
-    processes. Raise OSError."""
+    """Return a non-blocking socket of this kind, bound to an address. With `shared`, other
+    processes may bind to the same address. Raise OSError."""
     first, *rest = _resolved(listen, kind)
     try:
         return _bound(first, kind, shared=shared)
@@ -104,7 +109,8 @@ def _bound(at: _Bind, kind: socket.SocketKind, *, shared: bool) -> socket.socket
 
 
 def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
-    """Return whether a socket is of this kind and bound to this address. Port 0 matches every port."""
+    """Return whether a socket has this kind and is bound to this address. Port 0 matches every
+    port."""
     try:
         wanted = _resolved(listen, kind)
         host, port, *_ = sock.getsockname()
@@ -118,7 +124,8 @@ def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
 
 
 def named(sock: socket.socket) -> str:
-    """Return the address at which peers on this host, at least, reach a socket that `bound` returned."""
+    """Return the address of a socket from `bound` as text. At least peers on this host can reach
+    the address."""
     name = sock.getsockname()
     return f"localhost:{name[1]}" if _device(sock) == LOOPBACK else join(name)
 
@@ -128,8 +135,9 @@ def _device(sock: socket.socket) -> bytes:
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return the error to raise when the address `listen` of a key is not available: AddressError if
-    it may become available. The text names the address, the cause and the remedy."""
+    """Return the error for an unavailable address `listen` of a configuration key. The error is
+    AddressError if the address may become available later. The message contains the address, the
+    cause and a remedy."""
     match error:
         case PermissionError():
             remedy = "change the key, or let this user"
@@ -144,7 +152,7 @@ def refusal(key: str, listen: str, error: OSError) -> ConfigError:
 
 
 def cause(error: OSError) -> str:
-    """Return in words why an address is not available."""
+    """Return the reason, in words, why an address is not available."""
     match error:
         case OSError(errno=errno.EADDRINUSE):
             return "another process does"
@@ -157,7 +165,7 @@ def cause(error: OSError) -> str:
 
 
 def _resolved(listen: str, kind: socket.SocketKind) -> list[_Bind]:
-    """Return where to bind, the best first. Raise OSError."""
+    """Return the candidates for binding, best first. Raise OSError."""
     host, port = split(listen)
     if is_localhost(host):
         both = _Bind(socket.AF_INET6, 0, ("::", port), LOOPBACK)
@@ -174,9 +182,10 @@ _SO_RXQ_OVFL = 40
 
 
 class Listening:
-    """One address, which is ours from `open` until `close`. `make` returns the socket or raises
-    OSError. `slot` keeps the socket while no process has it; `fits` says whether a kept socket is the
-    right one."""
+    """One address, which this process holds from `open` until `close`.
+
+    `make` returns a new socket or raises OSError. `slot` stores the socket between processes.
+    `fits` returns whether a stored socket matches the address."""
 
     def __init__(
         self,
@@ -185,38 +194,41 @@ class Listening:
         fits: Callable[[socket.socket], bool] = lambda _: False,
     ) -> None:
         self.kept = False
-        """Whether the address stays ours when its reader ends."""
+        """Whether the socket stays open after its reader ends."""
         self.inherited = False
-        """Whether an earlier process had the socket."""
+        """Whether the socket was inherited from an earlier process."""
         self.held_since: int | None = None
-        """When the address became ours, if that was before its first reader came (Unix ns)."""
+        """Time (Unix ns) at which the address was bound, if the address was bound before its first
+        reader started; otherwise None."""
         self.drops_reported = 0
-        """The datagrams ever dropped here, as counted when a reader last reported them."""
+        """Total number of datagrams dropped at the socket, as of the last report by a reader."""
         self._make = make
         self._slot = slot
         self._fits = fits
         self._sock: socket.socket | None = None
 
     def open(self) -> socket.socket:
-        """Return the socket, which does not block. Raise OSError."""
+        """Return the non-blocking socket; create the socket if necessary. Raise OSError."""
         if self._sock is None:
             self._sock = self._inherit() or self._new()
         return self._sock
 
     def close(self) -> None:
-        """Close the socket. If somebody keeps it, what is queued there waits for the next process."""
+        """Close the socket. If `slot` keeps a copy, queued data waits for the next process."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
 
     def give_up(self) -> None:
-        """Close the socket for good, so that no later process gets it."""
+        """Close the socket and remove the copy from the slot, so that no later process gets the
+        socket."""
         self._slot.forget()
         self.close()
 
     @contextmanager
     def reading(self) -> Iterator[socket.socket]:
-        """Yield the socket to its reader. Raise OSError."""
+        """Open the socket for a reader, and close the socket afterwards unless it is kept. Raise
+        OSError."""
         try:
             yield self.open()
         finally:
@@ -242,8 +254,9 @@ class Listening:
 def of_datagrams(
     listen: str, slot: Slot = NOWHERE, *, buffer: int = 0, shared: bool = False
 ) -> Listening:
-    """Return an address for datagrams, which other processes may have as well if it is `shared`. A `buffer` is the size of the receive buffer to ask for, as
-    soon as there is a socket."""
+    """Return a datagram address. With `shared`, other processes may bind to the same address.
+    `buffer` is the size (bytes) of the receive buffer to request for the socket; 0 requests no
+    size."""
     kind = socket.SOCK_DGRAM
 
     def make() -> socket.socket:
@@ -257,13 +270,14 @@ def of_datagrams(
 
 
 def count_drops(sock: socket.socket) -> None:
-    """Make the kernel attach to each datagram that it queues from now on the number of datagrams that it has dropped
-    at the socket so far."""
+    """Enable a kernel option: the kernel attaches the number of datagrams dropped at the socket so
+    far to each datagram queued from now on."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
 
 
 def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Return the count of `count_drops` that came with a datagram; 0 if none came."""
+    """Return the count of dropped datagrams that the kernel attached to a datagram (see
+    `count_drops`); 0 if no count is attached."""
     counts = [
         data
         for level, kind, data in ancillary
@@ -273,10 +287,11 @@ def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
-    """Ask for a receive buffer of so many bytes; return how many the kernel granted.
+    """Request a receive buffer of `asked` bytes; return the size (bytes) that the kernel granted.
 
-    With `force`, and the privilege for it, net.core.rmem_max is no limit."""
-    # The kernel doubles the size that it is given and reports the doubled size. It counts in an int.
+    With `force`, a privileged process is not limited by net.core.rmem_max."""
+    # The kernel doubles the requested size, reports the doubled size, and stores the size as an
+    # int.
     given = min(asked // 2, 2**30 - 1)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if force else socket.SO_RCVBUF, given)
@@ -295,7 +310,7 @@ def of_connections(listen: str, slot: Slot = NOWHERE, *, shared: bool = False) -
 
 
 def accepts(sock: socket.socket) -> bool:
-    """Make a socket listen; return whether it accepts connections."""
+    """Start listening on a socket; return whether the socket accepts connections."""
     try:
         sock.listen(BACKLOG)
     except OSError:
@@ -314,12 +329,14 @@ def _accepting(listen: str, *, shared: bool) -> socket.socket:
 
 
 Place = tuple[str, str, int, str]
-"""Protocol, host, port and name. Port 0 is another port each time, so the source's name tells such
-places apart. An address that is shared has the name `shared`. A unix socket has its path as host."""
+"""The key of a listening place: protocol, host, port and name.
+
+With port 0, the kernel chooses a different port each time, so the name is the source's name. The
+name of a shared address is `shared`. The host of a unix socket is its path."""
 
 
 def place_of(name: str, config: SourceConfig) -> Place:
-    """Return where a source listens. A source of files gets a place that no other has."""
+    """Return the place at which a source listens. A file source gets a unique place."""
     if isinstance(config, TailConfig):
         return ("tail", "", 0, name)
     if isinstance(config, UnixConfig):
@@ -331,7 +348,7 @@ def place_of(name: str, config: SourceConfig) -> Place:
 
 
 def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening:
-    """Return the address of a source, without opening it."""
+    """Return a source's address without opening the socket."""
     if isinstance(config, UdpConfig):
         return of_datagrams(
             config.listen, slot, buffer=int(config.receive_buffer), shared=config.reuse_port
@@ -340,12 +357,12 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all sources that receive from a network, as far as their addresses are
-    available.
+    """Bind the sockets of all network sources whose addresses are available; return the bound
+    addresses.
 
-    Other addresses are left out: the start of their source reports them. Unix sockets are left out
-    because they are files, and a start that is refused must change no file. So are addresses that are
-    shared: a start that is refused must take no datagram from the collectors that run."""
+    Unavailable addresses are skipped, because the start of their source reports the error. Unix
+    sockets are skipped, because a rejected start must not change any file. Shared addresses are
+    skipped, because a rejected start must not take datagrams from running collectors."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig) and not source.reuse_port:
@@ -366,21 +383,23 @@ _PORTS = struct.Struct("!HH")
 _ADDRESSES = struct.Struct("16s16s")
 _ANY_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 _FOUND = struct.Struct("=4x2s2x16x16x12x12xII")
-"""The socket's own port, its user and its inode."""
+"""The fields of a sock_diag answer: the socket's port, user id and inode."""
 
 
 def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> int | None:
-    """Return the user of the socket at `peer` that is connected to `ours`, or None if the kernel finds none."""
+    """Return the user id of the socket at address `peer` that is connected to address `ours`; None
+    if the kernel finds no user."""
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     near, far = _packed(peer), _packed(ours)
     if len(near[1]) != len(far[1]):
-        far = (far[0], bytes(len(near[1])))  # bound to both families
+        far = (far[0], bytes(len(near[1])))  # `ours` is bound to both families
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    if not any(far[1]):  # a source on the unspecified address has the peer's own address
+    if not any(far[1]):  # for an unspecified local address, use the peer's address
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # For UDP, the kernel expects the addresses of a datagram that arrives at the peer's socket.
+    # For UDP, the kernel expects source and destination addresses of a datagram that the peer
+    # receives.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)
@@ -402,7 +421,8 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
 
 
 def names_users() -> bool:
-    """Return whether the kernel names users at all. Some sandboxes have no sock_diag, or forbid AF_NETLINK."""
+    """Return whether the kernel can find the users of sockets. Some sandboxes have no sock_diag, or
+    forbid AF_NETLINK."""
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as server,
@@ -414,7 +434,7 @@ def names_users() -> bool:
 
 
 def is_trusted(user: int | None) -> bool:
-    """Return whether a user is the collector's own, or root."""
+    """Return whether a user id is root or the collector's own user id."""
     return user in {os.geteuid(), 0}
 
 

@@ -1,22 +1,24 @@
-"""A source of datagrams: one socket, drained on every wake-up, and a session for every peer.
+"""Receive datagrams from one socket, with one session for each peer.
 
-Where there are kernels, a thread reads the socket whatever Python does meanwhile (`datagrams.PumpedSocket`), and
-the loop takes what came in some milliseconds at a time. Else a wake-up reads until the socket is empty or
-`DRAIN_MAX` datagrams are in hand: one await for each datagram would lose half of a burst (measured: 7.4 us
-against 1.4 us a datagram). Either way each peer's datagrams are handed on as one chunk.
+With kernels, a thread reads the socket independently of Python (`datagrams.PumpedSocket`), and the
+event loop takes the datagrams every few milliseconds. Without kernels, each wake-up reads until the
+socket is empty or `DRAIN_MAX` datagrams were read. One await for each datagram would lose half of a
+burst (measured: 7.4 µs instead of 1.4 µs for each datagram). In both cases, each peer's datagrams
+are passed on as one chunk.
 
-A peer's session outlives the daemon: its counters continue, so that our restart is no gap of the
-peer's. Peers are forgotten after `idle_timeout`, or at `peers_max`, longest silent first.
+A peer's session continues after a restart of the daemon. The peer's counters also continue, so that
+a restart does not appear as a gap. Peers are evicted after `idle_timeout`, or when `peers_max` is
+reached; the peer that has been silent longest is evicted first.
 
-A peer gets a session with its first readable datagram. Earlier datagrams, and those of peers that
-send nothing readable, belong to one session of *strangers*, and are handed on once a second. Noise
-from many addresses thus costs few rows and no memory, and evicts nobody.
+A peer gets a session with its first readable datagram. Unreadable datagrams of peers without a
+session belong to one shared session, *strangers*, and are passed on once a second. Noise from many
+addresses therefore costs few rows and no memory, and evicts no peer.
 
-Addresses can be forged. A peer is never sent more bytes than came from its address, and strangers are
-sent nothing. Each new peer costs rows of the table, so only `new_peers_rate` peers may be new in a
-second, and `peers_max` more after a quiet time. Datagrams of further peers are shed, and the
-strangers' session says so in one gap a second. Datagrams from outside the allowed networks are
-counted, and nothing else.
+Addresses can be forged. The source never sends more bytes to a peer than it received from the
+peer's address, and sends nothing to strangers. Each new peer costs table rows, so the source
+accepts only `new_peers_rate` new peers in a second, and `peers_max` more after a quiet time.
+Datagrams of further peers are dropped, and the strangers' session reports the dropped datagrams in
+one gap a second. Datagrams from outside the allowed networks are counted and dropped.
 """
 
 from __future__ import annotations
@@ -56,23 +58,22 @@ from tailrace.spool.entry import Datagrams, EntryKind, measure_datagrams, pack_d
 from tailrace.spool.payloads import FileLoss
 
 SMALL_BUFFER = 4 * 2**20
-"""Bytes of receive buffer below which usual bursts are lost."""
+"""Minimum size (bytes) of a receive buffer that holds usual bursts."""
 
 LOOK_EVERY = 1.0
-"""Seconds between two calls of `look_around`."""
+"""Interval (seconds) between two calls of `look_around`."""
 
 STRANGERS = "strangers"
-"""The peer, in place of an address, of the session for all datagrams that have no session of their
-own."""
+"""Peer name of the shared session for all datagrams that belong to no other session."""
 
 logger = logging.getLogger(__name__)
 
 
 class UdpSource:
-    """Receives datagrams and hands them on.
+    """Receives datagrams and passes them to the intake.
 
-    `run` only waits on a real socket. `begin`, `drain`, `look_around` and `finish` decide everything;
-    the simulator calls them with a socket of its own."""
+    `run` only waits on a real socket. The methods `begin`, `drain`, `look_around` and `finish`
+    contain all decisions; the simulator calls these methods with its own socket."""
 
     def __init__(
         self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None
@@ -85,19 +86,19 @@ class UdpSource:
         self._figures = SourceFigures()
         self._sock: DatagramSocket | None = None
         self._ours: tuple[Any, ...] = ("0.0.0.0", 0)  # noqa: S104 - nobody listens there
-        """The socket's address, while the source runs."""
+        """The socket's local address while the source runs."""
         self._networks = Networks(config.allow)
         self._peers = Peers(config.peers_max)
         self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
         self._shed = 0
-        """Bytes of datagrams shed since the last gap that named some."""
+        """Number of bytes in datagrams dropped since the last reported gap."""
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
-        """The strangers' session, and when it began."""
+        """The number of the strangers' session, and the time at which the session began."""
         self._counted = 0
-        """Since when the kernel's drops are not reported yet (log time)."""
+        """Log time since which the kernel's drops are not yet reported."""
         self._quiet = False
-        """Whether nothing came since `look_around` was called."""
+        """Whether no datagram arrived since the last call of `look_around`."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -122,13 +123,14 @@ class UdpSource:
                     self.finish(intake)
 
     def begin(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Continue where an earlier life ended."""
+        """Restore the peers and drop counts of an earlier run."""
         self._sock = sock
         self._resume(intake)
         self._count_from(sock, intake)
 
     def finish(self, intake: Intake) -> None:
-        """Take in what the kernel has queued, because it was sent while we were up."""
+        """Receive all datagrams that the kernel has queued, because the datagrams were sent while
+        the source was running."""
         while not self.drain(intake):
             pass
         self._hand_on_noise(intake)
@@ -139,8 +141,8 @@ class UdpSource:
         self._config = config
 
     def cut(self, number: int, reason: str) -> None:
-        """Do nothing: a datagram peer cannot be disconnected, and its garbage costs only its own
-        rows."""
+        """Do nothing, because a datagram peer cannot be disconnected. The peer's garbage costs only
+        its own rows."""
 
     def can_reply(self, number: int) -> bool:
         peer = self._peers.of_session(number)
@@ -185,7 +187,7 @@ class UdpSource:
             )  # fmt: skip
 
     def _resume(self, intake: Intake) -> None:
-        """Restore the peers that an earlier life of the daemon knew."""
+        """Restore the peers of an earlier run of the daemon."""
         now = self._clock.monotonic()
         for number, info in intake.sessions().items():
             if info.peer == STRANGERS:
@@ -197,7 +199,7 @@ class UdpSource:
             self._peers.refresh(address, now)
 
     def drain(self, intake: Intake) -> bool:
-        """Take in what waits, or a part of it; return whether that was all."""
+        """Receive the waiting datagrams, or a part of them; return whether the queue is empty."""
         assert self._sock is not None  # noqa: S101 - `begin` comes first
         received = self._sock.read()
         for part in received.parts:
@@ -215,8 +217,8 @@ class UdpSource:
         return received.emptied
 
     def _admitted(self, address: Address, payloads: list[bytes], intake: Intake) -> Peer | None:
-        """Return the peer at an address, whose datagrams are to be handed on. Return None after counting, keeping or shedding
-        those that are not."""
+        """Return the peer whose datagrams are to be passed on. Return None if the datagrams were
+        counted, kept as noise, or dropped."""
         now = self._clock.monotonic()
         measures = [measure_datagrams(payload) for payload in payloads]
         count = sum(each for each, _ in measures)
@@ -232,15 +234,17 @@ class UdpSource:
         return None
 
     def _stranger(self, address: Address, now: float) -> Refusal | None:
-        """Return the reason to refuse datagrams from an address, because they may be another user's, or None. A known peer that has
-        closed its socket is not refused."""
+        """Return the reason for rejecting datagrams from an address, or None. Datagrams are
+        rejected if they may come from another user. A known peer that has closed its socket is not
+        rejected."""
         user = owner(socket.SOCK_DGRAM, address, self._ours)
         if is_trusted(user) or (user is None and self._peers.refresh(address, now)):
             return None
         return Refusal.USER_UNKNOWN if user is None else Refusal.USER
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Let the next count of drops include those from when no process had the socket."""
+        """Set the start time of the next drop count, so that the count includes drops while no
+        process read the socket."""
         held = self._listening.held_since
         self._counted = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
@@ -248,9 +252,10 @@ class UdpSource:
             self._listening.drops_reported, self._counted = intake.drops_before(sock.cookie())
 
     def _count_drops(self, dropped: int, intake: Intake) -> None:
-        """Report what the kernel had dropped when a datagram was queued, before it is handed on.
+        """Report the datagrams that the kernel dropped before a datagram was queued. `dropped` is
+        the count attached to the datagram, which is passed on after the report.
 
-        Datagrams that were queued before the kernel was asked to count carry 0."""
+        The attached count is 0 for datagrams that were queued before `count_drops` was called."""
         now, more = intake.now(), (dropped - self._listening.drops_reported) % 2**32
         if 0 < more < 2**31:
             assert self._sock is not None  # noqa: S101 - it was just read
@@ -259,13 +264,14 @@ class UdpSource:
         self._counted = now + 1
 
     def _count_last_drops(self, intake: Intake) -> None:
-        """Report drops behind which no datagram was queued."""
+        """Report drops after which no datagram was queued."""
         self._measure_queue()
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)
 
     def _count(self, payload: bytes) -> int:
-        """Count a chunk of datagrams that was handed on; return how many bytes these have."""
+        """Count a chunk of datagrams that was passed on; return the total size (bytes) of its
+        datagrams."""
         _, size = measure_datagrams(payload)
         self._figures.chunks += 1
         self._figures.bytes += size
@@ -274,8 +280,8 @@ class UdpSource:
     def _newcomer(
         self, address: Address, payloads: list[bytes], now: float, intake: Intake
     ) -> Peer | None:
-        """Return the peer, which has a session from now on. Return None if it gets none: its
-        datagrams are then kept as noise or shed."""
+        """Create a session for a new peer; return the peer. Return None if the peer gets no
+        session; the datagrams are then kept as noise or dropped."""
         format_, limit = FORMATS[self._config.format], self._config.record_max
         datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
         if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
@@ -291,7 +297,8 @@ class UdpSource:
         return self._peers.add(address, intake.open("udp", join(address), record_max=limit), now)
 
     def _hand_on_noise(self, intake: Intake) -> None:
-        """Hand on the datagrams that belong to no peer's session, and report those that were shed."""
+        """Pass on the datagrams without a peer's session to the strangers' session, and report
+        dropped datagrams."""
         if not self._noise and not self._shed:
             return
         if self._strangers is None:
@@ -310,8 +317,8 @@ class UdpSource:
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Hand on the noise, and forget silent peers. A new strangers' session begins every
-        `idle_timeout`, with a share of the quarantine of its own."""
+        """Pass on the noise and evict silent peers. A new strangers' session begins every
+        `idle_timeout`, with its own share of the quarantine."""
         self._hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)
