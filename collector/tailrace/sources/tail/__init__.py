@@ -1,4 +1,4 @@
-"""Following files while they grow."""
+"""Follow files while they grow."""
 
 from __future__ import annotations
 

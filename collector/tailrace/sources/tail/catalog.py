@@ -1,12 +1,15 @@
-"""The known files: by path, by inode, and by the files of which they may be copies; and which file continues which.
+"""Index the known files by path, by inode and by possible originals, and determine the file that
+continues another file's session.
 
-gzip writes a copy beside a file and then removes the file. libovni copies a stream elsewhere and
-removes it. rsync puts a longer copy in a file's place. Each stream is to be read once. A file that
-may be a copy therefore waits while its original is there, continues the original's session when the
-original is gone, and is compared with what was read of files that ended before.
+gzip writes a compressed copy next to a file and then removes the file. libovni copies a stream to
+another directory and removes the original. rsync replaces a file by a longer copy. Each stream must
+be read only once. A possible copy therefore waits while its original exists, and continues the
+original's session after the original is removed. A possible copy is also compared with the content
+of files that ended earlier.
 
-Editors, download tools, log rotations and people leave copies beside a file, under names made of its name. Such a file
-waits as long as all its bytes are the original's; if it is shorter, only if it has at least `HEAD` bytes.
+Editors, download tools, log rotations and users leave copies next to a file, with names derived
+from the file's name. Such a copy waits while all its bytes equal the original's bytes. A copy that
+is shorter than the original waits only if the copy has at least `HEAD` bytes.
 """
 
 from __future__ import annotations
@@ -24,19 +27,20 @@ from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
 
 ENDED_MAX = 8192
-"""Names whose ended files are remembered, so that a copy of such a file is not taken for a new one."""
+"""Maximum number of remembered keys of ended files, so that a copy of an ended file is not read as
+a new file."""
 
 
 class Ended(NamedTuple):
-    """A file whose session has ended, and what was read of it."""
+    """A file whose session has ended, and the trail of the content that the session read."""
 
     path: str
     content: Trail
 
 
 class Catalog:
-    """All known files of a source. `key` returns what a path has in common with the paths of its
-    copies (`Files.copy`). With `apart`, no file is a copy of another one."""
+    """All known files of a source. `key` maps a path to a value that the path shares with the paths
+    of its copies (`Files.copy`). With `apart`, no file is treated as a copy of another file."""
 
     def __init__(self, key: Callable[[str], str], *, apart: bool = False) -> None:
         self._key = str if apart else key
@@ -47,7 +51,7 @@ class Catalog:
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
-        """All files, each with the key under which it was entered."""
+        """All files, with the key under which each file was entered."""
         self._count = count(1)
 
     def __len__(self) -> int:
@@ -60,27 +64,27 @@ class Catalog:
         return file in self._all
 
     def at(self, path: str) -> Followed | None:
-        """Return the file with this path, or with this path as a further name."""
+        """Return the file whose path or alias is `path`."""
         return self._by_path.get(path) or self._aliases.get(path)
 
     def of_node(self, node: tuple[int, int]) -> Followed | None:
         return self._by_node.get(node)
 
     def akin(self, path: str) -> list[Followed]:
-        """Return the files that may hold the same stream as the file at a path."""
+        """Return the files that may contain the same stream as the file at a path."""
         return self._by_key.get(self._key(path), [])
 
     def ended_akin(self, path: str) -> list[Ended]:
-        """Return the ended files that may have held the same stream."""
+        """Return the ended files that may have contained the same stream as the file at a path."""
         return self._ended.get(self._key(path), [])
 
     def relatives(self, file: Followed) -> list[Followed]:
-        """Return the other files that may hold the same stream."""
+        """Return a file's relatives: the other files that may contain the same stream."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Return the relatives known before this file and before the earlier files in its place,
-        wherever they were."""
+        """Return the relatives that were known before this file, and before all earlier files at
+        its path."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
 
@@ -92,11 +96,12 @@ class Catalog:
         return self._ended.get(self._all[file], [])
 
     def add(self, file: Followed) -> None:
-        """Add a file. A file that has moved keeps its age."""
+        """Add a file. A moved file keeps its position in the order of files."""
         self._add(file, self._key(file.location.path))
 
     def move(self, file: Followed, path: str) -> None:
-        """Note that the file is at this path now. One that waits for its original stays a relative of it."""
+        """Record a file's new path. A file that waits for its original keeps its key, so that it
+        stays a relative of the original."""
         key = self.remove(file)
         file.moved(path)
         waits = file.phase == "waits" and file.reason == "original"
@@ -111,19 +116,19 @@ class Catalog:
         self._by_node[file.location.node] = file
 
     def originals(self, file: Followed) -> list[str]:
-        """Return the paths of files of which this one may be a copy by its name."""
+        """Return the paths of possible originals of a file, derived from the file's name."""
         found = [] if self._apart else originals(file.location.path)
         return [path for name in found for path in (name, f"{name}.gz")]
 
     def waiting(self, file: Followed) -> list[Followed]:
-        """Return the relatives that may be copies of this file and are not followed."""
+        """Return the unfollowed relatives of a file, which may be its copies."""
         return [other for other in self.relatives(file) if other.phase in {"new", "waits"}]
 
     def add_alias(self, path: str, file: Followed) -> None:
         self._aliases[path] = file
 
     def remove(self, file: Followed) -> str:
-        """Remove a file; return the key under which it was entered."""
+        """Remove a file; return the key under which the file was entered."""
         key = self._all.pop(file)
         self._by_key[key].remove(file)
         if not self._by_key[key]:
@@ -141,7 +146,7 @@ class Catalog:
         return [path for path, owner in self._aliases.items() if owner is file]
 
     def remember(self, path: str, content: Trail) -> None:
-        """Remember what a session that has ended read of the file at `path`."""
+        """Store the content trail of an ended session for the file at `path`."""
         key = self._key(path)
         self._ended.setdefault(key, []).append(Ended(path, content.copied()))
         self._ended.move_to_end(key)
@@ -151,17 +156,19 @@ class Catalog:
 
 
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool:
-    """Return whether a file may be a copy of a followed file, or the beginning of a copy of an ended
-    one. Raise OSError."""
-    if _has_original(catalog, file, now):  # this looks at others, and may end their sessions
+    """Return whether a file may be a copy of a followed file, or the beginning of a copy of an
+    ended file. Raise OSError."""
+    if _has_original(
+        catalog, file, now
+    ):  # this call checks other files, and may end their sessions
         return True
     ended = ended_like(catalog, file)
     return ended is not None and len(file.head()) < len(ended.head)
 
 
 def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
-    """Return whether a file that begins like this one is followed, or will be before it. Raise
-    OSError."""
+    """Return whether another file with an equal beginning is followed, or will be followed before
+    this file. Raise OSError."""
     head = file.head()
     if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
         return True
@@ -170,7 +177,7 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
         return True
     for other in catalog.relatives(file):
         if _is_alike(other, head):
-            # It may have grown or changed since the last look.
+            # The other file may have changed since its last check.
             other.look(now)
             if _is_alike(other, head) and other.may_have_copy(file, head):
                 return True
@@ -178,17 +185,19 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool:
 
 
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file is a copy, by its name (`originals`), of one that is or was followed and begins with all its
-    bytes. None while they are being compared. Raise OSError.
+    """Return whether a file is a copy of an original, by its name (`originals`). All bytes of the
+    file must equal the beginning of an original that is or was followed. Return None while the
+    comparison is unfinished. Raise OSError.
 
-    The first bytes do not tell: runs of one program, and traces that a log rotation cuts, begin alike."""
+    Comparing only the first bytes is not sufficient: traces of one program, and traces split by log
+    rotation, have equal beginnings."""
     if file.was_part:
         return True
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
         if other is not file and other.phase != "left":
-            with suppress(OSError):  # its own look reports it
-                other.look(now)  # it may have grown, or ended
+            with suppress(OSError):  # the other file's own check reports the error
+                other.look(now)  # the other file may have grown or ended
             if (found := file.is_part_of(other)) is not False:
                 return found
     for ended in chain.from_iterable(map(catalog.ended_akin, paths)):
@@ -198,7 +207,8 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Return whether a file that was known to be empty has content by now that begins like `head`."""
+    """Return whether a file that was empty at its last check now has content with the same
+    beginning as `head`."""
     if file.phase != "new":
         return False
     try:
@@ -209,7 +219,8 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
-    """Return whether a file that waits for its own original begins like `head`: it comes first."""
+    """Return whether a file that waits for its own original begins like `head`. The waiting file
+    has precedence."""
     if file.phase != "waits" or file.reason != "original":
         return False
     try:
@@ -219,7 +230,7 @@ def _waits_alike(file: Followed, head: bytes) -> bool:
 
 
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
-    """Return the relatives that are seen now to have another file in their place."""
+    """Check a file's relatives; return the relatives whose path now leads to another file."""
     return [other for other in catalog.relatives(file) if _was_replaced(other, now)]
 
 
@@ -231,7 +242,8 @@ def _was_replaced(file: Followed, now: float) -> bool:
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Return the followed files of which nothing could be read that may be copies of this one."""
+    """Return the followed relatives from which nothing could be read, and which may be copies of
+    this file."""
     return [
         other
         for other in catalog.relatives(file)
@@ -240,8 +252,10 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return the compressed file whose content, as far as it was read, is whole and the beginning of this file: a copy that is
-    being written, and that a look found before its original. None if there is none. Raise OSError."""
+    """Return a compressed relative that is a copy in progress, or None.
+
+    The relative's content read so far is complete and is the beginning of this file. Such a copy
+    was found before its original. Raise OSError."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -257,11 +271,11 @@ def _is_alike(file: Followed, head: bytes) -> bool:
 
 
 def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
-    """Return what was read of an ended file that began like this one, None if there is none. Raise
-    OSError.
+    """Return the content trail of an ended file with the same beginning as this file, or None.
+    Raise OSError.
 
-    A file that ended at the same path does not count: what begins there again is another run, even if
-    all bytes are the same."""
+    Ignore a file that ended at the same path, because a new file at the path is a new run, even if
+    all bytes are equal."""
     head = file.head()
     for ended in catalog.ended(file):
         if ended.path != file.location.path and relation(ended.content.head, head) != "other":
@@ -270,8 +284,10 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
 
 
 def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
-    """Return whether this source claims a file that another source has found: it follows the file, or a file that
-    this one may be a copy of; or it knows the file, which may be a copy of a file that has ended."""
+    """Return whether this source claims a file that another source has found.
+
+    A source claims a file if the source follows the file, or follows a file that may be the file's
+    original. A source also claims a known file that may be a copy of an ended file."""
     known = catalog.of_node(node)
     if known is not None and known.phase in {"follows", "shadow", "left"}:
         return True
@@ -279,7 +295,7 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
         if not _is_alike(other, head):
             continue
         try:
-            other.look(now)  # it may have grown or changed since the last look
+            other.look(now)  # the file may have changed since its last check
         except OSError:
             return True  # its own look reports that it cannot be read
         behind = other.location.gone is not None or other.behind > 0
@@ -292,8 +308,8 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
 
 
 def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether this source has a waiting file that may be a copy of the file that had this path and began with
-    `head`."""
+    """Return whether this source has a waiting file that may be a copy of the file that had this
+    path and began with `head`."""
     for file in catalog.akin(path):
         if file.phase not in {"new", "waits"} or file.location.path == path:
             continue
@@ -306,8 +322,8 @@ def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
 
 
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
-    """Return the copy that continues the session of a file that is gone, None if there is none: the one
-    that became known first, of which others may be copies. Raise OSError."""
+    """Return the copy that continues the session of a removed file, or None. The result is the copy
+    that became known first; other copies may be copies of the result. Raise OSError."""
     if file.handoff.number is None:
         return None
     for other in sorted(catalog.waiting(file), key=attrgetter("known")):

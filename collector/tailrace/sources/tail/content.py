@@ -1,8 +1,10 @@
-"""The content of plain and compressed files, piece by piece, from a place on.
+"""Read the content of plain and compressed files in pieces, from a given position on.
 
-`RawBytes` reads a file that is not compressed, and sets holes apart. `Compressed` inflates the others. `ReadPart` is the
-part of a file that was read: by which reader, and whether the file still has it. `fingerprint` describes a file's present
-content, such that it can be compared with what was read. Content means the bytes that a session gets: inflated, without holes.
+`RawBytes` reads an uncompressed file and reports its holes. `Compressed` decompresses a compressed
+file. `ReadPart` represents the part of a file that was read: its reader, and whether the file still
+contains the part. `fingerprint` computes the size and checksum of a file's current content, for a
+comparison with content read earlier. *Content* means the bytes that a session receives:
+decompressed and without holes.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from tailrace.spool.payloads import HEAD, Member, checksum
 
 
 class ContentView(NamedTuple):
-    """An open file as it is now, and which of its holes are read.
+    """The current state of an open file, and which of its holes are read.
 
-    A hole is read only with `past_holes`, and a hole at the end only if the file is also `final`, because
-    somebody may be about to fill it."""
+    A hole is read only with `past_holes`. A hole at the end of the file is read only if the file is
+    also `final`, because a writer may still fill the hole."""
 
     fd: int
     size: int
@@ -49,21 +51,22 @@ class SparseRange(NamedTuple):
 
 
 class RawBytes:
-    """The bytes of one file. `trail` is how far they are read."""
+    """A reader of an uncompressed file. `trail` records the reading progress."""
 
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
         self._extent = range(0)
-        """Where there is data: around the place reached, or behind the hole there."""
+        """The range of data that contains the reading position, or that follows the hole at the
+        reading position."""
 
     def next(
         self, view: ContentView, limit: int = CHUNK_MAX
     ) -> bytes | SparseRange | Literal["changed"] | None:
-        """Return the next bytes of the file, at most `limit`, or a hole; None if there is nothing now.
-        Raise OSError.
+        """Return the next bytes of the file (at most `limit`), or a hole; None if no data is
+        available now. Raise OSError.
 
-        "changed" means that the bytes before the place reached are not those that were read, or that nothing was
-        read of what is smaller by now."""
+        Return "changed" if the bytes before the reading position differ from the bytes that were
+        read, or if the file is smaller than expected and nothing was read."""
         fd, size, past_holes, final = view
         trail = self.trail
         if trail.offset >= size:
@@ -87,7 +90,8 @@ class RawBytes:
         return data or None
 
     def _data(self, fd: int, size: int) -> int:
-        """Return where data begins from the place reached on; `size` if only a hole is left."""
+        """Return the offset at which data begins, from the reading position on; `size` if only a
+        hole is left."""
         offset = self.trail.offset
         if offset in self._extent:
             return offset
@@ -97,14 +101,14 @@ class RawBytes:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return size
-            self._extent = range(offset, size)  # a file system without holes
+            self._extent = range(offset, size)  # the file system does not support holes
         return self._extent.start
 
 
 RAW_MAX = 64 * 1024
-"""Compressed bytes read at a time."""
+"""Maximum number of compressed bytes read at a time."""
 INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
-"""Memory of an inflater between two pieces."""
+"""Maximum memory (bytes) of an inflater between two pieces."""
 BEGIN = Member(0, 0)
 
 
@@ -118,14 +122,15 @@ Piece = (
     | Literal["changed", "other"]
     | None
 )
-"""Empty bytes are nothing to hand on, but no end; None is nothing more now. "changed": see
-`RawBytes.next`. "other": the content to be skipped is not the content that was read before."""
+"""The result of reading a piece. Empty bytes mean that reading must continue; None means that no
+data is available now. "changed" is explained in `RawBytes.next`. "other" means that the skipped
+content differs from the content read before."""
 
 
 class Reader(Protocol):
     @property
     def trail(self) -> Trail:
-        """How far the file's bytes are read."""
+        """Return the reading progress in the file's bytes."""
         ...
 
     def next(self, view: ContentView) -> Piece:
@@ -134,19 +139,21 @@ class Reader(Protocol):
 
 
 class Compressed:
-    """The content of a compressed file, from a member on. Content that is `known` is inflated again
-    and skipped.
+    """A reader of a compressed file's content, from a member on. Content that is `known` is
+    decompressed again and skipped.
 
-    `certain` says that the file once had all the known content; otherwise it may still get it. The inflater begins with the
-    first call of `next`. It can be given up, and the next call then inflates the last member again."""
+    `certain` is whether the file is known to have contained all the known content; otherwise the
+    file may still receive content. The first call of `next` creates the inflater. After `give_up`
+    has dropped the inflater, the next call of `next` decompresses the last member again."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._again: RawBytes | None = None
-        """The bytes that a former inflater was fed with, while they are read once more."""
+        """A reader that passes the same bytes to a new inflater that were passed to the dropped
+        inflater; None after these bytes."""
         self._inflater: Inflater | None = None
         self._begun = member
-        """The beginning of the last member, or of the last bytes that are none."""
+        """The beginning of the last gzip member, or of the last bad bytes."""
         self._known = known.copied()
         self._skipped: Trail | None = None
         self._certain = certain
@@ -158,30 +165,32 @@ class Compressed:
 
     @property
     def pending(self) -> int:
-        """Return how many bytes at the end are no whole member."""
+        """Return the number of bytes after the last complete member."""
         waits = self._inflater is None or self._inflater.waits
         return self.trail.offset - self._begun.raw if waits else 0
 
     @property
     def in_hole(self) -> bool:
-        """Return whether a hole was read of which nothing was said, so that the inflater cannot be given up."""
+        """Return whether a hole was read that is not yet reported. The inflater cannot be dropped
+        in this state."""
         return self._hole is not None
 
     @property
     def memory(self) -> int:
-        """Return the memory of its inflater (bytes), at most `INFLATING_BYTES`."""
+        """Return the inflater's memory (bytes), at most `INFLATING_BYTES`."""
         return self._inflater.memory if self._inflater is not None else 0
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Return how many bytes of the file, and of its content, `next` has to pass again before it comes to others."""
+        """Return the number of file bytes and the number of content bytes that `next` must process
+        again before new content."""
         if self._inflater is not None:
             return 0, 0
         begun = self._begun
         return self.trail.offset - begun.raw, max(0, self._known.offset - begun.content)
 
     def give_up(self, content: Trail) -> None:
-        """Give up the inflater. `content` is all that was handed on."""
+        """Drop the inflater. `content` is the trail of all content that was passed on."""
         if content.offset > self._known.offset:
             self._known = content.copied()
         self._certain |= self._skipped is None
@@ -239,7 +248,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return b""  # it was reported when it was first read
+            return b""  # the event was reported when it was first read
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -252,7 +261,8 @@ class Compressed:
 
 
 def kind(fd: int, *, final: bool = False) -> type[RawBytes | Compressed] | None:
-    """Return the kind of reader for a file, None if its first bytes do not tell yet. Raise OSError."""
+    """Return the reader class for a file, or None if the file has too few bytes to decide. Raise
+    OSError."""
     return _kind(os.pread(fd, len(MAGIC), 0), final=final)
 
 
@@ -265,8 +275,8 @@ def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
 
 
 def head(fd: int) -> bytes:
-    """Return the first bytes of a file's content, as far as they are there now. Raise OSError."""
-    begin = os.pread(fd, HEAD, 0)  # in one call, because the file may be growing
+    """Return the first bytes of a file's current content. Raise OSError."""
+    begin = os.pread(fd, HEAD, 0)  # one call, because the file may be growing
     kind = _kind(begin, final=False)
     if kind is not Compressed:
         return begin if kind is RawBytes else b""
@@ -274,8 +284,8 @@ def head(fd: int) -> bytes:
 
 
 def inflated(fd: int, size: int) -> bytes:
-    """Return the first bytes of a compressed file's content, up to `size`, as far as `RAW_MAX` bytes of the file have them. Raise
-    OSError."""
+    """Return the first bytes of a compressed file's content: up to `size` bytes from the first
+    `RAW_MAX` bytes of the file. Raise OSError."""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""
@@ -286,17 +296,21 @@ def inflated(fd: int, size: int) -> bytes:
 
 
 ContentOrigin = Literal["now", "earlier", "copied"]
-"""Where the part was read: in this life of the daemon; in an earlier life, which may have reported its changes
-already; or in another file, so that this file has yet to show it."""
+"""The origin of a part that was read.
+
+- now: read in this run of the daemon.
+- earlier: read in an earlier run, which may already have reported the part's changes.
+- copied: read in another file, so this file may not contain the whole part yet."""
 
 
 class ReadPart:
-    """The part of one file that was read."""
+    """The part of a file that was read."""
 
     def __init__(self, origin: ContentOrigin = "now") -> None:
         self.reader: Reader | None = None
         self.member: Member | None = None
-        """The member from which a compressed file is inflated again."""
+        """The gzip member from which a compressed file is decompressed again; None for an
+        uncompressed file."""
         self._origin = origin
         self._check: ContentCheck | None = None
 
@@ -307,7 +321,7 @@ class ReadPart:
 
     @property
     def pending(self) -> int:
-        """Return how many bytes at the end of a compressed file are no whole member."""
+        """Return the number of bytes after the last complete member of a compressed file."""
         return self.reader.pending if isinstance(self.reader, Compressed) else 0
 
     @property
@@ -316,12 +330,13 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether an earlier life read it from a compressed file. Bytes before the member from which that file
-        is inflated again are not compared."""
+        """Return whether an earlier run read the part from a compressed file. Bytes before the
+        member from which decompression restarts are not compared."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def go_on(self, known: Trail, member: Member | None) -> None:
-        """Continue after this content. A compressed file is inflated from this member on."""
+        """Continue reading after the `known` content. A compressed file is decompressed from
+        `member` on."""
         self.member = member
         if member is None:
             self.reader = RawBytes(known.copied())
@@ -331,12 +346,13 @@ class ReadPart:
     def compare(
         self, head: bytes, last: bytes, size: int, begins_otherwise: Callable[[], bool]
     ) -> Judgement:
-        """Judge whether a file still has the part. Raise OSError.
+        """Compare a file with the part that was read; return the result. Raise OSError.
 
-        `head` and `last` are the file's bytes now at the places of the part's head and last. `size` is the size
-        of the file, taken after these bytes were read.
+        `head` and `last` are the file's current bytes at the positions of the part's head and last
+        bytes. `size` is the file's size, determined after reading these bytes.
 
-        Bytes that were overwritten in an earlier life, or before a copy was made, are not counted."""
+        Bytes that were overwritten in an earlier run, or before a copy was created, are not
+        counted."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
@@ -351,42 +367,46 @@ class ReadPart:
         self._origin = "now"
         return found
 
-    # Whether bytes in the middle have changed
+    # Checks for changed bytes in the middle of the part
 
     @property
     def is_being_checked(self) -> bool:
         return self._check is not None
 
     def begin_check(self) -> None:
-        """Start a check whether all that was read is unchanged, as far as that can be told."""
+        """Start a check whether all bytes that were read are unchanged, if the reader has a
+        checksum."""
         reader = self.reader
         if isinstance(reader, RawBytes) and reader.trail.crc is not None and reader.trail.offset:
             self._check = ContentCheck(reader.trail)
 
     def check_more(self, fd: int) -> bool | None:
-        """Check some more. Return whether all is unchanged, None while more is left to check. Raise OSError."""
+        """Check the next bytes. Return whether all bytes are unchanged, or None while the check is
+        unfinished. Raise OSError."""
         same = self._check.step(fd) if self._check else True
         if same is not None:
             self._check = None
         return same
 
     def distrust(self) -> bool:
-        """Note that bytes in the middle have changed. Return whether that is news."""
+        """Record that bytes in the middle of the part have changed. Return whether this change is
+        new."""
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news
 
 
 class Fingerprint(NamedTuple):
-    """The size of a file's content, holes counted, and its checksum. `begins` maps some shorter sizes
-    to the checksum of the content up to them."""
+    """The size and checksum of a file's content; the size includes holes. `begins` maps smaller
+    sizes to the checksum of the content up to each size."""
 
     size: int
     crc: int
     begins: dict[int, int]
 
     def begins_with(self, size: int, crc: int) -> bool:
-        """Return whether the content up to a size that was asked for has this checksum."""
+        """Return whether the first `size` bytes of the content have the checksum `crc`. The size
+        must have been requested."""
         return self.begins.get(size) == crc
 
 
@@ -395,8 +415,8 @@ LINE_MAX = 2**20
 
 
 def beginning(fd: int) -> bytes:
-    """Return the first bytes of an open file's content, up to `BEGINNING`, without what is damaged. Pass over a hole,
-    which a log rotation leaves before a trace. Raise OSError."""
+    """Return the first bytes of an open file's content (up to `BEGINNING`), without damaged bytes.
+    Skip a hole at the start of the file, which a log rotation may leave. Raise OSError."""
     head = os.pread(fd, BEGINNING, 0)
     if head.startswith(b"\0"):
         return _behind_hole(fd) or head
@@ -404,21 +424,23 @@ def beginning(fd: int) -> bytes:
 
 
 def _behind_hole(fd: int) -> bytes:
-    """Return the first bytes behind the NULs with which a file begins, if its first block of data has any."""
+    """Return the first bytes after leading NUL bytes, if the file's first block of data contains
+    such bytes."""
     try:
         data = os.lseek(fd, 0, os.SEEK_DATA)
     except OSError as error:
         if error.errno not in {
             errno.ENXIO,
             errno.EINVAL,
-        }:  # no data, or a file system without holes
+        }:  # the file has no data, or the file system does not support holes
             raise
         data = 0
     return os.pread(fd, 2 * BEGINNING, data).lstrip(b"\0")[:BEGINNING]
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
-    """Read a file once; return its fingerprint, with the checksums up to these sizes. Raise OSError."""
+    """Read a file once; return its fingerprint, including the checksums up to the given sizes.
+    Raise OSError."""
     stops = sorted({size for size in sizes if size > 0}, reverse=True)
     begins: dict[int, int] = {}
     offset = crc = 0
@@ -437,8 +459,8 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
 
 
 def lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file's content, without their terminators; those over `LINE_MAX` in parts of this size. Raise
-    OSError."""
+    """Yield the lines of a file's content without line terminators. Split lines longer than
+    `LINE_MAX` into parts of this size. Raise OSError."""
     left = b""
     for piece in _pieces(path):
         if isinstance(piece, bytes):

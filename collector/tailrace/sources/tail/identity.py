@@ -1,19 +1,21 @@
-"""Which file a file is, and whether it is still the one that was read.
+"""Identify files, and detect whether a file is still the file that was read.
 
-A file is known by device, inode and birth time, and by content: its first bytes and those before the
-place reached (its *trail*). A look at the file is judged by these rules, in this order:
+A file is identified by device, inode and birth time, and by its *trail*: the first bytes of the
+content, and the last bytes before the reading position. Each check compares the file with its trail
+by these rules, in this order:
 
-1. Shorter than what was read: *truncated*. The file is another incarnation now.
-2. Another head: *rewritten*, another incarnation. The first two bytes of a file prove nothing:
-   DFTracer 1.0 writes "[\\n" over two blanks there when a trace is finished, and nothing is lost.
-3. The bytes before the place reached differ. A file that has grown is *rewritten*: it was emptied and
-   has grown past that place since. In a file that has not grown, what was read was *overwritten*
-   (ovnisort sorts in place), and reading continues.
-4. The first two bytes differ in another way: *overwritten*.
+1. The file is shorter than the bytes that were read: *truncated*. The file is another incarnation.
+2. The first bytes differ: *rewritten*. The file is another incarnation. The first two bytes are
+   ignored, because DFTracer 1.0 replaces two blanks by "[\\n" when a trace is finished, without
+   loss of data.
+3. The last bytes before the reading position differ. A file that has grown is *rewritten*: the file
+   was emptied and has grown past the reading position again. In a file that has not grown, bytes
+   were *overwritten* (ovnisort sorts in place), and reading continues.
+4. The first two bytes differ in another way than in rule 2: *overwritten*.
 
-A checksum (`ContentCheck`) finds bytes that change elsewhere in what was read. It is made when a file
-was written to without growing and has come to rest: what this life of the daemon has read is read
-once more, unless the file is compressed or has holes.
+A checksum (`ContentCheck`) detects changes in the other bytes that were read. The check runs when a
+file was modified without growing and is then left unchanged. The check reads the bytes that this
+run of the daemon has read again, unless the file is compressed or has holes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _UNFINISHED, _FINISHED = b"  ", b"[\n"
 """The first two bytes of a trace of DFTracer 1.0, before and after it is finished."""
 
 VERIFY_BYTES = 2**20
-"""Bytes read again at a time: about a millisecond."""
+"""Number of bytes that a check reads at a time (about 1 ms)."""
 
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _STATX_BTIME = 0x800
@@ -41,7 +43,8 @@ _STATX_BIRTH_AT = 80
 
 
 def birth(fd: int) -> int:
-    """Return when an open file was made (Unix ns), 0 where the system does not say."""
+    """Return the time (Unix ns) at which an open file was created; 0 if the system does not provide
+    the time."""
     if _statx is None:
         return 0
     buffer = ctypes.create_string_buffer(_STATX_SIZE)
@@ -64,7 +67,7 @@ _statx = _find_statx()
 
 
 class Trail:
-    """The memory of the bytes read: their number, the first and the last of them."""
+    """The trail of the bytes that were read: their number, the first bytes and the last bytes."""
 
     __slots__ = ("crc", "head", "last", "offset")
 
@@ -73,7 +76,8 @@ class Trail:
         self.head = head
         self.last = last
         self.crc: int | None = None if offset else 0
-        """CRC-32 of all of them except the first few, which may change; None where it is not known."""
+        """CRC-32 of all bytes that were read, except the first `UNSAYING` bytes, which may change;
+        None if unknown."""
 
     @classmethod
     def of(cls, state: FileState) -> Trail:
@@ -88,13 +92,13 @@ class Trail:
         self.offset += len(data)
 
     def pass_over(self, size: int) -> None:
-        """Add a hole of this size, whose bytes read as zeros."""
+        """Add a hole of `size` bytes, which reads as zeros."""
         self.add(bytes(min(size, HEAD)))
         self.offset += size - min(size, HEAD)
         self.crc = None
 
     def precedes(self, last: bytes) -> bool:
-        """Return whether these are the bytes before the place reached."""
+        """Return whether `last` equals the bytes before the reading position."""
         return not differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
@@ -104,7 +108,7 @@ class Trail:
 
 
 class ContentCheck:
-    """A check of the bytes that were read: it reads them once more, a part at a time."""
+    """A check that reads all previously read bytes again in parts and compares their checksum."""
 
     def __init__(self, trail: Trail) -> None:
         self._left = trail.offset
@@ -112,7 +116,7 @@ class ContentCheck:
         self._at = self._crc = 0
 
     def step(self, fd: int) -> bool | None:
-        """Read the next part. Return whether all bytes are unchanged, None while parts are left.
+        """Read the next part. Return whether all bytes are unchanged, or None while parts are left.
         Raise OSError."""
         data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
         self._crc = checksum(self._crc, data, self._at)
@@ -124,11 +128,12 @@ class ContentCheck:
 class Judgement(NamedTuple):
     verdict: Literal["same", "truncated", "overwritten", "rewritten"]
     size: int = 0
-    """Bytes known to be overwritten."""
+    """Number of bytes that are known to be overwritten."""
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
-    """Judge the bytes now at the places of a trail's head and last, by the rules of this module."""
+    """Compare a file's current bytes with a trail by the rules of this module. `head` and `last`
+    are the file's bytes at the positions of the trail's head and last bytes."""
     if differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = differing(trail.last, last, trail.offset - len(trail.last))
@@ -143,8 +148,8 @@ def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
 
 
 def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
-    """Return whether two heads are of the same content, of other content, or too short to tell
-    (open)."""
+    """Compare the first bytes of two contents: "same" content, "other" content, or "open" if there
+    are too few bytes to decide."""
     size = min(len(known), len(head))
     if known[UNSAYING:size] != head[UNSAYING:size]:
         return "other"
@@ -152,21 +157,23 @@ def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
 
 
 def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
-    """Return the bytes now where a trail's head and last were. Raise OSError."""
+    """Return the file's current bytes at the positions of a trail's head and last bytes. Raise
+    OSError."""
     head = os.pread(fd, len(trail.head), 0)
     return head, os.pread(fd, len(trail.last), trail.offset - len(trail.last))
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Return whether two trails that have come equally far may be of one content; `again` need not go
-    back to the first byte."""
+    """Return whether two trails with equal offsets may belong to the same content. The trail
+    `again` may begin after the first byte."""
     size = min(len(known.last), len(again.last))
     ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")
 
 
 def differing(before: bytes, now: bytes, offset: int) -> int:
-    """Return how many of these bytes, which begin at `offset`, differ. The first two of a file prove nothing."""
+    """Return the number of differing bytes between `before` and `now`, which begin at `offset`. The
+    first `UNSAYING` bytes of a file are ignored."""
     skip = max(0, UNSAYING - offset)
     before, now = before[skip:], now[skip:]
     if before == now:
