@@ -1,12 +1,13 @@
-"""One file and how far it is read.
+"""Follow one file and its reading progress.
 
-A file is *new* until it has bytes, and may have to *wait*. Then it *follows*: it is read into a
-session of its own. A *shadow* is a file that begins like one that has ended. If it holds no more than
-that file, it was read before; if it holds more, it is a file of its own. A file that was *left* is
-not read until another incarnation is in its place.
+A file is in one of five phases. A *new* file has not been read yet. A file that *waits* is not read
+for now. A file that *follows* is read into its own session. A *shadow* is a file with the same
+beginning as an ended file: without additional content, the shadow was read before; with additional
+content, the shadow becomes a separate file. A file that was *left* is not read until another
+incarnation replaces the file.
 
-`look` compares the file with what is known of it; `read` hands on its next piece. Both raise OSError
-when a later try may succeed, and neither waits.
+`look` checks the file for changes; `read` passes on the next piece of the file. Both methods raise
+OSError if a later attempt may succeed, and neither method blocks.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ from tailrace.sources.tail.session import Desk, Handoff, Resting
 from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
-"""Seconds without a change after which a file is closed. Until then bytes that are written and deleted between two looks are
-read."""
+"""Time (seconds) without a change after which a file is closed. While the file is open, bytes that
+are written before the file's deletion can still be read."""
 
 Phase = Literal["new", "waits", "follows", "shadow", "left"]
 
 
 class Compared:
-    """How a file compares with another one. `trail` are the equal bytes so far. `part` is what is read of the other file, and
-    `changed_as` the signature of this one when they were compared. `found` is None until all bytes are compared."""
+    """The state of a comparison of this file with another file.
+
+    `part` is the part of the other file that was read. `changed_as` is the signature of this file
+    at the comparison. `trail` covers the equal bytes so far. `found` is the result; None until all
+    bytes are compared."""
 
     def __init__(
         self,
@@ -49,28 +53,28 @@ class Compared:
 
     @property
     def taken(self) -> int:
-        """Return how many bytes of the other file were read."""
+        """Return the number of bytes that were read from the other file."""
         return (self.part or self).trail.offset
 
 
 class Followed:
-    """A known file, from when it is found until it is forgotten."""
+    """A known file, from its discovery until it is forgotten."""
 
     def __init__(self, desk: Desk, path: str, device: int, inode: int, birth: int) -> None:
         self.location = Location(desk.descriptors, desk.clock, path, device, inode, birth)
         self.known = 0
-        """Its number in the order in which files became known, from 1; 0 before that."""
+        """The file's sequence number in the order of discovery, from 1; 0 before the discovery."""
         self.rank = 0
-        """The `known` of the first file that was known in its place."""
+        """The `known` number of the first file at this file's path."""
         self.phase: Phase = "new"
         self.undecided = True
-        """Whether something may have changed that decides if a new or waiting file is followed."""
+        """Whether the decision to follow a new or waiting file must be made again."""
         self.reason = "empty"
-        """The cause for which it waits."""
+        """The reason why the file waits."""
         self.handoff = Handoff(desk)
         self.size = 0
         self.final = False
-        """Whether it will not change any more, so that all of it is there."""
+        """Whether the file is complete and will not change any more."""
         self.interval = 0.0
         self.due = 0.0
         self.queued = False
@@ -81,17 +85,19 @@ class Followed:
         self._signature: FileStamp | None = None
         self._confirmed = False
         self._written_at: int | None = None
-        """Its time of modification at the last look (Unix ns)."""
+        """The file's modification time (Unix ns) at the last check."""
         self._touched = False
-        """Whether it was written to without growing, so that bytes already read may have changed."""
+        """Whether the file was modified without growing, so that bytes already read may have
+        changed."""
         self._resting = Resting(desk)
         self._compared: dict[Followed | Trail, Compared] = {}
-        """The files, and contents of ended ones, that this file may be a copy of by its name."""
+        """Comparisons with other files, and with contents of ended files, whose copy this file may
+        be by its name."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
-        """Return a file that an earlier life of the daemon followed. Its path is not known until it
-        is found again."""
+        """Return a file that an earlier run of the daemon followed. The file's path is unknown
+        until a search finds the file again."""
         facts = state.facts
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = "follows"
@@ -112,24 +118,25 @@ class Followed:
 
     @property
     def taken(self) -> int:
-        """Return how many bytes of the file were read."""
+        """Return the number of bytes that were read from the file."""
         reader = self._part.reader
         return reader.trail.offset if reader else 0
 
     @property
     def behind(self) -> int:
-        """Return how many known bytes were not read."""
+        """Return the number of unread bytes according to the last check."""
         return max(0, self.size - self.taken)
 
     @property
     def compressed(self) -> Compressed | None:
-        """Return the reader of a compressed file."""
+        """Return the reader of a compressed file, or None."""
         reader = self._part.reader
         return reader if isinstance(reader, Compressed) else None
 
     @property
     def passed(self) -> int:
-        """Return how many bytes of the file, and of its content, were read and handed on."""
+        """Return the sum of the file bytes that were read and the content bytes that were passed
+        on."""
         return self.taken + self.handoff.content.offset
 
     def give_up_inflater(self) -> None:
@@ -138,34 +145,35 @@ class Followed:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether nothing of it was handed on."""
+        """Return whether no content of the file was passed on."""
         return self.handoff.number is None and not self.handoff.content.offset
 
     @property
     def has_more(self) -> bool:
-        """Return whether there are bytes to read, or to read once more."""
+        """Return whether the file has unread bytes, or bytes to check again."""
         return self.behind > 0 or self._part.is_being_checked
 
     def look(self, now: float) -> bool:
-        """Look for changes; return whether another file is at its path. Raise OSError."""
+        """Check the file for changes; return whether another file exists at its path. Raise
+        OSError."""
         found, replaced = self.location.find(now)
         if found is None:
             return replaced
         now_as = signature(found)
         changed = now_as != self._signature
         if changed and not self.taken and self.location.is_succeeded(now):
-            return True  # the size that was found is the other file's
+            return True  # the size belongs to the other file
         if self._written_at not in {None, found.st_mtime_ns}:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
         if changed or not self._confirmed:
-            # Examine it once more when it has come to rest: its times may be too coarse to show a
-            # change at the moment of the last look.
+            # Examine the file once more after it has stopped changing, because coarse file times
+            # may hide a change during the last check.
             self._signature, self._confirmed, self._head = None, False, None
             try:
                 self._examine(found.st_size)
             except AnotherFileError:
-                return True  # no descriptor was spare to notice it before
+                return True  # without a free descriptor, the replacement was not detected earlier
             self._signature, self._confirmed = now_as, not changed
             if changed:
                 self.location.changed_at = now
@@ -176,11 +184,11 @@ class Followed:
         return replaced
 
     def recognises(self, path: str) -> bool:
-        """Return whether the file at a path, which has the same device and inode, is this file and
-        none that was made after its end. Raise OSError."""
+        """Return whether the file at a path is this file, and not a later file with the same device
+        and inode. Raise OSError."""
         at = self.location
         if at.is_open:
-            return True  # no other file gets the inode of an open one
+            return True  # no other file can have the inode of an open file
         fd = self._desk.descriptors.roots.open(path)
         try:
             birth = self._system.birth(fd)
@@ -199,7 +207,8 @@ class Followed:
             os.close(fd)
 
     def rest(self, now: float) -> None:
-        """Hand on whether the file rests. Call this when all of it is read. Raise OSError."""
+        """Report whether the file rests. Call this method after the whole file is read. Raise
+        OSError."""
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
@@ -208,13 +217,14 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
-        """Close the file until it changes, if all of it is read and it rests or has not changed for long."""
+        """Close the file until its next change. The whole file must be read, and must rest or be
+        unchanged for `KEPT_OPEN` seconds."""
         rests = self._resting.told is not None or now - self.location.changed_at >= KEPT_OPEN
         if rests and self._confirmed and self._signature:
             self.location.close_until(self._signature)
 
     def moved(self, path: str) -> None:
-        """Note that the file is followed, and has this path now."""
+        """Record that the file is followed, and that its path is `path` now."""
         if self.location.find_again(path) | self._resting.is_followed():
             self.handoff.tell(self.facts)
         self.handoff.documents(path)
@@ -225,20 +235,21 @@ class Followed:
         self.undecided = False
 
     def wait_for(self, reason: Literal["original", "source"]) -> None:
-        """Wait, because the file may be a copy of another one, or another source follows it. A later look may show that
-        this is over."""
+        """Let the file wait, because it may be a copy of another file, or another source follows
+        it. A later check may end the wait."""
         self.phase = "waits"
         self.reason = reason
 
     def step_back(self) -> None:
-        """Start again: nothing of this file was read, and the bytes of another file may be its own."""
+        """Restart the file as new. No content of the file was read, and its bytes may belong to
+        another file."""
         self.phase = "new"
         self.undecided = True
         self._reset()
 
     def follow(self, shadowed: Trail | None) -> None:
-        """Begin to read the file: as the shadow of an ended file, if there is one that begins like
-        it."""
+        """Begin to read the file. If `shadowed` is the content of an ended file with the same
+        beginning, the file becomes a shadow."""
         self.phase = "follows"
         self._compared.clear()
         if shadowed is not None:
@@ -246,7 +257,7 @@ class Followed:
             self._go_on_after(shadowed)
 
     def take_over(self, original: Followed) -> None:
-        """Continue the session of a file that this one is a copy of. Raise OSError."""
+        """Continue the session of the original that this file is a copy of. Raise OSError."""
         self._go_on_after(original.handoff.content)
         self.phase = "follows"
         self.handoff, original.handoff = original.handoff, self.handoff
@@ -254,35 +265,37 @@ class Followed:
         self.handoff.documents(self.location.path)
 
     def leave(self, reason: str) -> None:
-        """Close its session and read no more of it."""
+        """Close the file's session and stop reading the file."""
         self.handoff.end(self.location.path, reason)
         self.phase = "left"
 
     def may_have_copy(self, other: Followed, head: bytes) -> bool:
-        """Return whether another file that begins with `head` may be a copy of this one."""
+        """Return whether another file, which begins with `head`, may be a copy of this file."""
         known = self.handoff.content
         if identity.relation(known.head, head) == "other":
             return False
         if other.location.path == self.location.path:
-            # A file that is begun again in the same place is shorter at first.
+            # A file that is started again at its path is shorter at first.
             return other.size >= self.taken
         return self.location.gone is not None or self.behind > 0 or len(head) <= known.offset
 
     @property
     def was_part(self) -> bool:
-        """Return whether all bytes of this file, which has not changed since, are among those that were read of another one."""
+        """Return whether the unchanged file is contained in another file: all bytes of this file
+        are part of the bytes that were read from the other file."""
         return any(
             each.found and each.changed_as == self._signature and self._suffices(each.taken)
             for each in self._compared.values()
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file is long enough to be part of another one by its name: many begin with the same header."""
+        """Return whether this file is long enough to count as a part of another file with `whole`
+        bytes. Many files begin with the same header."""
         return self.size == whole or HEAD <= self.size < whole
 
     def is_part_of(self, other: Followed) -> bool | None:
-        """Return whether another file begins with all bytes of this one, None while they are still being compared. Raise
-        OSError for this file."""
+        """Return whether another file begins with all bytes of this file, or None while the
+        comparison is unfinished. Raise OSError if this file cannot be read."""
         if not self._suffices(other.size):
             return False
         known = self._compared.get(other)
@@ -298,7 +311,7 @@ class Followed:
             size = min(identity.VERIFY_BYTES, self.size - trail.offset)
             data = os.pread(self.location.open(), size, trail.offset)
             known.found = False
-            with suppress(OSError):  # the other file's own look reports it
+            with suppress(OSError):  # the other file's own check reports the error
                 theirs = os.pread(other.location.open(), len(data), trail.offset)
                 if not identity.differing(data, theirs, trail.offset):
                     trail.add(data)
@@ -306,8 +319,8 @@ class Followed:
         return known.found
 
     def was_read_as(self, content: Trail) -> bool | None:
-        """Return whether this is the content of a plain file that has ended, None while it is still being compared. Raise
-        OSError."""
+        """Return whether this file has the content of an ended uncompressed file, or None while the
+        comparison is unfinished. Raise OSError."""
         if content.offset != self.size or content.crc is None:
             return False
         known = self._compared.get(content)
@@ -318,14 +331,14 @@ class Followed:
         return known.found
 
     def head(self) -> bytes:
-        """Return the first bytes of its content, as far as they were there when it changed last.
-        Raise OSError."""
+        """Return the first bytes of the file's content, as of its last change. Raise OSError."""
         if self._head is None:
             self._head = content.head(self.location.open())
         return self._head
 
     def read(self) -> bool:
-        """Hand on the next piece; return whether there may be more. Raise OSError."""
+        """Read the next piece of the file and pass it on; return whether there may be more pieces.
+        Raise OSError."""
         fd = self.location.open()
         if self.phase not in {"follows", "shadow"}:
             return False
@@ -333,9 +346,9 @@ class Followed:
         if part.reader is None and (kind := content.kind(fd, final=self.final)):
             part.go_on(Trail(), BEGIN if kind is Compressed else None)
             if kind is Compressed:
-                return True  # its inflater waits for its turn
+                return True  # the file's inflater waits for its turn
         if part.reader is None:
-            return False  # its first bytes do not tell yet what it is
+            return False  # the file has too few bytes to determine its type
         waited = self._desk.clock.monotonic() - self.location.changed_at
         past_holes = self.final or waited >= self._desk.config.hole_timeout
         piece = part.reader.next(ContentView(fd, self.size, past_holes, self.final))
@@ -345,7 +358,7 @@ class Followed:
             self._signature = None
             return False
         if self.phase == "shadow" and not isinstance(piece, InflationBegun) and piece != b"":
-            # It holds more than the file that it began like.
+            # The file has more content than the ended file.
             self.phase = "follows"
             self._reset()
         elif piece == "other":
@@ -355,8 +368,7 @@ class Followed:
         return True
 
     def close(self, reason: str, *, copied: bool) -> None:
-        """End the file. Unread bytes are lost; if nothing was read and a copy may exist, no loss is
-        known."""
+        """End the file. Unread bytes count as lost, unless nothing was read and a copy may exist."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
         self.phase = "left"
 
@@ -385,13 +397,14 @@ class Followed:
                     handoff.data(path, self.facts, piece)
 
     def _reach(self, member: Member) -> None:
-        """Note that a compressed file can be inflated again from here on."""
+        """Record that the compressed file can be decompressed again from `member` on."""
         if member != self._part.member:
             self._part.member = member
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
-        """Compare the file with the bytes that were read from it. `found` is its size at this look. Raise OSError."""
+        """Compare the file with the bytes that were read from it. `found` is the file's size at
+        this check. Raise OSError."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:
@@ -400,8 +413,8 @@ class Followed:
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
-        # Another incarnation may have begun since the look. The size is taken after these bytes, so that it
-        # belongs to the same incarnation.
+        # Read the size after these bytes, so that both belong to the same incarnation: the file may
+        # have been replaced since the check.
         self.size = self._system.fstat(fd).st_size
         verdict, differing = part.compare(head, last, self.size, self._begins_otherwise)
         if verdict in {"truncated", "rewritten"}:
@@ -414,32 +427,34 @@ class Followed:
                 self.handoff.lose("overwritten", differing)
 
     def _begins_otherwise(self) -> bool:
-        """Return whether a compressed file that an earlier life read has other content now. Raise OSError."""
+        """Return whether a compressed file from an earlier run has different content now. Raise
+        OSError."""
         if not self._part.is_compressed_earlier:
             return False
         return identity.relation(self.handoff.content.head, self.head()) == "other"
 
     def _go_on_checking(self, fd: int) -> bool:
-        """Check some more of it; return whether more is left to check. Raise OSError."""
+        """Check more of the file's bytes; return whether bytes are left to check. Raise OSError."""
         part = self._part
         same = part.check_more(fd)
         if same is False:
-            # It may have become another file since the look.
+            # The file may have been replaced since the last check.
             self._examine(self._system.fstat(fd).st_size)
             if self._part is part and part.distrust():
                 self.handoff.lose("overwritten", 0)
         return same is None
 
     def _begin_incarnation(self, reason: str, unread: int) -> None:
-        """End the session, because the file is another incarnation now."""
+        """End the session, because the file is a new incarnation."""
         self._end(reason, unread)
         self.phase = "follows" if self.phase == "shadow" else "new"
         self.undecided = True
         self._reset()
 
     def _end(self, reason: str, unread: int) -> None:
-        """End its session. If bytes are lost before any was read, open a session that says so. Where
-        the file may be a copy of another one, or another source follows it, the bytes are not known to be lost."""
+        """End the file's session. If bytes are lost before any byte was read, open a session that
+        reports the loss. No loss is reported if the file may be a copy of another file, or if
+        another source follows the file."""
         waits = self.phase == "waits" and self.reason == "files_max"
         if unread and (waits or self.phase in {"new", "follows"}):
             self.handoff.open(self.location.path, self.facts)
@@ -451,7 +466,7 @@ class Followed:
         self._resting = Resting(self._desk)
 
     def _go_on_after(self, known: Trail) -> None:
-        """Continue after content that was read of another file and is the same in this one. Raise
+        """Continue after content that was read from another file and is equal in this file. Raise
         OSError."""
         kind = content.kind(self.location.open(), final=True)
         self._signature = None

@@ -1,16 +1,17 @@
-"""Compressed bytes to content, gzip member by member. Sans-IO.
+"""Decompress bytes, one gzip member at a time, without performing I/O.
 
-A file may have many members, one after the other. Two things go wrong in real files:
+A file may contain many members in sequence. Real files have two kinds of errors:
 
-- A member whose writer was killed is *torn*: the next member begins inside it. Inflating on would make
-  content out of the next member's header. Where the first bytes of a member appear inside another
-  one, nothing is handed on until it is known which of the two goes on: bytes that are no member
-  cannot be inflated far.
-- Bytes that cannot be inflated are *bad*, up to the next member that can be.
+- A member whose writer was killed is *torn*: the next member begins inside the torn member. Further
+  decompression would treat the next member's header as content. If a member's first bytes appear
+  inside another member, the inflater returns no content until it is clear which member continues.
+  Bytes that are no member cannot be decompressed far.
+- *Bad* bytes cannot be decompressed. A range of bad bytes ends at the next valid member.
 
-How the bytes are cut into `feed` calls never changes the whole output.
+The output does not depend on the division of the bytes into `feed` calls.
 
-Gzip members without content state losses that no bytes of a copy show: their extra field says what is missing. `export --to original` writes them; other readers of gzip pass over them.
+A copy can report losses of its original with empty gzip members, whose extra field describes the
+loss. `export --to original` writes such members; other gzip readers skip the members.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.payloads import LossDetail, Member
 
 STATED_MAX = 128
-"""Bytes within which such a member ends."""
+"""Maximum length (bytes) of a member that states a loss."""
 
 _EXTRA = b"\x1f\x8b\x08\x04"
 _OURS = b"TR"
@@ -38,7 +39,8 @@ _MEMBER = re.compile(
 
 
 class StatedMember(NamedTuple):
-    """A loss of so many bytes, 0 if that is unknown, and how many bytes say so."""
+    """A stated loss: the kind of loss, the number of lost bytes (0 if unknown), and the length of
+    the member (bytes)."""
 
     detail: LossDetail
     lost: int
@@ -46,15 +48,15 @@ class StatedMember(NamedTuple):
 
 
 def statement(detail: str, lost: int) -> bytes:
-    """Return a member that states a loss."""
+    """Return a gzip member that states a loss."""
     said = f"{detail} {lost}".encode()
     field = _OURS + pack("<H", len(said)) + said
     return _EXTRA + bytes(5) + b"\xff" + pack("<H", len(field)) + field + _EMPTY
 
 
 def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
-    """Return the loss that the member at the beginning of `data` states, False if it states none, True if that takes more
-    bytes."""
+    """Return the loss stated by the member at the start of `data`. Return False if the member
+    states no loss, and True if more bytes are needed."""
     if found := _MEMBER.match(data):
         lost = min(int(found[2]), 2**63 - 1)
         return StatedMember(cast("LossDetail", found[1].decode()), lost, found.end())
@@ -64,28 +66,34 @@ def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
 
 MAGIC = b"\x1f\x8b"
 _BEGIN = MAGIC + b"\x08"
-"""The first bytes of a member: the magic number, and deflate, the only method."""
+"""The first bytes of a member: the magic number, and the number of the only compression method
+(deflate)."""
 _GZIP = 31
 _PROBE = 64
-"""Bytes after which random bytes have failed to inflate."""
+"""Number of bytes after which decompression of random bytes has failed."""
 DOUBT_MAX = 2 * 65_536
-"""Bytes of input that no accident inflates: more than a stored block, which accepts any bytes."""
+"""Number of input bytes that cannot be decompressed by accident: more than a stored block, which
+accepts any bytes."""
 _TRIAL_MAX = 2**20
-"""Bytes of content that prove a member genuine: random bytes never inflate to as many."""
+"""Number of content bytes that prove that a member is genuine: random bytes never decompress to so
+many bytes."""
 TRIALS_BLOCK = 64 * 1024
 TRIALS_MAX = 16
-"""The most trials in each block of `TRIALS_BLOCK` bytes after the beginning of a member. The first bytes of a member appear
-by accident once in 16 MiB, but an attacker may write nothing else, and a trial takes as long as inflating some KiB. A
-member that begins in the rest of a block counts as bad bytes."""
+"""Maximum number of trials in each block of `TRIALS_BLOCK` bytes after the beginning of a member.
+
+The first bytes of a member appear by accident once in 16 MiB. An attacker may repeat these bytes,
+and each trial takes as long as decompressing some KiB. After the maximum, a member that begins in
+the rest of the block counts as bad bytes."""
 INFLATER_BYTES = 48 * 1024
-"""Memory of an unfinished member: a window of 32 KiB, and tables."""
+"""Memory (bytes) of an unfinished member: a window of 32 KiB, and tables."""
 
 
 _ERROR = cast("type[Exception]", zlib_ng.error)
 
 
 class _Decompressor(Protocol):
-    """zlib-ng's decompressor of one member; the types that come with zlib-ng leave `copy` out."""
+    """The interface of zlib-ng's decompressor for one member; the type stubs of zlib-ng lack the
+    method `copy`."""
 
     unused_data: bytes
     unconsumed_tail: bytes
@@ -105,19 +113,19 @@ class Content(NamedTuple):
 
 
 class InflationBegun(NamedTuple):
-    """A member begins here."""
+    """The event that a member begins."""
 
     member: Member
 
 
 class Torn(NamedTuple):
-    """A member stopped before its end; `after` is the place behind it."""
+    """The event that a member stopped before its end; `after` is the position after the member."""
 
     after: Member
 
 
 class Bad(NamedTuple):
-    """Bytes that cannot be inflated; `after` is the place behind them."""
+    """The event of bytes that cannot be decompressed; `after` is the position after the bytes."""
 
     size: int
     data: bytes
@@ -125,7 +133,7 @@ class Bad(NamedTuple):
 
 
 class StatedLoss(NamedTuple):
-    """A member says that bytes were lost here; `after` is the place behind it."""
+    """The event that a member states a loss of bytes; `after` is the position after the member."""
 
     detail: LossDetail
     size: int
@@ -136,38 +144,38 @@ Event = Content | InflationBegun | Torn | Bad | StatedLoss
 
 
 class Inflater:
-    """Turns bytes into events, from a member on, or from the place behind a bad piece. Feed it when
-    `next` returns None."""
+    """Converts compressed bytes into events, starting at a member or after bad bytes. Call `feed`
+    when `next` returns None."""
 
     def __init__(self, at: Member) -> None:
         self._raw = at.raw
-        """Where `_input` begins in the file."""
+        """Offset of `_input` in the file."""
         self._content = at.content
         self._input = b""
         self._member: _Decompressor | None = None
         self._more = False
-        """Whether the member has more content that needs no more input."""
+        """Whether the member has more content that needs no further input."""
         self._expected = True
-        """Whether a member should begin here, because one ended."""
+        """Whether the next bytes should begin a member, because the previous member has ended."""
         self._none_before = 0
-        """Offset in the file up to which the bytes between members are known to begin no member."""
+        """File offset up to which the bytes between members contain no beginning of a member."""
         self._cleared = 0
-        """Offset in the file up to which no other member begins inside this one."""
+        """File offset up to which no other member begins inside the current member."""
         self._origin = at.raw
-        """The offset in the file where the blocks of `TRIALS_BLOCK` bytes begin."""
+        """File offset at which the blocks of `TRIALS_BLOCK` bytes begin."""
         self._trials = (0, 0)
-        """The index of the last block with a trial, and the count of its trials."""
+        """The index of the last block with a trial, and the number of trials in the block."""
         self._tried = -1
-        """The offset in the file of the last trial."""
+        """File offset of the last trial."""
 
     @property
     def waits(self) -> bool:
-        """Return whether a member has begun that is not over, or bytes wait that may begin one."""
+        """Return whether a member is unfinished, or bytes are buffered that may begin a member."""
         return self._member is not None or bool(self._input)
 
     @property
     def memory(self) -> int:
-        """Return the memory that the member and unused input take (bytes)."""
+        """Return the memory (bytes) of the member and the unused input."""
         return INFLATER_BYTES * (self._member is not None) + len(self._input)
 
     @property
@@ -178,7 +186,8 @@ class Inflater:
         self._input += data
 
     def next(self, *, last: bool = False) -> Event | None:
-        """Return the next event, None if that takes more input. With `last`, there will be no more."""
+        """Return the next event, or None if more input is needed. `last` means that no more input
+        will follow."""
         while True:
             if self._member is None:
                 return self._find(last)
@@ -202,10 +211,10 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Find what stands between members: the beginning of one, or bad bytes.
+        """Find the next event between members: the beginning of a member, or bad bytes.
 
-        A bad piece never ends where an unproven member begins, because an inflater that starts behind
-        the piece takes that member for proven."""
+        A range of bad bytes never ends at an unproven member, because an inflater that starts after
+        the range treats the next member as proven."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
@@ -236,7 +245,8 @@ class Inflater:
         return self._bad(size) if size > 0 else None
 
     def _may_try(self, at: int) -> bool:
-        """Count a trial at an offset in the file; return whether it is one of the first in its block."""
+        """Count a trial at a file offset; return whether the number of trials in the block is
+        within the limit."""
         block = (at - self._origin) // TRIALS_BLOCK
         count = self._trials[1] if block == self._trials[0] else 0
         if at != self._tried:
@@ -264,15 +274,15 @@ class Inflater:
             self._member = None
             return content
         self._use(len(data) - len(member.unconsumed_tail) - len(member.unused_data))
-        # At the limit, content may be left whose input is already used.
+        # At the output limit, content may be left whose input is already consumed.
         self._more = len(content) == CHUNK_MAX and not member.eof
         if member.eof:
             self._member, self._expected = None, True
         return content
 
     def _is_torn_here(self, member: _Decompressor, last: bool) -> bool | None:
-        """Return whether the member is over where another one seems to begin, None if that takes more
-        input."""
+        """Return whether the current member is torn where another member seems to begin, or None if
+        more input is needed."""
         if (inflates := _inflates(self._input, last)) is False:
             return False
         goes_on = _trial(member.copy(), self._input[:DOUBT_MAX])
@@ -293,7 +303,7 @@ class Inflater:
 
 
 def _inflates(data: bytes, last: bool) -> bool | None:
-    """Return whether a member really begins here, None if that takes more input."""
+    """Return whether a valid member begins at the start of `data`, or None if more input is needed."""
     found = _trial(_decompressor(), data[:_PROBE])
     if found == "goes on" and len(data) < _PROBE and not last:
         return None
@@ -301,14 +311,14 @@ def _inflates(data: bytes, last: bool) -> bool | None:
 
 
 def _unsure(data: bytes, last: bool) -> int:
-    """Return how many bytes at the end may be the first ones of a member."""
+    """Return the number of bytes at the end of `data` that may be the first bytes of a member."""
     if last:
         return 0
     return next((n for n in (2, 1) if data.endswith(_BEGIN[:n])), 0)
 
 
 def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes on", "far enough"]:
-    """Inflate these bytes on trial; return what comes of it."""
+    """Decompress `data` on trial; return the result."""
     size = 0
     rest = data
     try:
@@ -327,7 +337,8 @@ def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes
 
 
 def _up_to_error(member: _Decompressor, data: bytes) -> tuple[bytes, int]:
-    """Return all content before the byte that cannot be inflated, and the number of bytes before it."""
+    """Return all content before the first byte that cannot be decompressed, and the number of bytes
+    before this byte."""
     content, at = b"", 0
     step = 1 << len(data).bit_length()
     while step := step // 2:

@@ -1,12 +1,14 @@
-"""Files on disk: which of them may be read, where each is, and which are open.
+"""Locate and open files, and restrict reading to the configured directories.
 
-Constraint: files may be read within the roots of the configured patterns, wherever links lead (`Roots`). Somebody who
-may write below a root could replace a file or a directory by a link at any moment. So the kernel is asked what it has
-reached, and only that is judged and opened. Nothing outside a root is ever opened, and neither a pipe nor a device.
+Constraint: only files within the roots of the configured patterns may be read, even through links
+(`Roots`). A user with write access below a root could replace a file or a directory by a link at
+any time. The collector therefore first obtains a descriptor, asks the kernel for the descriptor's
+real path, and checks and opens only this path. A file outside all roots, a pipe or a device is
+never opened.
 
-A `Location` is the path, inode and descriptor of one file. The files that grew last are open (`TailDescriptors`); the
-others are opened again when they grow. `System` has the calls to the operating system, so that a simulation can
-answer instead.
+A `Location` is the path, inode and descriptor of one file. The most recently used files stay open
+(`TailDescriptors`); other files are opened again when they grow. `System` contains the system
+calls, so that a simulation can replace the calls.
 """
 
 from __future__ import annotations
@@ -27,33 +29,35 @@ from tailrace.sources.tail import identity
 
 
 class System(NamedTuple):
-    """All that decides besides the bytes: sizes, times and inodes of files, and the processes."""
+    """The system calls that return sizes, times and inodes of files, and the directory of the
+    processes."""
 
     stat: Callable[[str], os.stat_result] = os.stat
     fstat: Callable[[int], os.stat_result] = os.fstat
     birth: Callable[[int], int] = identity.birth
-    """Return when an open file was made (Unix ns), 0 where the system does not say."""
+    """Return the time (Unix ns) at which an open file was created; 0 if the system does not provide
+    the time."""
     proc: str = "/proc"
-    """The directory in which the system shows its processes."""
+    """The path of the proc file system."""
 
 
 SYSTEM = System()
-"""The calls of the real system."""
+"""The system calls of the real system."""
 
 
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class OutsideError(OSError):
-    """A path leads out of all roots."""
+    """An error for a path that leads out of all roots."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.EXDEV, "leads out of the configured paths", path)
 
 
 class Roots:
-    """The roots of one source. `documents` returns the files beside the stream at a path, relative to
-    its directory. All modules that look at files ask the `system`."""
+    """The roots of one source. `documents` returns the paths of a stream's documents, relative to
+    the stream's directory. Modules that check files use the calls in `system`."""
 
     def __init__(
         self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
@@ -64,9 +68,10 @@ class Roots:
         self._all: Counter[str] = Counter()
 
     def add(self, root: str, *, is_file: bool) -> str | None:
-        """Add a root, which may be a link; return where it really is now. With a file, add the
-        documents that the format has beside it. Return None, and add nothing, if the link changed
-        meanwhile."""
+        """Add a root; return its real path with all links resolved.
+
+        If the root is a file, also add the documents of the file's format. If a link changed
+        meanwhile, add nothing and return None."""
         real = followed(root)
         if real is None:
             return None
@@ -83,7 +88,7 @@ class Roots:
         return real
 
     def contain(self, real: str) -> bool:
-        """Return whether a path without links is within a root."""
+        """Return whether a path without links is inside a root."""
         while real not in self._all:
             if real in {"/", ""}:
                 return False
@@ -91,13 +96,13 @@ class Roots:
         return True
 
     def look(self, path: str) -> tuple[os.stat_result, int]:
-        """Return what the system says of the file that a path leads to within a root, and the file's
-        birth (Unix ns, or 0). Raise OSError."""
+        """Return the status of the file at a path within a root, and the file's creation time (Unix
+        ns, or 0). Raise OSError."""
         with self._reached(path) as fd:
             return self.system.fstat(fd), self.system.birth(fd)
 
     def open(self, path: str) -> int:
-        """Return a descriptor of a file within a root. Raise OSError."""
+        """Open a regular file within a root for reading; return its descriptor. Raise OSError."""
         with self._reached(path) as fd:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "is no file", path)
@@ -105,7 +110,8 @@ class Roots:
 
     @contextmanager
     def _reached(self, path: str) -> Iterator[int]:
-        """Yield a descriptor of what a path leads to, which cannot be read from. Raise OSError."""
+        """Yield a descriptor for the file at a path; the descriptor does not permit reading. Raise
+        OSError."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not self.contain(_place(fd)):
@@ -116,7 +122,7 @@ class Roots:
 
 
 def followed(path: str) -> str | None:
-    """Return where a path leads, or None if a link on the way was replaced or deleted meanwhile."""
+    """Return a path with all links resolved, or None if a link was replaced or deleted meanwhile."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -124,7 +130,7 @@ def followed(path: str) -> str | None:
 
 
 def _place(fd: int) -> str:
-    """Return the path at which the kernel says a descriptor's file is. Raise OSError."""
+    """Return the kernel's path of a descriptor's file. Raise OSError."""
     try:
         place = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - three times as fast
     except OSError as error:
@@ -133,9 +139,9 @@ def _place(fd: int) -> str:
 
 
 class TailDescriptors:
-    """At most `limit` descriptors, and at most half of those that the process may have.
+    """A cache of open file descriptors: at most `limit`, and at most half of the process's limit.
 
-    A pinned descriptor is not closed to make room, because its file may have no other name."""
+    A pinned descriptor is not closed to make room, because its file may have no path any more."""
 
     def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -152,20 +158,19 @@ class TailDescriptors:
 
     @property
     def spare(self) -> bool:
-        """Return whether one more file can be opened without closing another."""
+        """Return whether one more file can be opened without closing another file."""
         return len(self._open) < self._limit
 
     def get(self, owner: Hashable) -> int | None:
-        """Return the descriptor of a file, None if the file is not open. The descriptor counts as
-        just used."""
+        """Return the descriptor of an open file, or None. The descriptor counts as just used."""
         fd = self._open.get(owner)
         if fd is not None:
             self._open.move_to_end(owner)
         return fd
 
     def open(self, owner: Hashable, path: str) -> int:
-        """Open a file that is not open; return its descriptor. Raise OSError, also if the descriptor
-        would come from the process's reserve and no other file can be closed for it."""
+        """Open a file and return its descriptor. Raise OSError, also if the descriptor belongs to
+        the process's reserve and no other file can be closed."""
         fd = self.roots.open(path)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and fd >= max(soft // 2, soft - RESERVE):
@@ -199,7 +204,7 @@ class TailDescriptors:
 
 
 FileStamp = tuple[int, int, int]
-"""Size and times of a file."""
+"""The size (bytes), modification time and change time (ns) of a file."""
 
 
 def signature(found: os.stat_result) -> FileStamp:
@@ -207,12 +212,13 @@ def signature(found: os.stat_result) -> FileStamp:
 
 
 class AnotherFileError(FileNotFoundError):
-    """A path leads to another file than before, which may have the inode of the former one."""
+    """An error for a path that leads to a different file than before, possibly with the former
+    file's inode."""
 
 
 class Location:
-    """The path, inode and descriptor of one file. The file may lose its path and get another one;
-    meanwhile it stays open if it was."""
+    """The path, inode and descriptor of one file. The file may lose its path and get a new path; an
+    open file stays open meanwhile."""
 
     def __init__(
         self,
@@ -227,14 +233,16 @@ class Location:
         self.device = device
         self.inode = inode
         self.birth = birth
-        """When the file was made (Unix ns); 0 where the system does not say."""
+        """Time (Unix ns) at which the file was created; 0 if the system does not provide the time."""
         self.gone: str | None = None
-        """Why the path does not lead to the file any more; None while it does."""
+        """The reason why the path no longer leads to the file; None while the path leads to the
+        file."""
         self.gone_at = 0.0
         self.changed_at = 0.0
-        """When a change of the file was last seen."""
+        """Time of the last check that found a change of the file."""
         self._closed_as: FileStamp | None = None
-        """Size and times of the file when it was closed because it rested; None while it may be open."""
+        """The file's size and times when it was closed because it rested; None while the file may
+        be open."""
         self._clock = clock
         self._descriptors = descriptors
         self._system = descriptors.roots.system
@@ -254,17 +262,18 @@ class Location:
 
     @property
     def is_unlinked(self) -> bool:
-        """Return whether the file is open and no name leads to it."""
+        """Return whether the file is open and has no path any more."""
         fd = self._descriptors.get(self)
         return fd is not None and self._system.fstat(fd).st_nlink == 0
 
     @property
     def stands(self) -> bool:
-        """Return whether the path leads to the file, and not to a later one with its inode, as far as may be looked."""
+        """Return whether the path still leads to the file, and not to a later file with the same
+        inode."""
         try:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
-            except OutsideError:  # the source has other patterns by now
+            except OutsideError:  # the source has different patterns now
                 found, birth = self._system.stat(self.path), 0
         except OSError:
             return False
@@ -272,7 +281,7 @@ class Location:
 
     @property
     def is_missing(self) -> bool:
-        """Return whether the file is not open, and its file system seems not to be mounted."""
+        """Return whether the file is not open, and its file system seems to be unmounted."""
         place = "/" if self.is_open else self.path
         while place != "/":
             place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
@@ -283,8 +292,8 @@ class Location:
         return False
 
     def find(self, now: float) -> tuple[os.stat_result | None, bool]:
-        """Return what the system says of the file, None if it cannot be asked, and whether another
-        file is at its path. Raise OSError."""
+        """Return the file's status (None if not available), and whether another file exists at the
+        path. Raise OSError."""
         try:
             found = self._system.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -298,13 +307,15 @@ class Location:
         return found, False
 
     def _leads_here(self, found: os.stat_result) -> bool:
-        """Return whether what the system has found at the path is this file. Open the file if a
-        descriptor is spare, so that it can be read to its end should it be deleted. Raise OSError."""
+        """Return whether the status `found` at the path belongs to this file.
+
+        Open the file if a descriptor is free, so that the file can be read to its end after a
+        deletion. Raise OSError."""
         if (found.st_dev, found.st_ino) != self.node:
             return False
         if self.gone is None and self._closed_as == signature(found):
             return True
-        # Another file may have the inode of one that is gone.
+        # Another file may have reused the inode of a deleted file.
         if not self.is_open and (self._descriptors.spare or self.gone is not None):
             try:
                 self.open()
@@ -313,23 +324,23 @@ class Location:
         return True
 
     def is_succeeded(self, now: float) -> bool:
-        """Return whether a later file has the path, be it with the same inode, and lose the path then.
-        Raise OSError.
+        """Return whether a later file exists at the path, possibly with the same inode; record the
+        loss of the path in this case. Raise OSError.
 
-        No other file has the inode of an open one."""
+        An open file keeps its inode, so a later file cannot have the same inode."""
         if self.is_open:
             return False
         try:
             found, birth = self._descriptors.roots.look(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            return False  # deleted since the system found it
+            return False  # the file was deleted since the first check
         if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
             return False
         self.lose_path("replaced", now)
         return True
 
     def _is_later(self, birth: int) -> bool:
-        """Return whether a file with the same inode that was born then is a later file."""
+        """Return whether a file with this inode and this creation time is a later file."""
         return bool(self.birth and birth) and birth != self.birth
 
     def lose_path(self, reason: str, now: float) -> None:
@@ -338,7 +349,7 @@ class Location:
         self._descriptors.pin(self)
 
     def find_again(self, path: str) -> bool:
-        """Note that the file is at this path; return whether its path was another one before."""
+        """Record the file's path; return whether the path has changed."""
         self.gone = None
         self._descriptors.unpin(self)
         before, self.path = self.path, path
@@ -348,12 +359,13 @@ class Location:
         self._descriptors.close(self)
 
     def close_until(self, change: FileStamp) -> None:
-        """Close the file until its size or times differ from these, so that its file system can be unmounted."""
+        """Close the file until its size or times differ from `change`, so that its file system can
+        be unmounted."""
         self._closed_as = change
         self.close()
 
     def open(self) -> int:
-        """Return the descriptor, which is opened if need be. Raise OSError."""
+        """Return the file's descriptor; open the file if necessary. Raise OSError."""
         fd = self._descriptors.get(self)
         if fd is not None:
             return fd
