@@ -1,14 +1,15 @@
-"""Find files by glob patterns, and tell new files from known ones that have another path now.
+"""Find files by glob patterns, and distinguish new files from known files that were moved.
 
-`Search` goes from patterns to paths, `Discovery` from paths to files. `Complaints` counts and logs errors of files and
-directories. A pattern names files, or directories that are searched with all that is below them. The part of a
-pattern before its first wildcard is its *root*. A link that leads out of the root is not followed; a
-link within the root is, and loops end. `*`, `?` and `[…]` match within one part of a path, `**`
-matches any number of parts. A hidden directory is entered only where a pattern spells its dot.
+`Search` finds the paths that match patterns. `Discovery` finds the files at these paths.
+`Complaints` counts and logs errors of files and directories. A pattern matches files, or
+directories that are searched recursively. The part of a pattern before its first wildcard is its
+*root*. Links within the root are followed, with loop detection; links that lead out of the root are
+not. `*`, `?` and `[…]` match within one part of a path, and `**` matches any number of parts. A
+hidden directory is entered only if the pattern contains its leading dot.
 
-A directory is listed again when its time of modification has changed. The time may be coarse, so a
-listing made within `COARSE` seconds of it does not count. On network file systems the time may be
-stale, so all directories are listed again every `RELIST` seconds.
+A directory is listed again when its modification time has changed. Modification times may be
+coarse, so a listing within `COARSE` seconds after the modification is repeated. Modification times
+may be stale on network file systems, so all directories are listed again every `RELIST` seconds.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from tailrace.sources.tail.turns import Schedule
 
 PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
-"""Links out of the roots that are remembered. When there are more, all are forgotten and counted
-again."""
+"""Maximum number of remembered links that lead out of the roots. When the number is exceeded, all
+links are forgotten and counted again."""
 
 logger = logging.getLogger(__name__)
 
 
 class Complaints:
-    """The errors of one source, counted in its `figures`."""
+    """Counts the errors of one source in its `figures` and logs them."""
 
     def __init__(self, source: str, figures: SourceFigures) -> None:
         self._source = source
@@ -62,7 +63,7 @@ class Complaints:
         self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
 
     def leads_outside(self, path: str) -> None:
-        """Count a link that leads out of all roots, once, and log the first few."""
+        """Count each link that leads out of all roots once, and log the first few links."""
         if path in self._outside:
             return
         if len(self._outside) == OUTSIDE_MAX:
@@ -77,7 +78,8 @@ class Complaints:
             )  # fmt: skip
 
     def is_of_no_format(self, path: str) -> None:
-        """Log the first few files that a pattern spells and the source's format does not recognise, each once."""
+        """Log each of the first few files whose name a pattern spells but which the source's format
+        does not recognise."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             logger.warning(
@@ -94,13 +96,13 @@ def name_of(error: OSError) -> str:
 COARSE = 2.0
 RELIST = 60.0
 BREATH = 64
-"""Directories and links looked at before other tasks run: less than a millisecond."""
+"""Number of directories and links to check before other tasks run (less than 1 ms)."""
 
 _WILDCARD = re.compile(r"[*?[]")
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
 Parts = tuple[str, ...]
-"""The parts of a pattern that are still to be matched; () matches all that is below."""
+"""The parts of a pattern that are not yet matched; () matches everything below."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _ALL = frozenset[Parts]({()})
@@ -109,15 +111,16 @@ _ALL = frozenset[Parts]({()})
 class Pattern(NamedTuple):
     root: str
     parts: Parts
-    """From the first wildcard on."""
+    """The parts of the pattern from the first wildcard on."""
 
 
 class Found(NamedTuple):
     path: str
     named: bool = False
-    """Whether a pattern is this very path, so that nothing was searched for."""
+    """Whether a pattern is equal to the path, so that no search took place."""
     spelled: bool = False
-    """Whether the last part of a pattern spells a part of the file's name, as `*.log` does and `*` does not."""
+    """Whether the pattern's last part contains literal characters of the file's name (`*.log` does,
+    `*` does not)."""
 
 
 class Outside(NamedTuple):
@@ -141,26 +144,26 @@ class _Listing(NamedTuple):
     search: int
     mtime_ns: int
     at_ns: int
-    """When the directory was listed, wall time."""
+    """Wall time (ns) at which the directory was listed."""
     expires: float
     directories: list[str]
     files: list[str]
     links: list[str]
     below: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
-    """The directories and links to search, by what is wanted."""
+    """The directories and links to search, by the set of unmatched pattern parts."""
 
 
 class _Place(NamedTuple):
-    """A directory to search, and what is wanted in it."""
+    """A directory or link to search, and the pattern parts to match in it."""
 
     path: str
     wanted: frozenset[Parts]
 
 
 class Search:
-    """All files that some patterns lead to. A search yields the files in directories that changed.
+    """Finds the files that match some patterns. A search yields the files in changed directories.
 
-    It adds the patterns' roots to `roots`, and calls `failed` with the name of every error."""
+    The search adds the patterns' roots to `roots`, and calls `failed` with each error's name."""
 
     def __init__(
         self,
@@ -170,7 +173,8 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """`within` has the roots of files that are given by path and have another root than themselves (see `Chosen`)."""
+        """Create the search. `within` maps files given by path to a root other than the file itself
+        (see `Chosen`)."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within
@@ -181,11 +185,12 @@ class Search:
         self._unseen: set[str] = set()
 
     def __len__(self) -> int:
-        """Return how many directories a search visits."""
+        """Return the number of directories that a search visits."""
         return len(self._listings)
 
     def covers(self, path: str) -> bool:
-        """Return whether the last search would have found this path: nothing above it failed."""
+        """Return whether the last search would have found a path, because no error occurred in the
+        directories above."""
         while path not in self._unseen:
             if path in {"/", ""}:
                 return True
@@ -193,7 +198,7 @@ class Search:
         return False
 
     def run(self) -> Iterator[Found | Outside | None]:
-        """Search once. Yield what is found, and None at good moments to let other tasks run."""
+        """Search once. Yield each result, and yield None at intervals to let other tasks run."""
         self._number += 1
         self._unseen.clear()
         seen: set[str] = set()
@@ -208,7 +213,8 @@ class Search:
         root = pattern.root
         found = self._stat(root)
         if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
-            # A root that its directory lacks is gone. Without that directory, much may be missing.
+            # If the root's directory exists without the root, the root was deleted. If the
+            # directory is also missing, a file system may be unmounted.
             self._unseen.add(root)
         if found is not None and stat.S_ISDIR(found.st_mode):
             yield from self._descend(pattern, seen)
@@ -229,7 +235,7 @@ class Search:
         links: list[_Place] = []
         visited: set[tuple[int, int, frozenset[Parts]]] = set()
         while places or links:
-            # Search directories before links to them, so that a file is found at its own path.
+            # Search directories before links, so that a file is found at its own path.
             is_link = not places
             place = (places or links).pop()
             target = followed(place.path) if is_link else place.path
@@ -321,7 +327,8 @@ class Search:
 
 
 def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
-    """Add what is left of each pattern where a `**` at its beginning matches no part; return all."""
+    """Return `wanted`, extended for each pattern that begins with `**` by the rest of the pattern,
+    because `**` may match no part."""
     for parts in list(wanted):
         stars = next((at for at, part in enumerate(parts) if part != "**"), len(parts))
         wanted.update(parts[at:] for at in range(1, stars + 1))
@@ -329,8 +336,10 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 
 
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
-    """Return what is wanted in an entry of a directory. In a hidden entry that no pattern spells,
-    that is nothing, unless `hidden`: a file's format decides on hidden files."""
+    """Return the pattern parts that are left to match in a directory's entry.
+
+    A hidden entry matches only a pattern that contains its leading dot. With `hidden`, wildcards
+    also match hidden entries, because a file's format decides about hidden files."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
@@ -352,7 +361,7 @@ def _places(
 
 
 def _spells(pattern: Pattern, path: str) -> bool:
-    """Return whether the last part of a pattern matches a file's name by more than wildcards."""
+    """Return whether the last part of a pattern matches a file's name and has literal characters."""
     if not pattern.parts or not pattern.parts[-1].strip("*?"):
         return False
     return _matches(pattern.parts[-1], path.rpartition("/")[2])
@@ -372,21 +381,26 @@ def _inside(path: str, root: str) -> bool:
 
 
 FILES_AT_ONCE = 100
-"""Files looked at before other tasks run."""
+"""Number of files to check before other tasks run."""
 STRANGE_MAX = 16384
-"""Files of no known format that are remembered, young and other ones. Others are looked at when their directory is listed
-again; if no pattern spells them, after `YOUNG` seconds."""
+"""Maximum number of remembered files that the format does not recognise; the limit applies to
+`_strange` and `_settled` separately.
+
+Files whose name no pattern spells are checked again when their directory is listed again and
+`YOUNG` seconds have passed."""
 YOUNG = RELIST
-"""Seconds since its last change for which a file that no pattern spells is looked at in each search, and not once in this
-time: it may be a trace whose first record is being written."""
+"""Age (seconds) since the last change below which a file that no pattern spells is checked in each
+search, because the writer may be writing the first record. An older file is checked at most once in
+this time."""
 
 
 _LookedAt = tuple[int, int] | None
-"""Size and time of modification (Unix ns) of a file at the last look; None if it could not be read."""
+"""Size (bytes) and modification time (Unix ns) of a file at its last check; None if the file could
+not be read."""
 
 
 class Discovery:
-    """Enters the files that it finds in the catalog and in the schedule."""
+    """Adds the files that a search finds to the catalog and the schedule."""
 
     def __init__(
         self,
@@ -398,9 +412,9 @@ class Discovery:
         within: Mapping[str, str],
     ) -> None:
         self.searched_at = float("-inf")
-        """When the last search began."""
+        """Time at which the last search began."""
         self.looks = 0
-        """How many files the last search looked at for their content."""
+        """Number of files whose content the last search checked."""
         self._desk = desk
         self._catalog = catalog
         self._schedule = schedule
@@ -411,26 +425,27 @@ class Discovery:
         self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
         self._strange: dict[Found, _LookedAt] = {}
-        """The files that the format recognises neither by name nor by content, and that each search looks at."""
+        """Files that the format does not recognise, and that each search checks again."""
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
-        """Those that are looked at when their directory is listed again and some time has passed; with the begin of the
-        search that looked last."""
+        """Unrecognised files that are checked only when their directory is listed again after
+        `YOUNG` seconds, with the start time of the last search that checked the file."""
         self._full: dict[str, float] = {}
-        """Directories with more such files than are remembered, and the begin of the search that looked at these last."""
+        """Directories with unrecognised files that are not remembered because of `STRANGE_MAX`,
+        with the start time of the last search that checked the files."""
         self._began = float("-inf")
-        """When the present search began."""
+        """Time at which the current search began."""
 
     @property
     def directories(self) -> int:
-        """Return how many directories a search visits."""
+        """Return the number of directories that a search visits."""
         return len(self._search)
 
     def covers(self, path: str) -> bool:
-        """Return whether the last search would have found this path."""
+        """Return whether the last search would have found a path."""
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
-        """Search once. Yield at good moments to let other tasks run."""
+        """Search once. Yield at intervals to let other tasks run."""
         began = self._began = self._clock.monotonic()
         self.looks = files = 0
         if len(self._settled) >= STRANGE_MAX:
@@ -454,10 +469,12 @@ class Discovery:
         self.searched_at = began
 
     def admit(self, path: str) -> None:
-        """Look at a path that was found. Enter its file if the file is new, or has moved there. Then look also at the path that
-        the file had before: the search may have taken another file there for this one."""
+        """Check a path that was found; add its file if the file is new or was moved there.
+
+        If a file was moved, also check its previous path, because the search may have mistaken
+        another file there for the moved file."""
         vacated = [path]
-        while vacated:  # no recursion: a rotation may move a thousand files at once
+        while vacated:  # no recursion, because a log rotation may move a thousand files at once
             self._admit(vacated.pop(), vacated)
 
     def _admit(self, path: str, vacated: list[str]) -> None:
@@ -479,12 +496,13 @@ class Discovery:
             return
         file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
         if known is not None and known.location.path == path:
-            file.rank = known.rank  # copies of either file come after both
+            file.rank = known.rank  # copies of the old or the new file come after both files
         self.enter(file)
 
     def _recognises(self, strange: Found) -> bool:
-        """Return whether the format recognises a file by its content. Log that a file with content that a pattern spells is
-        none of the format; look at the file again once it has changed, or could not be read."""
+        """Return whether the format recognises a file by its content. Log an unrecognised file
+        whose name a pattern spells. Check the file again after it has changed, or if it could not
+        be read."""
         self.looks += 1
         path = strange.path
         is_new = strange not in self._settled
@@ -509,7 +527,9 @@ class Discovery:
             self._complaints.leads_outside(path)
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
-                if is_new or strange.spelled:  # others may have files that are not for this source
+                if (
+                    is_new or strange.spelled
+                ):  # other users' files may be unreadable and not meant for this source
                     self._complaints.failed(name_of(error))
                 self._remember(strange, None)
         return False
@@ -525,8 +545,8 @@ class Discovery:
             self._strange[strange] = looked
 
     def _may_be_one(self, strange: Found) -> bool:
-        """Return whether a file under another name than the format's is now looked at for its content. A hidden one is another
-        program's, unless a pattern spells its name."""
+        """Return whether the content of a file whose name is not the format's must be checked now.
+        A hidden file is ignored unless a pattern spells its name."""
         if strange.spelled or strange in self._strange:
             return True
         if strange.path.rpartition("/")[2].startswith("."):
@@ -537,7 +557,7 @@ class Discovery:
         return full == self._began or self._began - full >= YOUNG
 
     def _forget_gone(self) -> None:
-        """Forget the files that are no more found, so that others are remembered."""
+        """Forget the files that searches no longer find, so that other files can be remembered."""
         since = self._began - 2 * YOUNG
         self._settled = {found: known for found, known in self._settled.items() if known[0] > since}
         self._full = {path: at for path, at in self._full.items() if at > since}
@@ -547,8 +567,8 @@ class Discovery:
         self._schedule.put(file, self._clock.monotonic())
 
     def _is_known(self, path: str, found: os.stat_result, vacated: list[str]) -> bool:
-        """Return whether a path leads to a known file, which then has it as a further name or, if it
-        had lost its path, as its path. Append the lost path to `vacated`. Raise OSError."""
+        """Return whether a path leads to a known file. The path becomes the file's alias, or its
+        new path if the file had lost its path. Append the lost path to `vacated`. Raise OSError."""
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return False

@@ -1,17 +1,19 @@
-"""The session of one file, from its opening to its close: content, documents, rest.
+"""Manage the session of one file from opening to close: content, documents and resting state.
 
-`Handoff` hands on all of the file. `DocumentWatch` reads the documents beside the streams once when they change,
-however many streams share them. `Resting` decides whether the file rests: its writer is gone, or nothing was
-written for long.
+`Handoff` passes the file's data to the intake. `DocumentWatch` reads each changed document once,
+even if several streams share the document. `Resting` determines whether the file rests: its writer
+has ended, or nothing was written for a long time.
 
-`Writers` know whether the process that writes a file still runs, as far as this host can find out. A file's path may
-name its writer by host and PID. A PID alone proves little: the system reuses PIDs, and the PID may be of another host
-or of another PID namespace. A process therefore counts as the writer only once it was seen to be the writer. From
-then on its start time identifies it, too. Only a process that was seen can be said to have ended.
+`Writers` determines whether the process that writes a file is still running. A file's path may
+contain the writer's host and PID. A PID alone is not sufficient: the system reuses PIDs, and the
+PID may belong to another host or PID namespace. A process therefore counts as the writer only after
+it was observed as the writer. PID and start time then identify the process. Only an observed
+process can be reported as ended.
 
-A process is seen to be the writer when it has the file open. Another user's descriptors cannot be
-read. A process of another user must have this host in the file's path, own the file, be older than
-the file, and be in our PID namespace.
+A process is observed as the writer if the process has the file open. The descriptors of another
+user's process cannot be read. Such a process counts as the writer if the file's path contains this
+host, the process's user owns the file, the process is older than the file, and the process is in
+the collector's PID namespace.
 """
 
 from __future__ import annotations
@@ -39,15 +41,16 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
-"""Seconds for which what was seen of a process counts, because one process may write many files."""
+"""Time (seconds) for which the observations of a process are cached, because one process may write
+many files."""
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 _DEAD = {"Z", "X", "x"}
 
 
 class Process(NamedTuple):
-    """A process of this host. `started` is in clock ticks since the boot. No two processes have the
-    same PID and start."""
+    """A process on this host. `started` is the start time in clock ticks since boot. PID and start
+    time together are unique."""
 
     pid: int
     started: int
@@ -57,12 +60,12 @@ class _Seen(NamedTuple):
     at: float
     process: Process | None
     nodes: frozenset[tuple[int, int]] | None
-    """Device and inode of the files it has open; None where they cannot be read."""
+    """Device and inode of each file that the process has open; None if the process's descriptors
+    cannot be read."""
 
 
 class Writers:
-    """The processes that files' paths name. `proc` is the directory in which the system shows its
-    processes."""
+    """Observes the processes that files' paths name. `proc` is the path of the proc file system."""
 
     def __init__(
         self,
@@ -79,7 +82,8 @@ class Writers:
         self._seen: dict[int, _Seen] = {}
 
     def find(self, writer: Writer, file: os.stat_result, birth: int) -> Process | None:
-        """Return the process that writes a file, made at `birth` (Unix ns, or 0), if it is seen."""
+        """Return the process that was observed as a file's writer, or None. `birth` is the file's
+        creation time (Unix ns, or 0)."""
         seen = self._look(writer.pid)
         if seen.process is None:
             return None
@@ -90,7 +94,7 @@ class Writers:
         return seen.process
 
     def runs(self, process: Process) -> bool:
-        """Return whether a process that was seen still runs."""
+        """Return whether an observed process is still running."""
         return self._look(process.pid).process == process
 
     def _look(self, pid: int) -> _Seen:
@@ -105,7 +109,7 @@ class Writers:
         return seen
 
     def _process(self, pid: int) -> Process | None:
-        """Return the process with this PID, None if there is none or it has ended."""
+        """Return the process with this PID, or None if the process does not exist or has ended."""
         try:
             with open(f"{self._proc}/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123 - as fast as it can be
                 state, *fields = stat.read().rpartition(")")[2].split()
@@ -128,7 +132,7 @@ class Writers:
         return frozenset(nodes)
 
     def _is_ours(self, process: Process, file: os.stat_result, birth: int) -> bool:
-        """Return whether a process whose descriptors cannot be read may have made a file."""
+        """Return whether a process with unreadable descriptors may have created a file."""
         about = Path(self._proc, str(process.pid))
         try:
             owner = int(_after(about / "status", "Uid:")[1])
@@ -136,7 +140,7 @@ class Writers:
             booted = int(_after(Path(self._proc, "stat"), "btime")[0])
         except (OSError, ValueError, IndexError):
             return False
-        # The boot time is in whole seconds.
+        # The boot time has a resolution of one second.
         started = (booted - 1) * 10**9 + process.started * _TICK_NS
         return (
             owner == file.st_uid
@@ -146,35 +150,35 @@ class Writers:
 
 
 def _after(path: Path, word: str) -> list[str]:
-    """Return the words that follow `word` on the line that begins with it."""
+    """Return the words after `word` on the line that begins with `word`."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.split()[1:] for line in lines if line.startswith(word)), [])
 
 
 CACHED, CACHED_BYTES = 16, 16 * 2**20
-"""Number and bytes of the documents whose content is kept. Streams that begin together share
-documents. The document read last is kept whatever its size."""
+"""Maximum number and total size (bytes) of cached documents, because streams that begin together
+share documents. The last read document is cached in any case."""
 
 Signature = tuple[int, int, int, int]
 
 
 class _Document:
-    """One document, and the streams that it belongs to."""
+    """One document, and the streams that refer to the document."""
 
     def __init__(self) -> None:
         self.signature: Signature | None = None
         self.crc: int | None = None
-        """CRC-32 of the content last read; None if it was never read."""
+        """CRC-32 of the last read content; None if the document was never read."""
         self.settled = False
-        """Whether it was read again after it came to rest, because its times may be too coarse to
-        tell."""
+        """Whether the document was read again after its last change, because coarse file times may
+        hide a change."""
         self.readers: dict[Handoff, str] = {}
-        """Its streams, each with the name that the stream has for it."""
+        """The streams that refer to the document, each with the stream's name for the document."""
 
 
 class DocumentWatch:
-    """The documents of one source. It raises nothing: it calls `failed` with the name of an error,
-    and tries again."""
+    """The documents of one source. For each error, the watch calls `failed` with the error's name
+    and retries later; no method raises."""
 
     def __init__(
         self, files: Files, roots: Roots, intake: FileIntake, failed: Callable[[str], None]
@@ -191,7 +195,7 @@ class DocumentWatch:
         return len(self._documents)
 
     def follow(self, handoff: Handoff, path: str) -> None:
-        """Hand on the documents of the stream at this path, now and when they change."""
+        """Pass on the documents of the stream at a path, now and after each change."""
         self.forget(handoff)
         names = self._files.documents(path)
         if not names:
@@ -212,15 +216,15 @@ class DocumentWatch:
                 self._cache.pop(place, None)
 
     def look(self, handoff: Handoff) -> None:
-        """Hand on what is new in the documents of one stream. A changed document goes to its other
-        streams, too."""
+        """Pass on new or changed documents of one stream. A changed document is also passed on to
+        its other streams."""
         for place in self._of.get(handoff, ()):
             document = self._documents[place]
             changed = self._examine(place, document)
             self._send(place, document, list(document.readers) if changed else [handoff])
 
     def look_at_all(self) -> Iterator[None]:
-        """Hand on what has changed. Yield after each document, to let other tasks run."""
+        """Pass on all changed documents. Yield after each document, to let other tasks run."""
         for place in list(self._documents):
             document = self._documents.get(place)
             if document is not None and self._examine(place, document):
@@ -228,7 +232,7 @@ class DocumentWatch:
             yield
 
     def _examine(self, place: str, document: _Document) -> bool:
-        """Read a document that may have changed; return whether its content has."""
+        """Read a document if it may have changed; return whether its content has changed."""
         try:
             found = self._roots.system.stat(place)
         except OSError as error:
@@ -258,7 +262,7 @@ class DocumentWatch:
                 self._intake.document(handoff.number, name, data)
 
     def _read(self, place: str, document: _Document) -> bytes | None:
-        """Return the content of a document as it is now, None if it cannot be read."""
+        """Return the current content of a document, or None if the document cannot be read."""
         try:
             with os.fdopen(self._roots.open(place), "rb") as file:
                 data = file.read(self._files.document_max + 1)
@@ -283,11 +287,12 @@ class DocumentWatch:
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
-"""Ends after which the documents beside the file may already be the next file's."""
+"""Reasons for ending a session after which the documents next to the file may belong to the next
+file."""
 
 
 class Desk(msgspec.Struct):
-    """The parts that all files of a source share."""
+    """The objects that all files of a source share."""
 
     intake: FileIntake
     config: TailConfig
@@ -298,23 +303,24 @@ class Desk(msgspec.Struct):
     clock: Clock
     writers: Writers
     remember: Callable[[str, Trail], None]
-    """Called at the end of every session with its path and what was read in it."""
+    """Callback for the end of each session, called with the file's path and the trail of the
+    content that was read."""
     replaces: Mapping[str, tuple[str, ...]] = {}
-    """See `Chosen`."""
+    """Sessions that the session of each path replaces (see `Chosen`)."""
 
 
 class Handoff:
-    """The session of one file, which is opened with the first thing to hand on. `content` is how far
-    it has come."""
+    """The session of one file, opened when the first data is passed on. `content` is the trail of
+    the data that was passed on."""
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
         """The number of the session; None while it is not open."""
         self.content = Trail()
         self.lost = False
-        """Whether this life has found that the session lacks something."""
+        """Whether a loss in the session was found since this run began."""
         self.sent: dict[str, int] = {}
-        """CRC-32 of each document handed on."""
+        """CRC-32 of each document that was passed on, by the document's name."""
         self._desk = desk
 
     @classmethod
@@ -326,8 +332,8 @@ class Handoff:
         return handoff
 
     def open(self, path: str, facts: FileFacts) -> int:
-        """Open the session if it is not open; return its number. Its documents are sought beside the
-        path."""
+        """Open the session unless it is open; return its number. Documents are searched next to
+        `path`."""
         if self.number is None:
             desk = self._desk
             self.number = desk.intake.open_file(
@@ -365,18 +371,18 @@ class Handoff:
         self.lose("bad_member", size, data)
 
     def tell(self, facts: FileFacts) -> None:
-        """Hand on that the file has another name or place, that it rests, or that a member of it has
-        begun."""
+        """Pass on changed facts of the file: its path, its inode, its resting state, or the
+        beginning of a member."""
         if self.number is not None:
             self._desk.intake.file(self.number, facts)
 
     def documents(self, path: str) -> None:
-        """Hand on the documents beside the file, which has this path now."""
+        """Pass on the documents next to the file's current path."""
         if self.number is not None:
             self._desk.documents.follow(self, path)
 
     def let_go(self) -> None:
-        """Leave the session open for another source."""
+        """Release the open session so that another source can continue it."""
         if self.number is not None:
             self._desk.documents.forget(self)
             self._desk.intake.let_go(self.number)
@@ -388,7 +394,7 @@ class Handoff:
         if unread:
             self.lose("unread", unread)
         if reason not in SUCCEEDED:
-            # Nobody has looked at them yet if the file was not found again after a restart.
+            # The documents were not checked yet if the file was not found again after a restart.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
@@ -397,27 +403,27 @@ class Handoff:
 
 
 class Resting:
-    """One file's writer as far as it is known, and the last report on the file's rest."""
+    """The known writer of one file, and the last report about the file's resting state."""
 
     __slots__ = ("_desk", "_missed", "_process", "_sought", "told")
 
     def __init__(self, desk: Desk, told: Rest | None = None) -> None:
         self.told = told
-        """The last report; None while the file grows, or may."""
+        """The last report; None while the file may grow."""
         self._desk = desk
         self._process: Process | None = None
         self._sought = False
-        """Whether the writer was looked for since the file last grew."""
+        """Whether the writer was searched for since the file last grew."""
         self._missed = False
-        """Whether the writer was already gone at the last look."""
+        """Whether the writer had already ended at the last check."""
 
     def grows(self) -> None:
-        """Note that more of the file was read, so that the last report counts no more."""
+        """Record that more bytes of the file were read, so that the last report is invalid."""
         self.told = None
         self._sought = self._missed = False
 
     def is_followed(self) -> bool:
-        """Note that the file is followed; return whether the last report was that it is not."""
+        """Record that the file is followed; return whether the last report was `unfollowed`."""
         told = self.told
         if told is None or told.why != "unfollowed":
             return False
@@ -425,10 +431,12 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Look at a file that is read to its end and has not changed since the last look; return
-        whether there is something new to report. The file was last written at `written` (Unix ns),
-        and has not changed for `unchanged` seconds that we know of. `pending` bytes at its end are no whole
-        member. Raise OSError."""
+        """Check a file that was read to its end and is unchanged since the last check; return
+        whether there is a new report.
+
+        `written` is the time of the last write (Unix ns). `unchanged` is the observed time without
+        a change (seconds). `pending` is the number of bytes after the last complete member. Raise
+        OSError."""
         if self.told is not None and self.told.why in {"process_gone", "ended"}:
             return False
         why = self._why(path, birth, written, unchanged)
@@ -445,10 +453,11 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
-            # The process seen before may be an earlier one with this PID and file.
+            # The observed process may have been an earlier writer with the same PID.
             self._process = self._seek(path, birth) or self._process
         if self._process is not None and not desk.writers.runs(self._process):
-            # It may have written its last bytes after the look at its file: look once more.
+            # The process may have written its last bytes after the last check, so check the file
+            # once more.
             missed, self._missed = self._missed, True
             return "process_gone" if missed else None
         quiet = (desk.clock.wall_ns() - written) / 1e9

@@ -1,20 +1,26 @@
-"""The order of files: when each is looked at, which have a place, and which compressed ones have an inflater.
+"""Schedule the files of a source: the time of each file's next check, the followed files, and the
+compressed files with an inflater.
 
-`Turns` gives the places of followed files, and `Schedule` says when each file is looked at. A file that grows is looked at every `poll_interval`. A file that rests is looked at less and less
-often, down to every `idle_interval`, or as often as keeps all looks together below `LOOKS_SHARE` of a
-core.
+`Turns` assigns the limited places for followed files. `Schedule` determines when each file is
+checked. A growing file is checked every `poll_interval`. The interval for an unchanged file
+increases up to `idle_interval`, or to the interval at which all checks together use `LOOKS_SHARE`
+of a core.
 
-`Inflaters` gives inflaters to the compressed files that were read last, as many as fit into `inflating_max`. A file whose last member is not over needs an inflater to go on, which takes 48 KiB. Inflaters of other files are given
-up, and such a file has to be inflated again from the beginning of its last member when it grows. Three rules bound what that costs:
+`Inflaters` keeps inflaters for the most recently read compressed files, within the memory limit
+`inflating_max`. A file whose last member is incomplete needs an inflater, which takes 48 KiB. The
+inflaters of other files are dropped; when such a file grows, its last member must be decompressed
+again from its beginning. Three rules limit the cost of repeated decompression:
 
-- Few files are read at a time (`ACTIVE`). A turn ends when all is read. Otherwise it lasts until the file has given at
-  least as many new bytes as were inflated again for it.
-- A file that has grown by as much as is to be inflated again begins in the order in which files asked, and so it does until
-  all is read. On average, a byte of such a file is inflated four times at most. Bytes of content may be inflated more
-  often: where a file's early bytes are packed more tightly than the late ones, more content is inflated again than is new.
-  A file that has no name any more begins in this order, too, whatever it has grown by.
-- The rest is inflated again at a rate of `AGAIN_RATE`, before files of the second rule. Files with few such bytes begin
-  first. The time for which a file has waited counts, so that every file has its turn.
+- At most `ACTIVE` files are read at a time. A turn of a file ends when the whole file is read, or
+  when the number of new bytes is at least the number of bytes that were decompressed again.
+- A file waits in the order of requests if its new bytes are at least as many as the bytes to
+  decompress again, until the whole file is read. On average, a byte of such a file is decompressed
+  at most four times. Content bytes may be decompressed more often, if early bytes of the file are
+  compressed more strongly than late bytes. A deleted file also waits in the order of requests,
+  independent of its growth.
+- All other files are decompressed again at the rate `AGAIN_RATE`, before the files of the second
+  rule. Files with few bytes to decompress again come first. The waiting time of a file also counts,
+  so that each file gets a turn.
 """
 
 from __future__ import annotations
@@ -31,14 +37,15 @@ from tailrace.sources.tail.follow import Followed
 
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
-"""Seconds that a look takes at least."""
+"""Minimum CPU time (seconds) of one check."""
 RETRY_MAX = 30.0
 TICKS = 4
-"""Moments in an interval at which files are looked at together."""
+"""Number of points in an interval at which due files are checked together."""
 
 
 class Schedule:
-    """The times of the files' next looks. The last `put` of a file counts."""
+    """The times of the files' next checks. If a file is `put` several times, the last time is
+    valid."""
 
     def __init__(self, config: TailConfig) -> None:
         self.config = config
@@ -47,7 +54,7 @@ class Schedule:
 
     @property
     def next(self) -> float:
-        """Return when the next file is due, infinity if none is."""
+        """Return the time at which the next file is due; infinity if no file is scheduled."""
         return self._due[0][0] if self._due else float("inf")
 
     def put(self, file: Followed, at: float) -> None:
@@ -55,22 +62,22 @@ class Schedule:
         heapq.heappush(self._due, (at, next(self._order), file))
 
     def take(self, now: float) -> Iterator[Followed]:
-        """Yield all files that are due. They may be put in again meanwhile."""
+        """Yield all due files. The caller may put files into the schedule during the iteration."""
         while self._due and self._due[0][0] <= now:
             due, _, file = heapq.heappop(self._due)
             if due == file.due:
                 yield file
 
     def rest(self, looks: int) -> float:
-        """Return the seconds between two rounds of so many looks at what does not change."""
+        """Return the interval (seconds) between two rounds of `looks` checks of unchanged files."""
         return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_look(self, file: Followed, now: float, files: int) -> None:
-        """Put in a file again after a look; `files` is the number of all files."""
+        """Schedule the next check of a file after a check; `files` is the number of all files."""
         poll = self.config.poll_interval
         rests = file.location.changed_at != now
         file.interval = min(max(2 * file.interval, poll), self.rest(files)) if rests else poll
-        # Look at files together, because a wake-up costs as much as ten looks.
+        # Check files together, because a wake-up costs as much as ten checks.
         tick = file.interval / TICKS
         self.put(file, math.ceil((now + file.interval) / tick) * tick)
 
@@ -80,7 +87,8 @@ class Schedule:
 
 
 class Turns:
-    """A limited number of places. Waiting files get places in the order in which they began to wait."""
+    """A limited number of places for followed files. Waiting files get places in the order in which
+    they began to wait."""
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -88,7 +96,7 @@ class Turns:
         self._waiting: dict[Followed, None] = {}
 
     def __iter__(self) -> Iterator[Followed]:
-        """Yield the files that have a place."""
+        """Yield the files with a place."""
         return iter(self._following)
 
     @property
@@ -103,12 +111,13 @@ class Turns:
         return file in self._waiting
 
     def take(self, file: Followed) -> None:
-        """Give a file a place, beyond the limit if need be, because it continues what had a place."""
+        """Give a file a place. The limit may be exceeded, because the file continues a file that
+        had a place."""
         self._waiting.pop(file, None)
         self._following.add(file)
 
     def give_back(self, file: Followed) -> None:
-        """Let others have a file's place. The file may wait for another one."""
+        """Release a file's place for other files. The file may still wait for another place."""
         self._following.discard(file)
 
     def forget(self, file: Followed) -> None:
@@ -116,7 +125,7 @@ class Turns:
         self._waiting.pop(file, None)
 
     def given(self) -> list[Followed]:
-        """Return the files whose turn it is. They wait no more."""
+        """Remove waiting files from the queue, as many as there are free places; return the files."""
         free = max(0, self.places - len(self._following))
         files = list(islice(self._waiting, free))
         for file in files:
@@ -125,75 +134,81 @@ class Turns:
 
 
 ACTIVE = 4
-"""Files that are read in turn, piece by piece."""
+"""Maximum number of compressed files that are read alternately."""
 ACTIVE_BYTES = ACTIVE * INFLATING_BYTES
 TURN = 16 * 2**20
-"""Bytes of a file and its content after which the next file has its turn."""
+"""Number of file and content bytes in one turn, after which the next file is read."""
 AGAIN_RATE = 128 * 2**20
-"""Bytes of files and their content: about a tenth of a core."""
+"""Maximum rate (file and content bytes a second) of repeated decompression; about a tenth of a
+core."""
 
 
 class Inflaters:
-    """The inflaters of one source, and the files that wait to be inflated. With `once`, a turn ends when all is read."""
+    """The inflaters of one source, and the files that wait for decompression. With `once`, a turn
+    ends only at the end of a file."""
 
     def __init__(self, limit: int, *, once: bool) -> None:
         self.limit = limit
-        """Memory for inflaters (bytes), at least `ACTIVE_BYTES`."""
+        """Memory limit (bytes) for inflaters, at least `ACTIVE_BYTES`."""
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
-        """The bytes that each file will have `passed` at the end of its turn."""
+        """The value of `passed` at which each active file's turn ends."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
-        """The memory of other inflaters (bytes); the inflater that was used last is the last one."""
+        """Memory (bytes) of each inactive inflater, ordered by use; the most recently used inflater
+        is last."""
         self._idle_bytes = 0
         self._unread: set[Followed] = set()
-        """Files whose last turn ended before all was read."""
+        """Files whose last turn ended before the whole file was read."""
         self._line: dict[Followed, None] = {}
-        """Files that wait, in order."""
+        """Files that wait, in the order of requests."""
         self._later: dict[Followed, int] = {}
-        """Files that wait until they may be inflated again, and the number of the entry of each in `_heap`."""
+        """Files that wait for the rate limit of repeated decompression, each with the number of its
+        entry in `_heap`."""
         self._heap: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._next_again = float("-inf")
 
     @property
     def waiting(self) -> int:
-        """Return how many files wait until they may be inflated again."""
+        """Return the number of files that wait for the rate limit of repeated decompression."""
         return len(self._later)
 
     @property
     def next(self) -> float:
-        """Return when the next file may have its turn, infinity if none waits."""
+        """Return the time at which the next file may start its turn; infinity if no file can start."""
         if len(self._active) == ACTIVE or not (self._line or self._later):
             return float("inf")
         return float("-inf") if self._line else self._next_again
 
     def must_wait(self, file: Followed) -> bool:
-        """Return whether a file has to wait before it is read. `begin` returns it when its turn has come."""
+        """Return whether a file must wait before reading. `begin` yields the file when its turn
+        starts."""
         if file.compressed is None or file in self._active:
             return False
         self._line[file] = None
         return True
 
     def grown(self, file: Followed) -> None:
-        """Reconsider a file that waits."""
+        """Move a waiting file to the queue of the second rule if the file has grown enough."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
 
     def begin(self, now: float) -> Iterator[Followed]:
-        """Yield the files whose turn it is."""
+        """Yield the files whose turn starts now."""
         while len(self._active) < ACTIVE and (file := self._next(now)) is not None:
             self._idle_bytes -= self._idle.pop(file, 0)
             self._active[file] = file.passed + max(self._turn, _again(file))
             yield file
 
     def used(self, file: Followed) -> None:
-        """Note that a piece of a file was read, or that its reader failed."""
+        """Record that a piece of a file was read, or that reading failed."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # The last content of a final file would not come again before the file's end.
+        # Keep the turn of a final file, because dropped content of a final file is not read again
+        # before the file's end.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return
@@ -215,13 +230,13 @@ class Inflaters:
         self._leave(file)
 
     def _leave(self, file: Followed) -> None:
-        """Take a file out of `_later`, and now and then what is left of such files in the heap."""
+        """Remove a file from `_later`, and occasionally remove outdated entries from the heap."""
         if self._later.pop(file, None) is not None and len(self._heap) > 2 * len(self._later):
             self._heap = [entry for entry in self._heap if self._later.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
 
     def _next(self, now: float) -> Followed | None:
-        # A line that never ends must not keep back those that wait already.
+        # An endless queue must not delay the files that wait for the rate limit.
         return self._next_later(now) or self._next_in_line(now) or self._next_later(now)
 
     def _next_in_line(self, now: float) -> Followed | None:
@@ -245,12 +260,12 @@ class Inflaters:
 
 
 def _again(file: Followed) -> int:
-    """Return how many bytes of a file, and of its content, are to be inflated again."""
+    """Return the number of file and content bytes that must be decompressed again."""
     return sum(file.compressed.repeated) if file.compressed is not None else 0
 
 
 def _may_begin(file: Followed) -> bool:
-    """Return whether a file is inflated again without delay."""
+    """Return whether a file may be decompressed again without delay."""
     if file.compressed is None or file.final or file.behind >= file.compressed.repeated[0]:
         return True
     return file.location.is_unlinked

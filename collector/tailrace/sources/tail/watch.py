@@ -1,14 +1,14 @@
-"""Follows files step by step: it searches, looks and reads in turn, and never waits itself.
+"""Follow files in steps that search, check and read; no step blocks.
 
-No file has a task of its own. A look finds how many bytes are there. The files are then read in turn,
-one chunk each. Between two steps a watch yields what it waits for (`Wait`), and continues when it is
-asked to.
+All files share one task. A check determines the size of a file. The grown files are then read in
+turn, one chunk each. Between two steps, a watch yields its next wait condition (`Wait`) and
+continues when the caller resumes the generator.
 
-A file whose path is gone stays open and is read on until nothing has come for `LINGER`, because its
-writer may still have it. If the file has not turned up elsewhere by then, by name or as a copy with
-the same beginning, its session ends. A copy waits while its original is there.
+A file without a path stays open and is read until nothing was written for `LINGER` seconds, because
+the writer may still have the file open. The file's session then ends, unless the file or a copy
+with the same beginning was found at another path. A copy waits while its original exists.
 
-`TailSource` takes the steps of a watch in the event loop.
+`TailSource` runs the steps of a watch in the event loop.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tailrace.spool.payloads import FileState
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
-"""Seconds for which a file is looked for whose file system is not mounted."""
+"""Time (seconds) for which a missing file is searched for while its file system is not mounted."""
 DIRECTORY_LOOKS = 4
-"""Looks that cost as much as the search of one directory, which is also listed now and then."""
+"""Number of file checks that cost as much as the search of one directory."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
-"""Looks, reads and seconds of reading before other tasks run."""
+"""Maximum number of checks, number of reads, and reading time (seconds) before other tasks run."""
 SLEEP_MIN = 0.001
 
 END_OF_FILE = "end of file"
@@ -48,21 +48,24 @@ UNREADABLE = "unreadable"
 
 
 class Chosen(NamedTuple):
-    """Paths that are each read separately, even if one is a copy of another."""
+    """The files that an import has chosen. Each file is read separately, even if it is a copy of
+    another file."""
 
     replaces: Mapping[str, tuple[str, ...]]
-    """The sessions that the reading of each path replaces."""
+    """The sessions that the session of each path replaces."""
     within: Mapping[str, str] = {}
-    """The directory in which each path was found. Links that leave it are not followed."""
+    """The directory in which each path was found. A link that leads out of the directory is not
+    followed."""
 
 
 Wait = float | Literal["others", "room"]
-"""The next step waits so many seconds, lets other tasks run, or waits until the intake has room."""
+"""The condition for the next step: wait for a number of seconds, let other tasks run ("others"), or
+wait until the intake has room ("room")."""
 
 
 class Watch:
-    """The files of one source. With `once`, `steps` reads what is there to its end, ends all sessions
-    and finishes. With `chosen` files, none waits for another one that it may be a copy of."""
+    """The files of one source. With `once`, `steps` reads the present files to their end, ends all
+    sessions and finishes. With `chosen`, no file waits for a possible original."""
 
     def __init__(
         self,
@@ -109,7 +112,8 @@ class Watch:
         self._resume(intake.files(self))
 
     def steps(self) -> Generator[Wait, None, None]:
-        """Follow all files; yield what to wait for before the next step. Close all files at the end."""
+        """Follow all files; yield the wait condition before each next step. Close all files at the
+        end."""
         try:
             while (yield from self._turn()):
                 pass
@@ -122,23 +126,25 @@ class Watch:
         self._inflaters.limit = config.inflating_max
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source follows a file that another one has found, or one that it may be a copy of."""
+        """Return whether this source follows a file that another source has found, or a file that
+        the given file may be a copy of."""
         now = self._clock.monotonic()
         return catalog.claims(self._catalog, path, (device, inode), head, now)
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether a file waits for another source, and may be a copy of one that had this path and began with `head`."""
+        """Return whether this source has a waiting file that may be a copy of the file that had
+        this path and began with `head`."""
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
-        """Go on with the sessions of files, which the next search finds again."""
+        """Continue the sessions of files; the next search finds the files again."""
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
             self._turns.take(file)
             self._discovery.enter(file)
 
     def cut(self, number: int, reason: str) -> None:
-        """Leave a file alone until it is another incarnation."""
+        """Stop reading a session's file until another incarnation replaces the file."""
         for file in self._turns:
             if file.handoff.number == number:
                 file.leave(reason)
@@ -158,7 +164,7 @@ class Watch:
         return figures
 
     def _turn(self) -> Generator[Wait, None, bool]:
-        """Search, look and read; return whether there will be another turn."""
+        """Search for files, check files and read files; return whether there will be another turn."""
         if self._clock.monotonic() >= self._search_due:
             yield from self._find()
         for file in self._turns.given():
@@ -191,7 +197,7 @@ class Watch:
         self._documents_due = self._clock.monotonic() + self._schedule.rest(len(documents))
 
     def _look_around(self) -> Iterator[Wait]:
-        """Look at all files that are due."""
+        """Check all files that are due."""
         now = self._clock.monotonic()
         for looks, file in enumerate(self._schedule.take(now), start=1):
             if file in self._catalog:
@@ -203,7 +209,7 @@ class Watch:
                 yield "others"
 
     def _look(self, file: Followed, now: float) -> None:
-        """Look at a file, and do what its changes demand. Raise OSError."""
+        """Check a file and handle its changes. Raise OSError."""
         if self._is_left_behind(file):
             self._let_go(file)
             return
@@ -216,14 +222,14 @@ class Watch:
         if (
             file.location.gone is None
             and not file.has_more
-            and not file.queued  # compressed content may wait although all bytes were read
+            and not file.queued  # compressed content may wait although the whole file was read
             and not self._once
         ):
             if file.phase == "follows":
                 file.rest(now)
             file.let_rest(now)
             if file.phase == "follows":
-                return  # the usual case
+                return  # the most frequent case
         if file.phase in {"new", "waits"}:
             self._decide(file, now)
         if not file.queued and self._is_over(file, now):
@@ -236,24 +242,28 @@ class Watch:
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> None:
-        """Decide whether a file is followed from now on. Raise OSError."""
+        """Decide whether to follow a file from now on. Raise OSError."""
         self._turns.give_back(file)
         open_question = file.undecided and file.size and file.location.is_readable
         if not open_question or self._turns.waits(file):
-            return  # a file that waits for a place gets it in turn
+            return  # a file that waits for a place is handled when its place is free
         if self._turns.are_taken:
             self._turns.wait(file)
             return
         if not self._once and self._is_of_others(file):
             return
         if self._has_later_relatives(file, now):
-            self._schedule.put(file, self._clock.monotonic())  # it may be a copy of these
+            self._schedule.put(
+                file, self._clock.monotonic()
+            )  # the file may be a copy of these relatives
             return
         part = catalog.is_part(self._catalog, file, now)
         if part is not False:
             file.wait_for("original")
             if part is None:
-                self._schedule.put(file, self._clock.monotonic())  # more bytes are to be compared
+                self._schedule.put(
+                    file, self._clock.monotonic()
+                )  # the comparison of bytes continues later
             return
         copies = catalog.yielding(self._catalog, file)
         begun = catalog.begun_copy(self._catalog, file)
@@ -272,8 +282,11 @@ class Watch:
             file.follow(catalog.ended_like(self._catalog, file))
 
     def _is_of_others(self, file: Followed) -> bool:
-        """Return whether another source claims a file, or unfollowed sessions read the file or one that it may be a
-        copy of. Such sessions are resumed first, and the file is then found anew beside them. Raise OSError."""
+        """Return whether a file belongs to another source or to an unfollowed session. Raise
+        OSError.
+
+        If unfollowed sessions have read the file or its possible original, resume these sessions;
+        then find the file again."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if former is None:
@@ -291,8 +304,8 @@ class Watch:
         return former is None or bool(former)
 
     def _is_left_behind(self, file: Followed) -> bool:
-        """Return whether the file of a session is still at its path, although searches no longer find it, because the
-        source has other patterns now."""
+        """Return whether a session's file still exists at its path, but searches no longer find the
+        file because the source's patterns have changed."""
         at = file.location
         if at.gone is None or file.handoff.number is None or self._once:
             return False
@@ -301,31 +314,33 @@ class Watch:
         return self._catalog.at(at.path) is file and at.stands
 
     def _let_go(self, file: Followed) -> None:
-        """Leave the session of a file to the source that finds the file again."""
+        """Release a file's session for the source that finds the file again."""
         file.handoff.let_go()
         self._forget(file)
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
-        """Enter the unknown files in the places of relatives; return whether there are any."""
+        """Add the unknown files that have replaced a file's relatives; return whether there are
+        any."""
         replaced = catalog.replaced(self._catalog, file, now)
         for other in replaced:
             self._discovery.admit(other.location.path)
         return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
-        """Return whether a file is gone, and expected neither to grow nor to turn up again."""
+        """Return whether a file has lost its path and is expected neither to grow nor to appear at
+        another path."""
         at = file.location
         if at.gone is None or now - at.changed_at < self._linger:
             return False
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if self._turns.waits(file) and at.is_open and file.behind:
-            return False  # there are bytes to read
+            return False  # unread bytes are left
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
-        """Give the session of a file that is gone to a copy, or have the rest of the file read. Raise
-        OSError."""
+        """Pass the session of a removed file to a copy, or schedule the reading of the file's rest.
+        Raise OSError."""
         if self._bequeath(file, now):
             return
         if self._once or not file.location.is_missing:
@@ -335,7 +350,8 @@ class Watch:
             self._let_go(file)
 
     def _bequeath(self, file: Followed, now: float) -> bool:
-        """Give the session of a file that is gone to a copy. Return whether there was one. Raise OSError."""
+        """Pass the session of a removed file to a copy; return whether a copy exists. Raise
+        OSError."""
         heir = catalog.heir(self._catalog, file, now)
         if heir is None:
             return False
@@ -346,7 +362,7 @@ class Watch:
         return True
 
     def _read(self) -> Iterator[Wait]:
-        """Hand on about one chunk, of one file or of several."""
+        """Read about one chunk, from one file or from several files."""
         before = self._figures.bytes
         until = self._clock.monotonic() + READ_SECONDS
         for _ in range(READS_AT_ONCE):
@@ -364,11 +380,11 @@ class Watch:
         yield "others"
 
     def _read_piece(self, file: Followed) -> None:
-        """Hand on the next piece of a file, and do what follows from its end."""
+        """Read the next piece of a file, and handle the file's end."""
         try:
             more = file.read()
             is_over = not more and file.final and file.location.gone is not None
-            # Before it was read, nothing told which file is its copy.
+            # Only the content that was read shows which file is the copy.
             if is_over and self._bequeath(file, self._clock.monotonic()):
                 return
         except OSError as error:
@@ -386,7 +402,7 @@ class Watch:
         path = file.location.path
         head = file.handoff.content.head
         if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
-            self._let_go(file)  # the file that waits for another source may be its copy
+            self._let_go(file)  # the file that waits at another source may be this file's copy
             return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
         copied = any(j.location.gone is None and j.location.path != path for j in juniors)
@@ -396,7 +412,7 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Forget a file, and reconsider the files that waited for its end."""
+        """Forget a file, and reconsider the files that waited for the file's end."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
@@ -409,12 +425,12 @@ class Watch:
     def _reconsider(self, file: Followed, now: float) -> None:
         if file in self._catalog:
             file.undecided = True
-            if file.due > now:  # a file that is due keeps its place before others
+            if file.due > now:  # a due file keeps its place in the schedule
                 self._schedule.put(file, now)
 
     def _drop_waiting(self) -> bool:
-        """Forget the files that still wait when nothing is left to read; return whether there will be
-        another turn."""
+        """Forget the files that still wait when no file is left to read; return whether there will
+        be another turn."""
         if self._schedule.next <= self._clock.monotonic():
             return True
         for file in list(self._catalog):
@@ -429,7 +445,7 @@ class Watch:
         self._inflaters.grown(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
-        """Try a file again later, after an error, and wait longer each time."""
+        """Schedule a retry for a file after an error, with an increasing delay."""
         if error.errno != errno.ENOENT:
             self._complaints.failed(name_of(error))
         if error.errno == errno.ESTALE:
@@ -441,8 +457,8 @@ class Watch:
 
 
 class TailSource:
-    """Follows files. With `once`, it reads what is there to its end, ends all sessions and returns
-    from `run`. With `chosen` files, none waits for another one that it may be a copy of."""
+    """Follows files. With `once`, `run` reads the present files to their end, ends all sessions and
+    returns. With `chosen`, no file waits for a possible original."""
 
     def __init__(
         self,
@@ -457,7 +473,7 @@ class TailSource:
         shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
         self.address = ", ".join(shown) + (f" and {more} more" if more else "")
         self.watch: Watch | None = None
-        """The watch that follows the files; None until the source runs."""
+        """The watch that follows the files; None before the source runs."""
         self._name = name
         self._config = config
         self._clock = clock
@@ -491,7 +507,7 @@ class TailSource:
             self.watch.reconfigure(config)
 
     def cut(self, number: int, reason: str) -> None:
-        """Leave a file alone until it is another incarnation."""
+        """Stop reading a session's file until another incarnation replaces the file."""
         if self.watch is not None:
             self.watch.cut(number, reason)
 
