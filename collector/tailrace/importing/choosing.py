@@ -146,7 +146,7 @@ def _begin(file: str) -> _FileBegin:
             return _FileBegin(hash(head) if head else None, size, packed, start)
         finally:
             os.close(fd)
-    except OSError:  # its reader reports it
+    except OSError:  # the file's reader reports the error
         return _FileBegin(None, 0, packed=False)
 
 
@@ -163,13 +163,13 @@ def _pieces(format_: str, files: list[str]) -> dict[str, str]:
     value is a list only for several pieces."""
     left: dict[str, int] = {}
     for piece in pieces:
-        with suppress(OSError):  # its reader reports it
+        with suppress(OSError):  # the file's reader reports the error
             count = _note(piece, unseen)
             if count is not None:
                 left[piece] = count
     found: dict[str, str] = {}
     for original in originals:
-        with suppress(OSError):  # its reader reports it
+        with suppress(OSError):  # the file's reader reports the error
             for each in _hashes(original):
                 having = unseen.pop(each, [])
                 for piece in [having] if isinstance(having, str) else having:

@@ -112,7 +112,7 @@ def _refuse_others(
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
-        return  # no table yet
+        return  # the table does not exist yet
     try:
         listed = ", ".join(map(quote, sources))
         asked = f"SELECT session, peer FROM sessions WHERE closed IS NULL AND source IN ({listed})"  # noqa: S608 - quoted
@@ -164,7 +164,7 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
-        return []  # no table yet
+        return []  # the table does not exist yet
     try:
         rows = engine.rows(
             _closes("DISTINCT source, format, session, attributes ->> '$.file'", sources)

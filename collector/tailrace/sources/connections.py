@@ -3,8 +3,8 @@
 A peer can harm only its own connections. A source limits the number of connections, in total and
 for each peer. A source closes a connection, with a reason, if the peer is silent too long, takes
 too long for the greeting or for one record (slow loris), or sends nothing readable. TCP keep-alive
-detects a vanished peer after about two minutes. If an acknowledgement to the peer is still unsent,
-the kernel closes the connection after about fifteen minutes.
+detects a vanished peer after about two minutes. If the peer has not confirmed an earlier reply, the
+kernel closes the connection after about fifteen minutes.
 
 A connection gets its session when its first byte arrives, after TLS and the token if they are
 required. Before its first byte, a connection only counts towards the limits. A probe that connects
@@ -179,7 +179,7 @@ class ConnectionSource:
         self._figures.problems, self._figures.certificate_expires = guard.problems, guard.expires
         return self._figures
 
-    # Connections that come
+    # Accept connections
 
     def _renewed(self, sock: socket.socket) -> socket.socket:
         """Return the socket to listen at from now on; return `sock` if a new socket is not
@@ -267,7 +267,7 @@ class ConnectionSource:
         with suppress(trio.ClosedResourceError):  # the connection is closed
             await connection.send_rest()
 
-    # Connections that are served
+    # Serve connections
 
     async def _receive(self, readiness: Readiness[Connection], intake: Intake) -> None:
         """Receive from all connections, until cancelled."""

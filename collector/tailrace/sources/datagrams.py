@@ -33,7 +33,7 @@ Address = tuple[str, int]
 
 
 class Peer:
-    """One datagram peer."""
+    """The state of one datagram peer."""
 
     __slots__ = ("active_at", "address", "allowance", "needed", "number")
 
@@ -233,7 +233,7 @@ class DatagramSocket(Protocol):
     def queue(self) -> KernelQueue: ...
 
     def idle(self) -> bool:
-        """Return whether no datagram waits to be read."""
+        """Return whether the socket has no waiting datagrams."""
         ...
 
     def cookie(self) -> int:

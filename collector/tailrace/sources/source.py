@@ -294,7 +294,7 @@ class Refusal(StrEnum):
     length."""
     WRONG_TOKEN = "wrong token"  # noqa: S105 - a cause
     GREETING = "greeting too slow"
-    """The handshake and the token took longer than `greeting_timeout`."""
+    """TLS handshake and token took longer than `greeting_timeout`."""
     USER = "another user"
     """With `same_user`, the peer's socket belongs to another user."""
     USER_UNKNOWN = "unknown user"

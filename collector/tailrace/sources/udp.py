@@ -317,8 +317,8 @@ class UdpSource:
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Pass on the noise and evict silent peers. A new strangers' session begins every
-        `idle_timeout`, with its own share of the quarantine."""
+        """Pass on unreadable datagrams of unknown peers, and evict silent peers. A new strangers'
+        session begins every `idle_timeout`, with its own share of the quarantine."""
         self._hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)

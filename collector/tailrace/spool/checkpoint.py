@@ -137,7 +137,7 @@ class Checkpoints:
         return int(_HEADER.unpack(header)[-1]) if len(header) == _HEADER.size else 0
 
     def _read(self, path: Path, position: int, size: int) -> bytes:
-        """Return the saved state. Raise ValueError if the file is damaged."""
+        """Return the checkpoint's state. Raise ValueError if the checkpoint file is damaged."""
         header = self._disk.read(path, _HEADER.size)
         if len(header) < _HEADER.size:
             raise ValueError("is shorter than its header")

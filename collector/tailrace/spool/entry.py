@@ -2,12 +2,12 @@
 
 Format of a frame, which holds one entry (all numbers are little-endian):
 
-    u32 length      of what follows position: 24 + payload
-    u32 crc32       over position and all that follows it, seeded with the spool's salt
-    u64 position    logical offset of this frame in the whole log
-    u64 mark        kind in the low byte; above it, how far position was ahead of what was synced
-    u64 session
-    i64 time_ns     Unix nanoseconds of arrival, never decreasing along the log; add the offset of the
+    u32 length      number of bytes after the field position: 24 + payload size
+    u32 crc32       checksum of position and all later fields, seeded with the spool's salt
+    u64 position    offset of this frame in the whole log
+    u64 mark        low byte: kind; higher bytes: distance from the synced position to position
+    u64 session     number of the session
+    i64 time_ns     time of arrival (Unix ns), never decreasing along the log; add the offset of the
                     last CLOCK entry to get wall time
     payload         at most `PAYLOAD_MAX` bytes
 
@@ -57,9 +57,9 @@ class EntryKind(IntEnum):
     """The kinds of entries. The numbers are part of the disk format; no number is zero."""
 
     START = 1
-    """A daemon started; msgpack."""
+    """The start of a daemon; msgpack."""
     OPEN = 2
-    """A session begins; msgpack."""
+    """The beginning of a session; msgpack (`OpenInfo`)."""
     DATA = 3
     """A chunk of a session's bytes."""
     DATAGRAMS = 4
@@ -108,7 +108,7 @@ class Scan(NamedTuple):
     entries: list[Entry]
     consumed: int
     fault: Fault | None
-    """None if the entries fill the whole buffer."""
+    """The fault that ended the scan; None if the entries fill the whole buffer."""
     synced: int
     """The position up to which the log was synced when the last entry was written."""
 

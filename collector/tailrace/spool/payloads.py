@@ -22,7 +22,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     """The position in a compressed file at which decompression can start."""
 
     raw: int
-    """Offset in the compressed bytes."""
+    """Offset in the compressed file."""
     content: int
     """Offset in the decompressed content."""
 
@@ -97,7 +97,7 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skip(self) -> int:
-        """Return the number of content bytes that the loss replaces in the file."""
+        """Return the number of content bytes that a hole covers in the file; 0 for other losses."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 

@@ -1,9 +1,10 @@
-"""Read and write the log's segment files. A segment has a header of 64 bytes, then frames (see
-`entry`). The rest of the preallocated file contains zeros, or frames of an earlier segment that
-used the file. Format of the header:
+"""Read and write the log's segment files.
+
+A segment has a header of 64 bytes, then frames (see `entry`). The rest of the preallocated file
+contains zeros, or frames of an earlier segment that used the file. Format of the header:
 
     8s magic, 16s identity of the spool, u64 first position, i64 time_ns not after its entries,
-    u32 crc32 of these, zeros up to 64                                     (all little-endian)
+    u32 crc32 of these fields, zeros up to 64                                     (all little-endian)
 
 Constraints:
 
@@ -20,10 +21,10 @@ Constraints:
 The directory has these files:
 
     lock                       held by the daemon that has the spool open; contains its pid
-    identity                   32 hexadecimal digits, drawn when the spool was made
-    DIGITS.segment             the log
+    identity                   random id (32 hexadecimal digits), generated for a new spool
+    DIGITS.segment             a segment of the log, named by its first position
     next.segment               preallocated and still empty (`Spare`)
-    released-DIGITS.segment    a released segment, whose file will be the next one
+    released-DIGITS.segment    a released segment, whose file will be reused
 
 `load` reads a directory at a start. `Segment` reads a segment, from any thread. `SegmentWriter`
 writes the newest segment; only one thread at a time may call its methods. A caller may repeat a

@@ -101,7 +101,7 @@ class Spool:
         self.durable = recovery.end
         """The position below which all entries are on disk."""
         self.end = recovery.end
-        """The position of the next entry."""
+        """The position at which the next entry is appended."""
         self.shortage: str | None = None
         """The reason why the disk has no room for the next segment or for buffered entries; None if
         the disk has room."""
@@ -419,14 +419,14 @@ class Spool:
         self.shortage = shortage
 
     def _next(self, size: int) -> Spare:
-        """Preallocate the next segment's file. Raise FullError."""
+        """Preallocate the file of the next segment. Raise FullError."""
         spare = self.directory / SPARE_NAME
         path = self._released_path(self._released.pop()) if self._released else spare
         return Spare.prepare(path, size, self._disk)
 
     def _forget_lost_spare(self) -> None:
-        """Drop the spare if its file was removed or replaced, so that a new spare can be created.
-        The spare contains no entries."""
+        """Close the preallocated spare file if the file was removed or replaced, so that a new
+        spare file can be created. The spare file contains no entries."""
         if self._spare is not None and not self._spare.is_there:
             self._spare.close()
             self._spare = None

@@ -27,8 +27,8 @@ from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.identity import Trail, relation
 
 ENDED_MAX = 8192
-"""Maximum number of remembered keys of ended files, so that a copy of an ended file is not read as
-a new file."""
+"""Maximum number of streams whose ended files are remembered, so that a copy of an ended file is
+not read as a new file."""
 
 
 class Ended(NamedTuple):
@@ -89,7 +89,7 @@ class Catalog:
         return known[: known.index(file)]
 
     def juniors(self, file: Followed) -> list[Followed]:
-        """Return the relatives that became known after this file."""
+        """Return the relatives that were found after this file."""
         return [other for other in self.relatives(file) if other.known > file.known]
 
     def ended(self, file: Followed) -> list[Ended]:
@@ -215,7 +215,7 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
         file.look(now)
         return file.size > 0 and relation(file.head(), head) != "other"
     except OSError:
-        return False  # its own look reports that it cannot be read
+        return False  # the file's own check reports the error
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
@@ -226,7 +226,7 @@ def _waits_alike(file: Followed, head: bytes) -> bool:
     try:
         return relation(file.head(), head) != "other"
     except OSError:
-        return False  # it is gone, and cannot be read
+        return False  # the file was removed and cannot be read
 
 
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
@@ -238,7 +238,7 @@ def _was_replaced(file: Followed, now: float) -> bool:
     try:
         return file.location.gone is None and file.look(now)
     except OSError:
-        return False  # its own look reports that it cannot be read
+        return False  # the file's own check reports the error
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
@@ -297,7 +297,7 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
         try:
             other.look(now)  # the file may have changed since its last check
         except OSError:
-            return True  # its own look reports that it cannot be read
+            return True  # the file's own check reports the error
         behind = other.location.gone is not None or other.behind > 0
         if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
             return True
@@ -317,7 +317,7 @@ def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
             if relation(file.head(), head) != "other":
                 return True
         except OSError:
-            continue  # it is gone, and cannot be read
+            continue  # the file was removed and cannot be read
     return False
 
 

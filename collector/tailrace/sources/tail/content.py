@@ -134,7 +134,7 @@ class Reader(Protocol):
         ...
 
     def next(self, view: ContentView) -> Piece:
-        """Return the next piece. Raise OSError."""
+        """Return the next piece of the file's content. Raise OSError."""
         ...
 
 
@@ -149,8 +149,8 @@ class Compressed:
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._again: RawBytes | None = None
-        """A reader that passes the same bytes to a new inflater that were passed to the dropped
-        inflater; None after these bytes."""
+        """The reader that repeats the bytes of a dropped inflater for a new inflater; None if no
+        bytes are repeated."""
         self._inflater: Inflater | None = None
         self._begun = member
         """The beginning of the last gzip member, or of the last bad bytes."""

@@ -3,8 +3,8 @@
 A file is in one of five phases. A *new* file has not been read yet. A file that *waits* is not read
 for now. A file that *follows* is read into its own session. A *shadow* is a file with the same
 beginning as an ended file: without additional content, the shadow was read before; with additional
-content, the shadow becomes a separate file. A file that was *left* is not read until another
-incarnation replaces the file.
+content, the shadow becomes a separate file. A file that was *left* is not read until the file is
+replaced or rewritten.
 
 `look` checks the file for changes; `read` passes on the next piece of the file. Both methods raise
 OSError if a later attempt may succeed, and neither method blocks.
@@ -65,7 +65,7 @@ class Followed:
         self.known = 0
         """The file's sequence number in the order of discovery, from 1; 0 before the discovery."""
         self.rank = 0
-        """The `known` number of the first file at this file's path."""
+        """The sequence number (`known`) of the first file that was found at this file's path."""
         self.phase: Phase = "new"
         self.undecided = True
         """Whether the decision to follow a new or waiting file must be made again."""
@@ -207,8 +207,8 @@ class Followed:
             os.close(fd)
 
     def rest(self, now: float) -> None:
-        """Report whether the file rests. Call this method after the whole file is read. Raise
-        OSError."""
+        """Report to the intake whether the file rests: its writer has ended, or the file was not
+        written for a long time. Call this method after the whole file is read. Raise OSError."""
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
@@ -413,8 +413,8 @@ class Followed:
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
-        # Read the size after these bytes, so that both belong to the same incarnation: the file may
-        # have been replaced since the check.
+        # Read the size after these bytes, so that both belong to the same version of the file: the
+        # file may have been replaced since the check.
         self.size = self._system.fstat(fd).st_size
         verdict, differing = part.compare(head, last, self.size, self._begins_otherwise)
         if verdict in {"truncated", "rewritten"}:
@@ -445,7 +445,7 @@ class Followed:
         return same is None
 
     def _begin_incarnation(self, reason: str, unread: int) -> None:
-        """End the session, because the file is a new incarnation."""
+        """End the session, because the file was replaced, truncated or rewritten."""
         self._end(reason, unread)
         self.phase = "follows" if self.phase == "shadow" else "new"
         self.undecided = True

@@ -4,8 +4,8 @@ A file is identified by device, inode and birth time, and by its *trail*: the fi
 content, and the last bytes before the reading position. Each check compares the file with its trail
 by these rules, in this order:
 
-1. The file is shorter than the bytes that were read: *truncated*. The file is another incarnation.
-2. The first bytes differ: *rewritten*. The file is another incarnation. The first two bytes are
+1. The file is shorter than the bytes that were read: *truncated*. The file counts as a new file.
+2. The first bytes differ: *rewritten*. The file counts as a new file. The first two bytes are
    ignored, because DFTracer 1.0 replaces two blanks by "[\\n" when a trace is finished, without
    loss of data.
 3. The last bytes before the reading position differ. A file that has grown is *rewritten*: the file

@@ -113,19 +113,20 @@ class Content(NamedTuple):
 
 
 class InflationBegun(NamedTuple):
-    """The event that a member begins."""
+    """A decompression event: a gzip member begins."""
 
     member: Member
 
 
 class Torn(NamedTuple):
-    """The event that a member stopped before its end; `after` is the position after the member."""
+    """A decompression event: a gzip member stopped before its end. `after` is the position after
+    the member."""
 
     after: Member
 
 
 class Bad(NamedTuple):
-    """The event of bytes that cannot be decompressed; `after` is the position after the bytes."""
+    """A decompression event: bytes cannot be decompressed. `after` is the position after the bytes."""
 
     size: int
     data: bytes
@@ -133,7 +134,8 @@ class Bad(NamedTuple):
 
 
 class StatedLoss(NamedTuple):
-    """The event that a member states a loss of bytes; `after` is the position after the member."""
+    """A decompression event: a gzip member states a loss of bytes. `after` is the position after
+    the member."""
 
     detail: LossDetail
     size: int

@@ -2,9 +2,9 @@
 
 Constraint: only files within the roots of the configured patterns may be read, even through links
 (`Roots`). A user with write access below a root could replace a file or a directory by a link at
-any time. The collector therefore first obtains a descriptor, asks the kernel for the descriptor's
-real path, and checks and opens only this path. A file outside all roots, a pipe or a device is
-never opened.
+any time. The collector therefore first obtains a descriptor of the file, asks the kernel for the
+descriptor's real path, and checks this path. Only the descriptor's file is then opened. A file
+outside all roots, a pipe or a device is never opened.
 
 A `Location` is the path, inode and descriptor of one file. The most recently used files stay open
 (`TailDescriptors`); other files are opened again when they grow. `System` contains the system
@@ -257,7 +257,8 @@ class Location:
 
     @property
     def is_readable(self) -> bool:
-        """Return whether the path leads to the file, or the file is open."""
+        """Return whether the file can be read, because the path leads to the file or the file is
+        open."""
         return self.gone is None or self.is_open
 
     @property

@@ -315,7 +315,7 @@ class Handoff:
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
-        """The number of the session; None while it is not open."""
+        """The session's number; None while the session is not open."""
         self.content = Trail()
         self.lost = False
         """Whether a loss in the session was found since this run began."""
@@ -360,7 +360,7 @@ class Handoff:
     def lose(
         self, detail: LossDetail, size: int, data: bytes = b"", *, stated: bool = False
     ) -> None:
-        """Report a loss if the session is open."""
+        """Report a loss of data to the intake if the session is open."""
         self.lost = True
         if self.number is not None:
             loss = FileLoss(detail=detail, size=size, data=data, stated=stated)

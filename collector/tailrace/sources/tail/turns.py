@@ -153,7 +153,7 @@ class Inflaters:
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
-        """The value of `passed` at which each active file's turn ends."""
+        """The number of processed bytes (`passed`) at which each active file's turn ends."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
         """Memory (bytes) of each inactive inflater, ordered by use; the most recently used inflater
         is last."""
@@ -190,7 +190,8 @@ class Inflaters:
         return True
 
     def grown(self, file: Followed) -> None:
-        """Move a waiting file to the queue of the second rule if the file has grown enough."""
+        """Move a file from the rate-limited queue to the first-come queue if the file has grown
+        enough."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None

@@ -144,7 +144,7 @@ class Watch:
             self._discovery.enter(file)
 
     def cut(self, number: int, reason: str) -> None:
-        """Stop reading a session's file until another incarnation replaces the file."""
+        """Stop reading a session's file until the file is replaced or rewritten."""
         for file in self._turns:
             if file.handoff.number == number:
                 file.leave(reason)
@@ -507,7 +507,7 @@ class TailSource:
             self.watch.reconfigure(config)
 
     def cut(self, number: int, reason: str) -> None:
-        """Stop reading a session's file until another incarnation replaces the file."""
+        """Stop reading a session's file until the file is replaced or rewritten."""
         if self.watch is not None:
             self.watch.cut(number, reason)
 
