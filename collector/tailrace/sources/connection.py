@@ -235,10 +235,8 @@ class Connection:
             data, ended = self._channel.receive()
             if outgoing := self._channel.take_outgoing():
                 if len(self._unsent) + len(outgoing) > UNSENT_MAX:
-                    return (
-                        data,
-                        ended or Refusal.TLS,
-                    )  # the peer causes TLS replies but does not read them
+                    # The peer causes TLS replies but does not read them.
+                    return data, ended or Refusal.TLS
                 self._push(outgoing)
         if self.opening is not None:
             data = self._open(self.opening + data, ended)
@@ -256,7 +254,7 @@ class Connection:
         self._back = (data, ended)
 
     def answer(self, later: Callable[[], None]) -> None:
-        """Enable replies. `later` is called when unsent bytes are left (see `send_more`)."""
+        """Start sending replies. `later` is called when unsent bytes are left (see `send_more`)."""
         self._later = later
 
     @property
@@ -276,8 +274,8 @@ class Connection:
         return Outcome.SENT if self._push(sealed) else Outcome.GONE
 
     def close(self) -> None:
-        """Disable replies. Send the TLS alert `close_notify` unless earlier bytes are unsent, so
-        that the end is not reported as a cut."""
+        """Stop sending replies. Send the TLS alert `close_notify` unless earlier bytes are unsent,
+        so that the end is not reported as a cut."""
         self._later = None
         if not self._unsent:
             with suppress(OSError):

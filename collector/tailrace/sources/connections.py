@@ -337,9 +337,8 @@ class ConnectionSource:
         if self._readiness is not None:
             self._readiness.remove(connection.sock)
         with connection.sock:
-            trio.lowlevel.notify_closing(
-                connection.sock
-            )  # another task may be waiting to send the rest
+            # Another task may be waiting to send the rest.
+            trio.lowlevel.notify_closing(connection.sock)
             connection.close()
         self._figures.open -= 1
         self._each[connection.whose] -= 1

@@ -190,8 +190,8 @@ def _accepting(path: Path, mode: int) -> socket.socket:
     """Return a listening socket and create its file. Raise OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The kernel creates the file with the socket's mode and the umask, so the permissions are
-        # never wider than the mode.
+        # The kernel creates the file with the socket's mode minus the umask bits, so the permissions
+        # are never wider than the mode.
         os.fchmod(sock.fileno(), mode)
         _bind(sock, path)
         made = path.lstat()

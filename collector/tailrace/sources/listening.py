@@ -270,8 +270,8 @@ def of_datagrams(
 
 
 def count_drops(sock: socket.socket) -> None:
-    """Enable a kernel option: the kernel attaches the number of datagrams dropped at the socket so
-    far to each datagram queued from now on."""
+    """Make the kernel attach a count to each datagram queued from now on: the number of datagrams
+    dropped at the socket so far."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
 
 

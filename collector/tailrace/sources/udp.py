@@ -141,8 +141,8 @@ class UdpSource:
         self._config = config
 
     def cut(self, number: int, reason: str) -> None:
-        """Do nothing, because a datagram peer cannot be disconnected. The peer's garbage costs only
-        its own rows."""
+        """Do nothing, because a datagram peer cannot be disconnected. A peer's unreadable datagrams
+        use only the peer's own table rows."""
 
     def can_reply(self, number: int) -> bool:
         peer = self._peers.of_session(number)
@@ -264,7 +264,7 @@ class UdpSource:
         self._counted = now + 1
 
     def _count_last_drops(self, intake: Intake) -> None:
-        """Report drops after which no datagram was queued."""
+        """Report datagrams that the kernel dropped after the last queued datagram."""
         self._measure_queue()
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)

@@ -412,9 +412,8 @@ class LockedDirectory:
         fd = files.open(self._lock, write=True, create=True)
         try:
             files.lock(fd)
-            with contextlib.suppress(
-                FullError
-            ):  # the lock is valid even if the pid cannot be written
+            # The lock is valid even if the pid cannot be written.
+            with contextlib.suppress(FullError):
                 self._disk.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, self._lock)
         except BaseException as error:
             files.close(fd)

@@ -22,9 +22,9 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     """The position in a compressed file at which decompression can start."""
 
     raw: int
-    """Offset in the compressed file."""
+    """Offset of the position in the compressed file."""
     content: int
-    """Offset in the decompressed content."""
+    """Offset of the position in the decompressed content."""
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
     - shed: datagrams that were dropped because too many new peers sent datagrams.
     - spool_damaged: bytes that the spool lost.
 
-    `stated` means that the file is a copy that declares bytes as missing in its original (see
+    `stated` is whether the file is a copy that reports a loss of its original (see
     `sources.tail.inflate`).
     """
 

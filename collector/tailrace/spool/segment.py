@@ -225,7 +225,7 @@ class Spare(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Whether the file still exists at `path`."""
+        """Return whether the file still exists at `path`."""
         files = self.disk.files
         return files.found(self.path) == files.identity(self.fd)
 

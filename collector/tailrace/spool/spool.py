@@ -114,14 +114,14 @@ class Spool:
         """Maximum size (bytes) of held entries; at this size, sources must wait. The newest segment
         and the spare may be nearly empty, and one more chunk may arrive."""
         self._lock = threading.Lock()
-        """Guards the entries in memory. The lock is never held during disk operations."""
+        """Lock that protects the entries in memory. The lock is never held during disk operations."""
         self._appended: list[Entry] = []
         self._unsynced: list[Entry] = []
         """Entries that `sync` is writing to disk."""
         self._recent: list[Entry] = []
         """The newest durable entries, without gaps."""
         self._disk_lock = threading.Lock()
-        """Guards changes to the segment files."""
+        """Lock that protects changes to the segment files."""
         self._segments = segments
         self._writer = writer
         self._spare: Spare | None = None
@@ -359,9 +359,8 @@ class Spool:
             self._segment_at(position)  # raises ValueError if the segment was released meanwhile
             raise self._damage(segment, position, str(error)) from error
         if not found.entries:
-            self._segment_at(
-                position
-            )  # the segment's file may have been reused for another segment
+            # The segment's file may have been reused for another segment.
+            self._segment_at(position)
             raise self._damage(segment, position, f"the entry is {found.fault or 'missing'}")
         return found.entries
 

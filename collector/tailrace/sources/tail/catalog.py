@@ -158,9 +158,8 @@ class Catalog:
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool:
     """Return whether a file may be a copy of a followed file, or the beginning of a copy of an
     ended file. Raise OSError."""
-    if _has_original(
-        catalog, file, now
-    ):  # this call checks other files, and may end their sessions
+    # This call checks other files, and may end their sessions.
+    if _has_original(catalog, file, now):
         return True
     ended = ended_like(catalog, file)
     return ended is not None and len(file.head()) < len(ended.head)

@@ -165,7 +165,7 @@ class Compressed:
 
     @property
     def pending(self) -> int:
-        """Return the number of bytes after the last complete member."""
+        """Return the number of bytes after the file's last complete gzip member."""
         waits = self._inflater is None or self._inflater.waits
         return self.trail.offset - self._begun.raw if waits else 0
 

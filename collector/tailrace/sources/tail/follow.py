@@ -241,8 +241,8 @@ class Followed:
         self.reason = reason
 
     def step_back(self) -> None:
-        """Restart the file as new. No content of the file was read, and its bytes may belong to
-        another file."""
+        """Reset the file to the phase *new*, because no content of the file was read and its bytes
+        may belong to another file."""
         self.phase = "new"
         self.undecided = True
         self._reset()
@@ -331,7 +331,8 @@ class Followed:
         return known.found
 
     def head(self) -> bytes:
-        """Return the first bytes of the file's content, as of its last change. Raise OSError."""
+        """Return the first bytes of the file's content, as found after its last change. Raise
+        OSError."""
         if self._head is None:
             self._head = content.head(self.location.open())
         return self._head

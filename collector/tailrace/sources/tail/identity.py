@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 from tailrace.spool.payloads import HEAD, LAST, UNSAYING, FileState, checksum
 
 _UNFINISHED, _FINISHED = b"  ", b"[\n"
-"""The first two bytes of a trace of DFTracer 1.0, before and after it is finished."""
+"""The first two bytes of a DFTracer 1.0 trace, before and after the trace is finished."""
 
 VERIFY_BYTES = 2**20
 """Number of bytes that a check reads at a time (about 1 ms)."""

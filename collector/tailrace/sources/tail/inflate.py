@@ -70,7 +70,7 @@ _BEGIN = MAGIC + b"\x08"
 (deflate)."""
 _GZIP = 31
 _PROBE = 64
-"""Number of bytes after which decompression of random bytes has failed."""
+"""Number of input bytes after which an attempt to decompress random bytes has failed."""
 DOUBT_MAX = 2 * 65_536
 """Number of input bytes that cannot be decompressed by accident: more than a stored block, which
 accepts any bytes."""
@@ -320,7 +320,8 @@ def _unsure(data: bytes, last: bool) -> int:
 
 
 def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes on", "far enough"]:
-    """Decompress `data` on trial; return the result."""
+    """Try to decompress `data`; return whether decompression fails, ends the member, needs more
+    input, or continues far enough to prove the member."""
     size = 0
     rest = data
     try:

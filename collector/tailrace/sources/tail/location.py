@@ -42,7 +42,7 @@ class System(NamedTuple):
 
 
 SYSTEM = System()
-"""The system calls of the real system."""
+"""The calls of the real system; a simulation uses other calls."""
 
 
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY

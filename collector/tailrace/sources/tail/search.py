@@ -527,9 +527,8 @@ class Discovery:
             self._complaints.leads_outside(path)
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
-                if (
-                    is_new or strange.spelled
-                ):  # other users' files may be unreadable and not meant for this source
+                # Files of other users may be unreadable and not meant for this source.
+                if is_new or strange.spelled:
                     self._complaints.failed(name_of(error))
                 self._remember(strange, None)
         return False

@@ -409,7 +409,7 @@ class Resting:
 
     def __init__(self, desk: Desk, told: Rest | None = None) -> None:
         self.told = told
-        """The last report; None while the file may grow."""
+        """The last report about the file's resting state; None while the file may grow."""
         self._desk = desk
         self._process: Process | None = None
         self._sought = False

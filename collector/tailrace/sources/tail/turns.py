@@ -18,9 +18,9 @@ again from its beginning. Three rules limit the cost of repeated decompression:
   at most four times. Content bytes may be decompressed more often, if early bytes of the file are
   compressed more strongly than late bytes. A deleted file also waits in the order of requests,
   independent of its growth.
-- All other files are decompressed again at the rate `AGAIN_RATE`, before the files of the second
-  rule. Files with few bytes to decompress again come first. The waiting time of a file also counts,
-  so that each file gets a turn.
+- All other files are decompressed again at the rate `AGAIN_RATE`, before the files that wait in the
+  order of requests. Files with few bytes to decompress again come first. The waiting time of a file
+  also counts, so that each file gets a turn.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Turns:
         self._waiting: dict[Followed, None] = {}
 
     def __iter__(self) -> Iterator[Followed]:
-        """Yield the files with a place."""
+        """Yield the followed files, which have a place."""
         return iter(self._following)
 
     @property
@@ -161,7 +161,7 @@ class Inflaters:
         self._unread: set[Followed] = set()
         """Files whose last turn ended before the whole file was read."""
         self._line: dict[Followed, None] = {}
-        """Files that wait, in the order of requests."""
+        """Compressed files that wait for an inflater, in the order of requests."""
         self._later: dict[Followed, int] = {}
         """Files that wait for the rate limit of repeated decompression, each with the number of its
         entry in `_heap`."""

@@ -52,7 +52,7 @@ class Chosen(NamedTuple):
     another file."""
 
     replaces: Mapping[str, tuple[str, ...]]
-    """The sessions that the session of each path replaces."""
+    """For each path, the earlier sessions that the path's new session replaces."""
     within: Mapping[str, str] = {}
     """The directory in which each path was found. A link that leads out of the directory is not
     followed."""
@@ -253,17 +253,15 @@ class Watch:
         if not self._once and self._is_of_others(file):
             return
         if self._has_later_relatives(file, now):
-            self._schedule.put(
-                file, self._clock.monotonic()
-            )  # the file may be a copy of these relatives
+            # The file may be a copy of these relatives.
+            self._schedule.put(file, self._clock.monotonic())
             return
         part = catalog.is_part(self._catalog, file, now)
         if part is not False:
             file.wait_for("original")
             if part is None:
-                self._schedule.put(
-                    file, self._clock.monotonic()
-                )  # the comparison of bytes continues later
+                # The comparison of bytes continues later.
+                self._schedule.put(file, self._clock.monotonic())
             return
         copies = catalog.yielding(self._catalog, file)
         begun = catalog.begun_copy(self._catalog, file)
