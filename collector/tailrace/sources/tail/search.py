@@ -338,8 +338,9 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
     """Return the pattern parts that are left to match in a directory's entry.
 
-    A hidden entry matches only a pattern that contains its leading dot. With `hidden`, wildcards
-    also match hidden entries, because a file's format decides about hidden files."""
+    A hidden entry matches only a pattern that contains its leading dot. With `hidden`, `**` and
+    fully matched patterns also match hidden entries, because a file's format decides about hidden
+    files."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
