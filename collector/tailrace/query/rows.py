@@ -24,7 +24,7 @@ of a client also if a collector forgot the session, or started with a new spool.
 alone, but the table shows the connection: all of these sessions have one announced id, in the form that
 tables store. A client with several sessions has *moved*, and the views count the client as a whole:
 
-- Of rows that are equal and have one number in one stream, only the row in the first session is shown.
+- Equal rows with one number in one stream are shown once: only the row in the first session.
 - A number is missing if the ledger of a session misses the number, and no session of the client has an event
   with this number. Each missing number is counted in one gap. If several sessions miss a number, the gap with
   the most specific reason counts it: first events that the client discarded, then events lost while a
