@@ -1,3 +1,3 @@
-"""The running daemon: sources, spool, ingest and table put together."""
+"""The running daemon, which combines sources, spool, ingest and table."""
 
 from __future__ import annotations

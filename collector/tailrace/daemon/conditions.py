@@ -1,8 +1,12 @@
-"""Conditions of the daemon that are looked at from time to time.
+"""Conditions of the daemon that loops check at intervals.
 
-Memory is short: sources give up unfinished records, or sessions give up state. File descriptors are short. A listener
-differs from the configuration: its credentials cannot be used, or the file of its socket is gone. The last usable contents of certificates and tokens stay in use, so that somebody can mend the files before a peer is
-turned away.
+The loops check:
+- whether sources dropped unfinished records, or sessions evicted state, for lack of memory;
+- whether file descriptors are exhausted;
+- whether a listener has unusable credentials, or the file of a unix socket is gone.
+
+A listener keeps the last usable certificates and tokens, so an operator can repair the files before a peer is
+refused.
 """
 
 from __future__ import annotations
@@ -26,13 +30,16 @@ from tailrace.sources.source import RESERVE, Refusal, Source
 LOOK_SECONDS = 0.5
 
 LASTS_SECONDS = 60.0
-"""Seconds for which the condition holds after the last record was given up."""
+"""Seconds without a dropped record after which the condition ends."""
 
 
 async def watch_pending(ingest: Ingest, context: Context) -> None:
-    """Look until cancelled. Records that earlier lives gave up do not count."""
+    """Update the condition for dropped unfinished records until cancelled. Records dropped before this start do not
+    count."""
     known = {name: ingest.tally(name).gave_way for name in context.config.sources}
-    since: dict[str, tuple[float, int]] = {}  # by source, when the last one was, and how many
+    since: dict[
+        str, tuple[float, int]
+    ] = {}  # by source: time of the last dropped record, number of dropped records
     while True:
         now = context.clock.monotonic()
         for name in context.config.sources:
@@ -60,11 +67,11 @@ def _sentence(name: str, count: int, config: Config) -> str:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Seconds between two looks, and seconds without evictions after which the condition ends."""
+"""Interval (seconds) between two checks, and seconds without evictions after which the condition ends."""
 
 
 async def watch_state(budget: Budget, health: Health) -> None:
-    """Watch until cancelled."""
+    """Update the condition for evicted session state until cancelled."""
     seen, since = 0, trio.current_time()
     while True:
         if budget.relieved > seen:
@@ -76,16 +83,16 @@ async def watch_state(budget: Budget, health: Health) -> None:
 
 
 QUIET_SECONDS = 3.0
-"""Seconds without a failure after which descriptors count as free again."""
+"""Seconds without a failed open after which the condition may end."""
 
 Sources = Mapping[str, Source]
-"""The sources of the configuration that runs, by name."""
+"""Running sources by name."""
 
 _NAMES = ("EMFILE", "ENFILE")
 
 
 def failures(sources: Sources, figures: Figures) -> dict[str, int]:
-    """Return how often no descriptor was free since the daemon started, by purpose."""
+    """Return the number of failures for lack of a file descriptor since the daemon started, by purpose."""
     found = [source.figures() for source in sources.values()]
     return {
         "connections": sum(each.refused.get(Refusal.DESCRIPTORS, 0) for each in found),
@@ -98,7 +105,7 @@ def failures(sources: Sources, figures: Figures) -> dict[str, int]:
 
 
 async def watch_descriptors(sources: Sources, context: Context) -> None:
-    """Look until cancelled."""
+    """Update the condition for exhausted file descriptors until cancelled."""
     known: Mapping[str, int] = failures(sources, context.figures)
     failed_at = float("-inf")
     lacking: list[str] = []
@@ -127,7 +134,7 @@ async def watch_descriptors(sources: Sources, context: Context) -> None:
 
 
 def _open(limit: int) -> int:
-    """Return how many descriptors are open; all of them if even the question needs one."""
+    """Return the number of open file descriptors, or `limit` if no descriptor is free to count them."""
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - a count
     except OSError:
@@ -138,7 +145,7 @@ LISTENERS_LOOK_SECONDS = 1.0
 
 
 async def watch_listeners(sources: Sources, health: Health, admin: Guard) -> None:
-    """Look until cancelled."""
+    """Update the conditions for credentials and socket files of listeners until cancelled."""
     while True:
         unusable = [f"admin: {problem}" for problem in admin.problems]
         unreachable: list[str] = []

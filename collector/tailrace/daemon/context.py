@@ -1,7 +1,7 @@
-"""The parts of a daemon share these: the configuration that runs, present problems in words, clock, figures, chance.
+"""State shared by the parts of a daemon: current configuration, health, clock, figures and random numbers.
 
-All holders of a `Current` see the next configuration as soon as a reload puts it there. /healthz, /readyz, the metrics
-and the log share one `Health`. A condition has a name and a sentence; its begin and its end are logged once each.
+A reload replaces the configuration in `Current` for all its holders. /healthz, /readyz, the metrics and the log share
+one `Health`. A condition has a name and a message. The log records the begin and the end of each condition once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Current:
         self._since = self._now()
 
     def tried(self, problems: Sequence[str]) -> None:
-        """Note that a reload ended; without problems it succeeded."""
+        """Record the result of a reload, which succeeded if there are no problems."""
         self._reloads["failed" if problems else "done"] += 1
         self._last = Reload(
             timestamp_seconds=self._now(), good=not problems, problems=list(problems)
@@ -57,13 +57,13 @@ class Current:
 
 
 class Health:
-    """The state of a daemon. `degraded` ends by itself when its cause is gone; `failed` ends the process."""
+    """The health of a daemon. State `degraded` ends when the last condition ends; state `failed` ends the process."""
 
     def __init__(self) -> None:
         self.conditions: dict[str, str] = {}
         self.failure: str | None = None
         self.refusals = 0
-        """How often a disk or a store refused work."""
+        """Number of times a disk or a store refused an operation."""
         self._phase = State.STARTING
 
     @property
@@ -80,7 +80,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Return whether sources take in what is sent now; a table that is behind does not stop them."""
+        """Return whether sources accept input. A delayed table does not affect the result."""
         return self.state in {State.OK, State.DEGRADED} and Condition.SPOOL not in self.conditions
 
     def started(self) -> None:
@@ -96,7 +96,7 @@ class Health:
         self.conditions[name] = message
 
     def refuse(self, name: Condition, message: str) -> None:
-        """Begin a condition because a disk or a store refused work that will be tried again."""
+        """Begin a condition because a disk or a store refused an operation that the daemon will retry."""
         self.refusals += 1
         self.degrade(name, message)
 
@@ -114,14 +114,18 @@ class Health:
 
 
 class Chance(NamedTuple):
-    """Where random numbers come from: `entropy` for ids, `share` (0 to 1) for delays."""
+    """Sources of random values: `entropy` returns random bytes for ids, `share` returns a number from 0 to 1 for
+    delays."""
 
     entropy: Callable[[int], bytes] = os.urandom
     share: Callable[[], float] = random.random
 
 
 class Context(NamedTuple):
-    """The values that all parts of a daemon share. A watchdog waits `watchdog_seconds` for the next commit, for ever if None."""
+    """Values shared by all parts of a daemon.
+
+    `watchdog_seconds` is the time that a watchdog waits for the next commit, or None without a watchdog.
+    """
 
     current: Current
     health: Health
@@ -132,5 +136,5 @@ class Context(NamedTuple):
 
     @property
     def config(self) -> Config:
-        """Return the configuration that runs now."""
+        """Return the current configuration."""
         return self.current.config

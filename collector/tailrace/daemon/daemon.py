@@ -1,14 +1,14 @@
-"""The composition root: puts disk, sources and loops together, starts them, and ends them in order.
+"""The composition root, which builds the daemon from disk, sources and loops, and starts and stops the parts in
+order.
 
-Start: the sources receive while what the log holds is decoded from the newest checkpoint on. Stop: clients get a last
-acknowledgement of what is durable, sources drain and close, the spool is synced, everything is decoded and
-committed, the state is saved. The order guarantees that nothing is decoded before it is durable, and nothing
-is released before it is committed.
+Start: the sources receive while the daemon decodes the log from the newest checkpoint on. Stop: clients get a last
+acknowledgement of durable data, sources drain and close, the daemon syncs the spool, decodes and commits the rest,
+and saves the state. The order guarantees that only durable bytes are decoded, and that bytes stay in the spool until
+their rows are committed.
 
-`bounded` limits the time that a daemon takes to end after a failure. A task waits for its thread even when the task is
-cancelled. A thread that was refused memory as it handed over its answer never gives the answer; nor does a thread that
-waits for a disk (1 of 100 starts under `ulimit -v` stood still, 2026-11-23). Where no service manager watches, nobody
-would end such a process.
+`bounded` limits the time until the process ends after a failure. A cancelled task still waits for its worker thread.
+A thread that cannot allocate memory for its result, or waits for a disk, never returns a result (1 of 100 starts
+under `ulimit -v` hung, 2026-11-23). Without a service manager nothing else would end such a process.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ Failed = Callable[[BaseException], None]
 
 @contextmanager
 def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
-    """Yield a function that takes a failure. `SECONDS` after its first call the process ends with 1, if the work
-    within still runs, and writes the failure's `message` to standard error."""
+    """Yield a function that records a failure. The process exits with status 1 if the body still runs `SECONDS`
+    after the first failure, and writes `message` of the failure to standard error."""
     failures: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
-        signal.alarm(SECONDS)  # takes no memory
+        signal.alarm(SECONDS)  # needs no memory
         failures.append(error)
 
     def end(*_: object) -> None:
@@ -80,9 +80,8 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
 
 
 def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return the work of a task such that `failed` takes its failure before other tasks are waited for.
-
-    To be cancelled is no failure."""
+    """Wrap a task so that `failed` receives an exception before the nursery waits for the other tasks. Cancellation
+    is not a failure."""
 
     async def reporting_work(*arguments: P.args, **more: P.kwargs) -> T:
         try:
@@ -96,28 +95,29 @@ def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Aw
 
 
 class DaemonProgress(NamedTuple):
-    """How far the daemon has come."""
+    """The progress of a daemon."""
 
     decoded: int
-    """Position in the spool."""
+    """Offset in the spool up to which entries are decoded."""
     commits: int
     refusals: int
-    """See `Health`."""
+    """Number of refused operations; see `Health`."""
     replayed: int
-    """Position in the spool, up to where the table stood at the start."""
+    """Offset in the spool up to which entries are decoded, at most the table's offset at the start."""
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether anything came through since then, or it is known why not."""
+        """Return whether commits, refusals or replay advanced since the progress `before`."""
         return self[1:] != before[1:]
 
 
 class Mode(NamedTuple):
-    """How a collector lives.
+    """How a collector runs.
 
-    With `once`, it ends when its sources have read what they find: files are read to their end, and
-    sessions that other sources have left open stay open. With `last`, no producer outlives it: what producers
-    have left open is over at the end. With `imports`, only imports have this collector: it has not finished while a
-    session is open. `watchdog_seconds` is how long somebody waits for its next commit."""
+    With `once`, the collector ends when each source has read its input. Files are read to the end, and open sessions
+    of other sources stay open. With `last`, producers end before the collector, so open sessions end at the stop.
+    With `imports`, the collector serves imports only, and counts as unfinished while a session is open.
+    `watchdog_seconds` is the time that a watchdog waits for the next commit.
+    """
 
     once: bool = False
     last: bool = False
@@ -130,7 +130,7 @@ async def _nothing(_: Receiving) -> None:
 
 
 class Daemon:
-    """One collector on one store, opened by `collecting`."""
+    """A collector on one store. `collecting` opens the collector."""
 
     def __init__(
         self,
@@ -150,9 +150,9 @@ class Daemon:
         self.sources = configured.sources
         self.starts = starts
         self.replayed = trio.Event()
-        """Set once the ingest is where the table stood: its figures are those of all that is stored."""
+        """Set once the ingest has reached the table's position, so that the figures cover all stored rows."""
         self.answering = trio.Event()
-        """Set once there are figures to tell: when `replayed` is set, or if nothing is decoded for now."""
+        """Set once the admin endpoint may answer: when `replayed` is set, or if decoding is suspended."""
         self.loops = Loops(
             Opened(
                 disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed,
@@ -177,9 +177,11 @@ class Daemon:
         beside: Callable[[Receiving], Awaitable[None]] = _nothing,
         failed: Failed = lambda _: None,
     ) -> None:
-        """Collect until `stop` is set, then end in order; `beside` runs while sources take in. A failure is
-        given to `failed` as it occurs; the function raises it once all tasks have ended.
-        Raise SyncError, LostError or FencedError when going on would break a promise."""
+        """Collect until `stop` is set, then stop in order. `beside` runs while the sources receive.
+
+        Pass a failure to `failed` at once, and raise the failure after all tasks have ended. Raise SyncError,
+        LostError or FencedError if the daemon can no longer guarantee durable data.
+        """
         loops = self.loops
         ahead = await drive(loops.begin())
         watched = partial(reporting, failed)
@@ -224,26 +226,26 @@ class Daemon:
         )
 
     def message(self, error: BaseException) -> str:
-        """Return the sentence that says why the daemon failed."""
+        """Return a message that explains why the daemon failed."""
         failures = [cause for cause in causes(error) if not isinstance(cause, trio.Cancelled)]
         if self.starts and any(isinstance(failure, MemoryError) for failure in failures):
             return str(self.starts.out_of_memory())
         return str(failures[0]) or type(failures[0]).__name__
 
     def write_ports(self, admin: str) -> None:
-        """Write the file that says where we listen. Raise OSError."""
+        """Write the file with the addresses of the listeners. Raise OSError."""
         sources = {name: source.address for name, source in self.sources.items()}
         self.disk.marks.write_ports({"sources": sources, "admin": admin, "pid": os.getpid()})
 
     async def _decode(self) -> None:
-        """Decode until cancelled, as soon as this start may."""
+        """Decode until cancelled. Wait first if the start must suspend decoding."""
         if self.starts and self.starts.rest:
             self.answering.set()
             await self.starts.wait(self.health)
         await drive(self.loops.decoding.run())
 
     async def _watch_start(self) -> None:
-        """Watch the start until what earlier lives left in the log is decoded."""
+        """Watch the memory of the start until all entries that the log held at the start are decoded."""
         if self.starts:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.starts.watch)
@@ -251,7 +253,7 @@ class Daemon:
                 self.starts.came_through()
 
     async def _finish(self) -> None:
-        """Commit all that was received, as far as there is time."""
+        """Decode and commit all received bytes, as far as the stop timeout allows."""
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
             if self._mode.imports and self.ingest.open_sessions():
@@ -260,12 +262,12 @@ class Daemon:
                 self.disk.marks.finish()
 
     async def _end_with_names(self, stop: trio.Event) -> None:
-        """Stop once a name on disk is lost."""
+        """Set `stop` when a name on disk is lost."""
         await flagged(self.loops.names.lost)
         stop.set()
 
     def _lost(self, loss: LostError) -> str:
-        """Return the sentence that says which name was lost, and what is stored of what came."""
+        """Return a message that names the lost file or directory and the number of uncommitted bytes."""
         rest = self.spool.end - self.loops.committing.committed
         if not rest:
             return f"{loss}; everything received is in the table"
@@ -277,13 +279,13 @@ class Daemon:
         return f"{loss}; {rest} bytes that came last are not in the table, and {where}"
 
     def _cut(self, rejected: Rejected) -> None:
-        """Cut a session's peer."""
+        """Disconnect the peer of a rejected session."""
         source = self.sources.get(self.ingest.source_of(rejected.number))
         if source is not None:
             source.cut(rejected.number, rejected.why)
 
     def _describe(self) -> dict[str, int | float | str]:
-        """Return what a heartbeat tells readers of the table, who may have no other way to ask."""
+        """Return the values of a heartbeat row, by name."""
         lacking = sum(self.ingest.account(name).missing for name in self.config.sources)
         return {
             "collector": self.config.collector.name,
@@ -302,7 +304,8 @@ class Daemon:
         self.answering.set()
 
     async def _keep_up(self) -> None:
-        """Keep up the table, and look at what is pending, from where the table stood on."""
+        """Run the upkeep of the table and the check of unfinished records, once the replay has reached the table's
+        position."""
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(conditions.watch_pending, self.ingest, self.context)
@@ -325,14 +328,16 @@ def collecting(
     working: Callable[[], None] = lambda: None,
     replayed: Callable[[Daemon], None] = lambda _: None,
 ) -> Iterator[Daemon]:
-    """Open a collector on its store, and close what is on disk at the end.
+    """Open a collector on a store, and close the collector's files at the end.
 
-    Sources of files read the `chosen` files, each for itself, or all files if None is given.
-    `descriptors` keep the sources' sockets while no process has them, and sockets in `held` are there
-    already. With `memory`, starts that do not fit into it are counted (see `starts`). `working` is called
-    as a long start goes on, `replayed` when the ingest is where the table stood, before anything else is decoded.
+    A source of files reads the `chosen` files, or all files if `chosen` is None. `descriptors` keep the sockets of
+    the sources across restarts. Sockets in `held` are open already. With `memory`, the daemon counts starts that
+    exceed the memory limit (see `starts`). The daemon calls `working` during a long start. It calls `replayed` when
+    the ingest has reached the table's position, before further entries are decoded.
 
-    Raise ConfigError, LockedError, StoreError, SyncError, MemoryLimitError, OSError, or TailraceError without threads."""
+    Raise ConfigError, LockedError, StoreError, SyncError, MemoryLimitError or OSError. Raise TailraceError if no
+    thread can start.
+    """
     config = loaded.config
     context = Context(
         Current(loaded, clock), Health(), clock, Figures(), watchdog_seconds=mode.watchdog_seconds
@@ -350,8 +355,7 @@ def collecting(
 
 @contextmanager
 def _panics_logged() -> Iterator[None]:
-    """Raise StoreError in place of a panic of the library that writes the table. It panics if it cannot start a
-    thread."""
+    """Raise StoreError in place of a panic of the Delta library, which panics if no thread can start."""
     try:
         yield
     except BaseException as error:

@@ -1,15 +1,14 @@
-"""Open all that a collector has on disk: locks, spool, table, and the ingest's state.
+"""Open the files of a collector: locks, spool, table, and the state of the ingest.
 
 Constraints:
+- A start changes nothing before all files are known to be readable, so a refused start leaves the files of another
+  version of Tailrace intact.
+- A start may be interrupted at any point. The next start finds either the old files or the new files.
+- A repair may remove table versions that hold rows of other collectors, if their spools can restore the rows
+  (`store.recovery`). The other collectors do not run meanwhile (`store.presence`), so the repair may open their spools.
 
-- Nothing is changed before all of it is known to be readable: a refused start leaves another version of
-  Tailrace its work.
-- A start may be interrupted between any two steps, or within one. The next start finds what was, or what is to be.
-- A repair may take out versions that hold rows of other collectors, if these rows come again from their spools
-  (`store.recovery`). None of these collectors runs meanwhile (`store.presence`), so their spools may be opened.
-
-Operation: take the locks, recover the spool, check and repair the table, restore the ingest. Files of another version
-are upgraded before any source takes in, or refused: the table first, the decoder state second.
+Steps: take the locks, recover the spool, check and repair the table, restore the ingest. Before any source receives,
+files of another version are upgraded or refused: first the table, then the decoder state.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ logger = logging.getLogger(__name__)
 
 
 def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
-    """Return what the spools of the collectors in `store` can give again, by their identities, without that of the
-    collector whose directory is `own`. Raise OSError where this process may not look."""
+    """Return functions that check the spools of the other collectors in `store`, by identity. Leave out the
+    collector whose directory is `own`. Raise OSError if a directory is not readable."""
     found: dict[str, Refills] = {}
     for directory in presence.directories(store).values():
         who = presence.introduction_of(directory)
@@ -67,9 +66,11 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether a collector's spool still has all rows from a position on. Raise FullError if that is unknown for now.
+    """Return whether a collector's spool still has all rows from `position` on.
 
-    If it has any, note that the collector has not finished: these rows may be taken out of the table next."""
+    If the spool has entries after `position`, mark the collector as unfinished: the repair may remove the rows from
+    the table next. Raise FullError if a full disk prevents the check.
+    """
     path = Path(who.spool)
     if not path.is_dir():
         return False
@@ -93,8 +94,10 @@ _ANY = 2**64 - 1
 
 
 def refuse_unknown(checkpoints: Checkpoints) -> None:
-    """Raise StoreError where the newest decoder state is of a version that cannot be read: to be
-    called before the spool is opened, whose entries may be of that version, too."""
+    """Raise StoreError if the newest decoder state has an unknown version.
+
+    Call this function before opening the spool, because its entries may have an unknown version too.
+    """
     newest = checkpoints.newest(_ANY)
     if newest is None:
         return
@@ -110,14 +113,14 @@ def refuse_unknown(checkpoints: Checkpoints) -> None:
 
 
 def is_wanted(table: Table, checkpoint: Checkpoint | None) -> bool:
-    """Return whether the table or the decoder state is of another version."""
+    """Return whether the table or the decoder state needs an upgrade."""
     if table.schema_version != SCHEMA_VERSION:
         return True
     return checkpoint is not None and ingest_state.version_of(checkpoint.state) != VERSION
 
 
 def upgrade_table(table: Table) -> None:
-    """Raise StoreError or FullError where its schema cannot be changed."""
+    """Upgrade the schema of the table. Raise StoreError or FullError if the schema cannot be changed."""
     for step in table.upgrade():
         logger.info(
             "%s: has schema %d now (%s); a Tailrace that knows less will not write to it",
@@ -126,7 +129,7 @@ def upgrade_table(table: Table) -> None:
 
 
 def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-    """Save a checkpoint as of this version, in its place, if it is of another and there is room."""
+    """Replace a checkpoint of an older version by one of the current version. Log a warning if the disk is full."""
     version = ingest_state.version_of(checkpoint.state)
     if version == VERSION:
         return
@@ -142,9 +145,11 @@ def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
 
 
 class OpenedDisk(NamedTuple):
-    """Everything that a collector has on disk, opened. The table stood at position `committed`.
+    """The open files of a collector.
 
-    `directory` is local and the collector's alone (`config.load.collector_path`)."""
+    `committed` is the table's offset in the spool. `directory` is local and belongs to one collector
+    (`config.load.collector_path`).
+    """
 
     store: str
     directory: Path
@@ -156,8 +161,8 @@ class OpenedDisk(NamedTuple):
     committed: int
     marks: RunningMarks
     check_store: Callable[[], None]
-    """Raises LostError if a name of the store no longer leads to it, StoreError if the file of a lock was removed and cannot be
-    made again."""
+    """Function that raises LostError if a path of the store no longer leads to the opened directory. It raises
+    StoreError if a lock file was removed and cannot be created again."""
 
 
 @contextmanager
@@ -168,9 +173,10 @@ def opened(
     starts: Starts | None,
     working: Callable[[], None],
 ) -> Iterator[OpenedDisk]:
-    """Open what is on disk, and close it at the end. `working` is called as a long start goes on.
+    """Open the files of a collector, and close the files at the end. Call `working` during a long start.
 
-    Raise LockedError, StoreError, FullError, SyncError, MemoryLimitError or OSError."""
+    Raise LockedError, StoreError, FullError, SyncError, MemoryLimitError or OSError.
+    """
     store, spool_directory = store_path(config), Path(spool_path(config))
     with ExitStack() as stack:
         if starts:
@@ -198,7 +204,7 @@ def opened(
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
-            # Nothing is changed before all that another version left is known to be readable.
+            # Decode the entries of another version first: an unreadable entry must stop the start before any change.
             read = partial(next_entries, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
             upgrade_table(table)
@@ -219,7 +225,7 @@ def opened(
 def _open_table(
     config: Config, clock: Clock, spool: Spool, checkpoints: Checkpoints, entrance: Entrance | None
 ) -> Table:
-    """Open the table; repair it if it is local and no other collector uses it. Let others in afterwards."""
+    """Open the table. Repair a local table if no other collector uses it. Let other collectors start afterwards."""
     open_table = partial(
         Table.open, store_path(config), options=config.store.options, collector=spool.identity,
         config=config.store, clock=clock, refills=partial(refills, spool, checkpoints),
@@ -227,7 +233,7 @@ def _open_table(
     store, directory = Path(store_path(config)), collector_path(config)
     who = Introduction(spool.identity, str(spool.directory.absolute()))
     if entrance is None:
-        with suppress(TailraceError):  # readers on this host then take it for one of another host
+        with suppress(TailraceError):  # without an introduction, readers assume another host
             introduce(directory, who)
         return open_table()
     introduce(directory, who)
@@ -238,7 +244,7 @@ def _open_table(
 
 
 def refuse_foreign(config: Config) -> None:
-    """Raise StoreError if a directory of the collector or of a local store is one in which others could replace files."""
+    """Raise StoreError if other users could replace files in a directory of the collector or of a local store."""
     store, directory = store_path(config), collector_path(config)
     shared = _directories(store, directory) if layout.is_local(store) else [directory]
     for each in (*shared, Path(spool_path(config)), quarantine_path(config)):
@@ -249,7 +255,7 @@ _Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks
 
 
 def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) -> Entrance:
-    """Enter a local store with the collector's directory in it, until the stack is left; add the locks to `held`."""
+    """Lock a local store and the collector's directory until the stack closes. Add the locks to `held`."""
     _make(directory)
     own = DirectoryLock(directory, whole=None if directory == store else directory)
     held.append(stack.enter_context(own))
@@ -259,16 +265,17 @@ def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) 
 
 
 def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
-    """Check all of these, the last one first: nothing is made again in a directory that was removed or renamed.
+    """Check all locks and directories, the last one first, so that no lock file is created in a removed directory.
 
-    Any thread may call this, in `turn`: two at once would make a removed file again twice."""
+    Any thread may call this function. `turn` prevents two threads from creating the same lock file.
+    """
     with turn:
         for each in reversed(list(held)):
             each.check()
 
 
 def _directories(store: str, directory: Path) -> list[Path]:
-    """Return the directories of a local store whose names must go on leading to them."""
+    """Return the directories of a local store that must not be renamed or removed."""
     root = Path(layout.table_root(store))
     return [Path(store), directory, root, DeltaLog(root).directory]
 
@@ -292,7 +299,8 @@ def _report_recovery(table: Table, health: Health) -> None:
 def _report_too_large(
     spool: Spool, checkpoints: Checkpoints, checkpoint: Checkpoint | None, starts: Starts
 ) -> None:
-    """Log that a checkpoint does not fit into memory. Raise MemoryLimitError if no start is possible without it."""
+    """Log a warning about checkpoints that exceed the memory limit. Raise MemoryLimitError if the spool no longer
+    has the entries to start without one."""
     if not checkpoints.too_large:
         return
     message = f"{checkpoints.too_large[0]}, which do not fit: {starts.advice()}"
@@ -303,7 +311,7 @@ def _report_too_large(
 
 
 def _came_through(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
-    """Note that this start did not end by being killed. Raise MemoryLimitError if memory ran out."""
+    """Record that this start was not killed. Raise MemoryLimitError if memory ran out."""
     if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
         raise starts.out_of_memory() from error
     starts.came_through()

@@ -1,13 +1,11 @@
-"""The sessions of the sources, as entries of the spool.
+"""Sessions of the sources as entries of the spool.
 
-`SourceIntake` begins and ends the sessions of one source, and appends all that happens to them. Their bytes go
-straight to the gate (`loops/sync`).
-
-`FileSessions` has the open sessions of files, whichever source follows them. How far a file was read belongs to the
-store, and outlives the source. A session stays open while its file is there, even when its source is removed or
-its patterns lead elsewhere. The log then says that no source follows the file, and the source of the same format that
-finds the file, or a copy of it, goes on with the session. Where several sources lead to one file, one follows it and
-the others wait.
+`SourceIntake` opens and closes the sessions of one source, and appends their events to the spool. Received bytes go
+directly to the gate (`loops/sync`). `FileSessions` keeps the open sessions of files, independent of the source that
+reads a file. The read offset of a file belongs to the store and survives a change of sources. A session stays open
+while its file exists, even if its source is removed or changes its patterns. An entry in the log then marks the file
+as unfollowed. Another source of the same format that finds the file, or a copy of the file, continues the session. If
+several sources match a file, one source reads the file and the others wait.
 """
 
 from __future__ import annotations
@@ -30,32 +28,32 @@ from tailrace.spool.entry import EntryKind, pack_document
 from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, FileState, OpenInfo
 
 UNFOLLOWED_MAX = 8192
-"""Sessions that wait for a source. When there are more, the oldest are ended."""
+"""Maximum number of unfollowed sessions. The oldest session is closed when the number is exceeded."""
 
 Former = dict[int, tuple[OpenInfo, FileState]]
-"""Sessions to go on with, by number."""
+"""Sessions to continue, by session number."""
 
 _Key = tuple[str, int, int] | tuple[str, str]
 
 
 class FileSessions:
-    """The sessions that no source follows, and the running sources of files."""
+    """The unfollowed sessions of files, and the running sources of files."""
 
     def __init__(self, gate: Gate) -> None:
         self._ingest, self._spool, self._gate = gate.ingest, gate.spool, gate
         self._sources: dict[str, tuple[str, FileFinder]] = {}
-        """The running sources, each with its format."""
+        """Running sources by name, each with its format."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """The same sessions by inode, and by the part of a path that copies of the file share; None until it is
-        needed."""
+        """Unfollowed sessions by inode and by the part of the path that copies of a file share. None means not
+        computed."""
         self._known_at = 0
-        """Once the ingest has reached this position in the log, it knows how far each of these files was read."""
+        """Spool offset up to which the ingest must decode to have the read offset of each unfollowed file."""
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
     ) -> dict[int, FileState]:
-        """Note that a source runs. Return the files of the sessions that it had before."""
+        """Register a running source. Return the files of the sessions in `earlier`."""
         self._sources[source] = format_, finder
         return self._ingest.files(earlier)
 
@@ -63,7 +61,7 @@ class FileSessions:
         self._sources.pop(source, None)
 
     def let_go(self, number: int, info: OpenInfo) -> None:
-        """Note that no source follows the file of a session."""
+        """Mark a session's file as unfollowed. Close the oldest sessions if there are too many."""
         self._gate.append(EntryKind.FILE, number, b"")
         self._unfollowed[number] = info
         while len(self._unfollowed) > UNFOLLOWED_MAX:
@@ -78,9 +76,11 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | None:
-        """Return the unfollowed sessions that a source continues when it finds this file: sessions of the file, of an
-        earlier file at its path, or of a file that it may be a copy of. Return None while another source claims the
-        file, or while the ingest does not know yet how far the files were read."""
+        """Remove and return the unfollowed sessions that `source` continues with this file.
+
+        A session matches if its file is the same file, had the same path, or may be the original of a copy. Return
+        None while another source claims the file, or while the ingest has not decoded the read offsets.
+        """
         format_ = self._sources[source][0]
         claimed = any(o.claims(path, device, inode, head) for o in self._others(source))
         if claimed or self._ingest.position < self._known_at:
@@ -111,11 +111,11 @@ def _keys(format_: str, path: str, device: int, inode: int) -> tuple[_Key, _Key]
 _RANK = re.compile(r"/rank-([0-9]{1,9})(?=/)")
 
 STOP = "stop"
-"""The reason of sessions that end because their source is stopped."""
+"""Close reason of sessions that end because their source stops."""
 
 
 class SourceIntake:
-    """The intake of one source (see `sources.source`: `Intake` and `FileIntake`)."""
+    """The intake of one source (see `Intake` and `FileIntake` in `sources.source`)."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class SourceIntake:
         earlier: dict[int, OpenInfo],
     ) -> None:
         self.stopped = STOP
-        """The reason that closes sessions which end with their source."""
+        """Close reason of sessions that end with this source."""
         self._name = name
         self._format = format_
         self._context = context
@@ -195,7 +195,7 @@ class SourceIntake:
 
     @property
     def open_now(self) -> dict[int, OpenInfo]:
-        """Return the open sessions by number; the ingest may not know all of them yet."""
+        """Return the open sessions by number, including sessions that the ingest has not decoded."""
         return self._open_now
 
     def sessions(self) -> dict[int, OpenInfo]:
@@ -240,7 +240,7 @@ class SourceIntake:
 
     @property
     def _queue(self) -> RoomQueue:
-        """Return the queue in which this source waits for room."""
+        """Return the queue in which this source waits for free space in the spool."""
         config = self._context.config.sources.get(self._name)
         if isinstance(config, UdpConfig):
             return self._gate.of_datagrams
@@ -248,23 +248,23 @@ class SourceIntake:
 
     @property
     def _pending_max(self) -> int:
-        """Return 0 for a source whose chunks leave no record unfinished."""
+        """Return the source's `pending_max` (bytes), or 0 if a source has no unfinished records."""
         config = self._context.config.sources.get(self._name)
         return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
     def _open(self, info: OpenInfo) -> int:
-        number = self._spool.end  # where its entry begins
+        number = self._spool.end  # the spool offset of the entry
         self._gate.append(EntryKind.OPEN, number, encode(info))
         self._open_now[number] = info
         return number
 
 
 def rank_of(path: str) -> int | None:
-    """Return the rank whose directory, `rank-N`, a file is in; the innermost counts."""
+    """Return the number N of the innermost directory `rank-N` in a path, or None."""
     found = _RANK.findall(path)
     return int(found[-1]) if found else None
 
 
 def draw(now_ns: int, entropy: Callable[[int], bytes] = os.urandom) -> str:
-    """Return a session's id: ids sort by time, and no two are alike."""
+    """Return a new session id. Ids are unique and sort by time."""
     return f"{now_ns // 1_000_000:011x}{entropy(3).hex()}"

@@ -1,10 +1,10 @@
-"""The memory of the process: how much it may use, how much it uses, and how much a configuration lets it use at most.
+"""The memory of the process: limits, current use, and the maximum that a configuration allows.
 
-`bounds` are the parts of the most. Each part is a limit times what an entry takes at most. `tests/system/test_memory.py` fills each kind of
-state to its bound and holds the process to the sum.
+`bounds` returns the parts of the maximum. A part is a configured limit times the maximum size of an entry.
+`tests/system/test_memory.py` fills each kind of state up to its limit, and checks the process against the sum.
 
-`ProcessMemory` knows the limits: of each control group on the way up (version 2, or version 1), of the process (RLIMIT_AS, which
-counts addresses), else the machine's memory.
+`ProcessMemory` has the limits of each enclosing control group (version 1 or 2), the process limit RLIMIT_AS (which
+counts addresses), and the memory of the machine.
 """
 
 from __future__ import annotations
@@ -27,36 +27,39 @@ from tailrace.store import layout
 KIB, MIB = 2**10, 2**20
 
 PROCESS_BYTES = 160 * MIB
-"""The interpreter, the libraries (pyarrow alone has 30 MiB, and 10 more where numpy is installed), and what
-decoders keep of what comes again and again. With three sources: 120 MiB at rest, 131 MiB after a first commit
-of one row (2026-11-23). Later commits, checkpoints of the table and a replay load 28 MiB of the libraries more (2026-11-28)."""
+"""Number of bytes for the interpreter, the libraries and the caches of the decoders.
+
+pyarrow alone takes 30 MiB, and 10 MiB more where numpy is installed. A process with three sources takes 120 MiB at
+rest, and 131 MiB after a first commit of one row (2026-11-23). Later commits, checkpoints of the table and a replay
+load 28 MiB of further libraries (2026-11-28).
+"""
 
 PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 10 * KIB, 16 * KIB, 24 * KIB
-"""Bytes that a session takes with its source's part, without the state that its producer makes it hold."""
+"""Number of bytes for a session of a UDP peer, a connection and a file, without the state of the decoder."""
 
 ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
-"""Bytes of an announced session without a connection, and of a stream of an ended session."""
+"""Number of bytes for an announced session without a connection, and for a stream of an ended session."""
 
 PARSED = 32
-"""A record takes so many times its length while it is read. No document takes more than a record of a
-file at its default length."""
+"""Memory for parsing a record, as a multiple of the record's length. A document takes at most as much memory as a
+record of a file with the default `record_max`."""
 
 
 class Bound(NamedTuple):
-    """A part of the process's memory."""
+    """Maximum memory of one part of the process."""
 
     name: str
     bytes: int
 
 
 def bounds(config: Config) -> list[Bound]:
-    """Return the parts that the process's memory has at most."""
+    """Return the maximum memory of each part of the process."""
     sources = list(config.sources.values())
     ledger, store = config.ledger, config.store
     state = int(min(ledger.state_max, len(sources) * ledger.source_state_max))
     return [
         Bound("process", PROCESS_BYTES),
-        # A batch is written while the next one comes. At a URL, one more waits meanwhile, or is prepared.
+        # The next batch fills while the previous batch is written. For a store at a URL, a third batch may wait.
         Bound("rows", (2 if layout.is_local(store.path) else 3) * store.commit_bytes),
         Bound(
             "received",
@@ -65,7 +68,7 @@ def bounds(config: Config) -> list[Bound]:
         Bound("sessions", sum(_sessions(config, source) for source in sources)),
         Bound("streams", sum(_streams(config, source) for source in sources)),
         Bound("state", state),
-        # While it is written and, at a start, read.
+        # A checkpoint is a second copy of the state while the daemon writes or reads the checkpoint.
         Bound("checkpoint", state),
         Bound("unfinished records", sum(_unfinished(source) for source in sources)),
         Bound("parsing", max((_parsed(source) for source in sources), default=0)),
@@ -89,7 +92,7 @@ def _unfinished(source: SourceConfig) -> int:
 
 
 def _streams(config: Config, source: SourceConfig) -> int:
-    """Return the bytes of followed streams, and of streams that ended sessions left behind."""
+    """Return the maximum number of bytes for followed streams and for streams of ended sessions."""
     if not FORMATS[source.format].counter_bits:
         return 0
     departed = 0 if isinstance(source, TailConfig) else DEPARTED_BYTES
@@ -104,11 +107,11 @@ def _parsed(source: SourceConfig) -> int:
 
 
 _NONE = 2**62
-"""Version 1 of control groups says so many bytes, or more, for no limit."""
+"""Minimum number of bytes that means "no limit" in control groups of version 1."""
 
 
 class Limit(NamedTuple):
-    """Bytes, the line of /proc/self/status that counts towards them, and what to raise."""
+    """A memory limit: size in bytes, name of the line in /proc/self/status to compare, and name of the setting."""
 
     size: int
     used: str
@@ -116,18 +119,18 @@ class Limit(NamedTuple):
 
 
 class ProcessMemory(NamedTuple):
-    """The limits of this process. `root` is where /proc and /sys are looked for."""
+    """The memory limits of this process. `root` is the parent directory of /proc and /sys."""
 
     limits: list[Limit]
     root: Path = Path("/")
 
     @property
     def tightest(self) -> Limit:
-        """Return the limit with the least room."""
+        """Return the limit with the largest used share."""
         return max(self.limits, key=self._share)
 
     def share(self, more: int = 0) -> float:
-        """Return the used share of the tightest limit, with so many more bytes."""
+        """Return the used share of the tightest limit after `more` further bytes are allocated."""
         return max(self._share(limit, more) for limit in self.limits)
 
     def _share(self, limit: Limit, more: int = 0) -> float:
@@ -135,7 +138,7 @@ class ProcessMemory(NamedTuple):
 
 
 def memory(root: Path = Path("/")) -> ProcessMemory:
-    """Return the limits of this process."""
+    """Return the memory limits of this process."""
     limits = [Limit(size, "VmRSS", name) for size, name in _of_groups(root)]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
@@ -145,7 +148,10 @@ def memory(root: Path = Path("/")) -> ProcessMemory:
 
 
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
-    """Yield the limits of this process's control groups. Inside a container the top is its own group."""
+    """Yield the size and the name of each memory limit of this process's control groups.
+
+    Inside a container, the process's own group is mounted at the top.
+    """
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -171,7 +177,7 @@ def _machine(root: Path) -> int:
 
 
 def _status(root: Path, name: str) -> int:
-    """Return a figure of /proc/self/status in bytes."""
+    """Return a field of /proc/self/status in bytes."""
     for line in _text(root / "proc/self/status").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024

@@ -1,9 +1,8 @@
-"""The sources of a running daemon, by name: each is a task that starts and ends while the others go on.
+"""The source tasks of a running daemon. Each source starts and stops independently of the others.
 
-A source that starts goes on with the sessions that an earlier life of it has left open, in this
-daemon or in one before. A session that no source goes on with is ended, unless it reads a file (`FileSessions`).
-
-`Configured` has the sources of the configuration and the addresses that they hold, whether they take in or not.
+A source continues the open sessions of an earlier source of the same name, from this daemon or an earlier process.
+Open sessions without a source are closed, except sessions of files (`FileSessions`). `Configured` has the configured
+sources and their addresses, also while a source does not run.
 """
 
 from __future__ import annotations
@@ -47,11 +46,12 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Configured:
-    """`sources` by name, of the configuration that runs.
+    """The sources of the current configuration, by name, and their addresses.
 
-    With `once`, sources are there for what they find now and no longer, and sources of files read what is
-    `chosen`. `descriptors` keep the sockets while no process has them; sockets in `held` are there already.
-    Raise ConfigError for a source that cannot be had."""
+    With `once`, a source ends after reading its current input, and a source of files reads the `chosen` files.
+    `descriptors` keep the sockets across restarts. Sockets in `held` are open already. Raise ConfigError for a source
+    that cannot be created.
+    """
 
     def __init__(
         self,
@@ -73,15 +73,15 @@ class Configured:
             self.sources[name] = self._source(name, wanted, self._listening)
 
     def renew(self, name: str, config: SourceConfig) -> None:
-        """Replace a source that has ended by a new one of the same name. Raise ConfigError."""
+        """Replace an ended source by a new one of the same name. Raise ConfigError."""
         self.sources[name] = self._source(name, config, self._listening)
 
     def give_up(self, name: str, config: SourceConfig) -> None:
-        """Give up the address of a source that has ended."""
+        """Release the address of an ended source."""
         self._listening[place_of(name, config)].give_up()
 
     def in_the_way(self, now: Mapping[str, SourceConfig], config: Config) -> list[str]:
-        """Return the sources that have a port of which another configuration wants another address."""
+        """Return the sources whose port another configuration needs at a different address."""
         places = {place_of(name, wanted) for name, wanted in config.sources.items()}
         wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
         have = {name: place_of(name, source) for name, source in now.items()}
@@ -93,8 +93,10 @@ class Configured:
     def prepare(
         self, config: Config, stays: Collection[str]
     ) -> tuple[dict[str, Source], dict[Place, Listening]]:
-        """Return the sources of another configuration and their addresses, which are ours by then. Sources
-        in `stays` are those of now. Raise ConfigError with every problem."""
+        """Return the sources of another configuration and their addresses, and bind the new addresses.
+
+        Keep the running sources in `stays`. Raise ConfigError with all problems.
+        """
         sources: dict[str, Source] = {}
         listening: dict[Place, Listening] = {}
         problems: list[str] = []
@@ -119,7 +121,7 @@ class Configured:
         return sources, listening
 
     def put(self, sources: Mapping[str, Source], listening: dict[Place, Listening]) -> None:
-        """Take over what `prepare` returned, and give up all other addresses."""
+        """Replace sources and addresses by the result of `prepare`, and release all other addresses."""
         self.sources.clear()
         self.sources.update(sources)
         gone = [held for place, held in self._listening.items() if place not in listening]
@@ -128,7 +130,7 @@ class Configured:
             held.give_up()
 
     def close_rest(self) -> None:
-        """Close the kept sockets that no source wants."""
+        """Close the kept sockets that no source uses."""
         self._descriptors.close_rest()
 
     def close(self) -> None:
@@ -137,7 +139,7 @@ class Configured:
             listening.close()
 
     def _source(self, name: str, config: SourceConfig, listening: dict[Place, Listening]) -> Source:
-        """Return a source that does not run; its address goes into `listening`. Raise ConfigError."""
+        """Create a source, and add its address to `listening`. Raise ConfigError."""
         if isinstance(config, TailConfig):
             _check_dialect(name, config)
             return TailSource(name, config, self._clock, once=self._once, chosen=self._chosen)
@@ -158,13 +160,13 @@ class Configured:
     def _hold(
         self, name: str, config: SourceConfig, listening: dict[Place, Listening]
     ) -> Listening | None:
-        """Return a source's address, now in `listening`: the one that is held already, or a new one."""
+        """Return the address of a source, either already held or new, and add the address to `listening`."""
         if isinstance(config, TailConfig):
             return None
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # A listener on port 0 has no address that is known before, so no other socket can have it.
+            # The address of a listener on port 0 is not known in advance, so no kept socket can match.
             slot = self._descriptors.slot(
                 _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
             )
@@ -175,7 +177,7 @@ class Configured:
 
 
 def refused(name: str, config: SourceConfig, error: BaseException) -> ConfigError:
-    """Return the error to raise for a source that could not start."""
+    """Return the ConfigError for a source that could not start."""
     if isinstance(config, TailConfig) or not isinstance(error, OSError):
         return ConfigError([f"sources.{name}: {error}"])
     return refusal(f"sources.{name}.listen", config.listen, error)
@@ -188,7 +190,7 @@ def _listening(config: UdpConfig | ConnectionConfig, slot: Slot) -> Listening:
 
 
 def _slot_name(place: Place) -> str:
-    """Return what the service manager calls the socket of a place."""
+    """Return the name of a place's socket in the service manager."""
     return ".".join(quote(str(part), safe="/") for part in place if part)
 
 
@@ -200,10 +202,10 @@ def _check_dialect(name: str, config: TailConfig) -> None:
 
 
 LOOK_SECONDS = 0.5
-"""How often peers are looked at that take long over one record."""
+"""Interval (seconds) between two checks for slow peers."""
 
 DECODED_SECONDS = 0.02
-"""How often a file source that starts looks whether the log is decoded that far."""
+"""Interval (seconds) at which a starting file source checks the decoded position."""
 
 CHANGED = "source changed"
 REMOVED = "source removed"
@@ -212,7 +214,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Task:
-    """The task of a source that takes in; `intake` from when it does."""
+    """The task of a source. `intake` is set once the source receives."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
@@ -223,8 +225,9 @@ class _Task:
 class Receiving:
     """The tasks of the configured sources, in a nursery.
 
-    Entries that the log holds already need not be decoded yet: the log ends at `ahead`. `ended` is called
-    when no source has anything more to come."""
+    The log ended at `ahead` when the daemon started, and decoding may lag behind. Call `ended` when all sources have
+    ended.
+    """
 
     def __init__(
         self,
@@ -244,23 +247,24 @@ class Receiving:
         self._nursery = nursery
         self._tasks: dict[str, _Task] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
-        """Open sessions of sources that do not run, by source and number."""
+        """Open sessions of stopped sources, by source and session number."""
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
-        """When sources were last seen to wait for room (Unix ns)."""
+        """Time (Unix ns) of the last check at which sources waited for free space in the spool."""
 
     async def start_all(self) -> None:
-        """Start every source. Raise ConfigError for an address that cannot be had."""
+        """Start every source. Raise ConfigError for an address that cannot be bound."""
         for name in self._configured.sources:
             await self._start(name)
         self._configured.close_rest()
 
     async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
-        """Replace the sources by those of another configuration, which `put` makes current. Sources that are
-        equal in both go on undisturbed.
+        """Replace the sources by those of another configuration, which `put` makes current.
 
-        Raise ConfigError, with every problem, if one cannot be had: then all is as it was."""
+        Sources with equal settings in both configurations continue without interruption. If a source cannot be
+        created, keep the old sources and raise ConfigError with all problems.
+        """
         configured, now = self._configured, self._context.config.sources
         stays = {
             name for name, wanted in config.sources.items()
@@ -290,10 +294,11 @@ class Receiving:
                 await self._start(name)
 
     def cut_slow(self) -> None:
-        """Disconnect peers that take longer over one record than their source allows.
+        """Disconnect peers that exceed the source's `record_timeout` for one record.
 
-        Time in which sources wait for room does not count, nor does time in which the rest of the record may have
-        waited in the spool."""
+        Time that sources waited for free space does not count. Time that the rest of the record may have waited in
+        the spool does not count either.
+        """
         time = self._spool.timeline.now()
         if self._gate.closed:
             self._waited_until = time
@@ -310,8 +315,8 @@ class Receiving:
                     self._configured.sources[name].cut(number, "slow")
 
     def leave_orphans(self) -> None:
-        """End the sessions whose source is gone, or has another format or transport now. Sessions of files
-        wait for another source."""
+        """Close the sessions whose source is removed or has another format or transport. Mark sessions of files as
+        unfollowed instead."""
         for name, sessions in self._left.items():
             config = self._context.config.sources.get(name)
             for number, info in list(sessions.items()):
@@ -326,7 +331,8 @@ class Receiving:
                     del sessions[number]
 
     async def _start(self, name: str) -> None:
-        """Return once the source takes in. Raise ConfigError for an address that cannot be had."""
+        """Start a source, and return once the source receives. Raise ConfigError for an address that cannot be
+        bound."""
         config, source = self._context.config.sources[name], self._configured.sources[name]
         try:
             await self._nursery.start(self._receive, name, source)
@@ -335,8 +341,8 @@ class Receiving:
         logger.info("source %s: %s %s", name, config.format, source.address, extra={"source": name})
 
     async def _stop(self, name: str, reason: str) -> None:
-        """Return once the source has taken in what was sent to it, and has ended. The sessions that
-        end with it end for this reason."""
+        """Stop a source, and return once the source has read all sent bytes. `reason` is the close reason of its
+        sessions."""
         task = self._tasks[name]
         if task.intake is not None:
             task.intake.stopped = reason
@@ -352,7 +358,8 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # How far its files are read is known once the log is decoded up to here. They can wait.
+                    # The read offsets of the files are known once the log is decoded up to the current end. Files can
+                    # wait.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)
@@ -370,7 +377,7 @@ class Receiving:
             self._ended()
 
     async def _decoded(self, position: int) -> None:
-        """Return once the log is decoded up to a position."""
+        """Wait until the log is decoded up to `position`."""
         while self._ingest.position < position:  # noqa: ASYNC110 - entries come in from many sides
             await trio.sleep(DECODED_SECONDS)
 
@@ -385,9 +392,10 @@ async def receive(
     ended: Callable[[], None],
     task_status: trio.TaskStatus[Receiving],
 ) -> None:
-    """Take in until cancelled. Raise ConfigError for an address that cannot be had.
+    """Run the sources until cancelled. Raise ConfigError for an address that cannot be bound.
 
-    With `once`, sessions that other sources have left open stay open, and nothing more comes where there is no source."""
+    With `once`, open sessions of other sources stay open. Call `ended` at once if no source is configured.
+    """
     try:
         async with trio.open_nursery() as nursery:
             receiving = Receiving(configured, context, gate, ahead, ended=ended, nursery=nursery)

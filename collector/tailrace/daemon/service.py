@@ -1,17 +1,16 @@
-"""The daemon as a process: signals, the admin endpoint, the service manager, and the last status at the end.
+"""The daemon as a process: signals, admin endpoint, service manager, and the final status.
 
-The first SIGTERM or SIGINT ends it in order. A second one ends it at once, which loses nothing that was acknowledged.
-SIGHUP asks for a reload, before everything listens as well; while the daemon ends, it has no effect. After a failure
-the daemon answers /healthz with the reason for `LINGER_SECONDS`, so that whoever watches it can learn the cause, and
-exits with 1.
+The first SIGTERM or SIGINT stops the daemon in order. A second one ends the process at once without loss of
+acknowledged data. SIGHUP requests a reload, also during the start. During a stop, SIGHUP has no effect. After a
+failure the daemon serves the reason on /healthz for `LINGER_SECONDS`, and exits with status 1.
 
-`Supervision` gives the service manager watchdog signals, requests for more time, and a status line. The daemon signals
-for work done, not for being alive: for each commit (heartbeats cause commits while nothing else comes), and for each
-refusal of a disk or store, since a restart would not help then. A hanging loop, a disk that does not answer and
-decoding that stands still give no signal, so the manager restarts the daemon.
+`Supervision` sends watchdog signals, requests for more time and a status line to the service manager. The daemon
+sends a watchdog signal for each commit, and for each operation that a disk or store refused, because a restart would
+not help. Heartbeats cause commits while no data arrives. A hanging loop, a hanging disk or stopped decoding sends no
+signal, so the service manager restarts the daemon.
 
-`Reloading` goes from a signal to another configuration: all of it, or nothing. File and environment are read anew
-and checked as at the start. If anything is wrong, the configuration before goes on, and the daemon is degraded until a
+`Reloading` replaces the whole configuration after a signal, or nothing. The daemon reads and checks file and
+environment as at the start. After an error the old configuration stays current, and the daemon is degraded until a
 reload succeeds.
 """
 
@@ -58,11 +57,11 @@ from tailrace.store.durable import occupy_thread
 LOOK_SECONDS = 1.0
 STATUS_SECONDS = 5.0
 EXTEND_SECONDS = 30.0
-"""Seconds that a start or stop may take for its next step."""
+"""Timeout (seconds) for the next step of a start or stop."""
 
 
 class Supervision:
-    """The link between a service manager and the daemon."""
+    """The connection between the service manager and the daemon."""
 
     def __init__(self, notifier: Notifier, clock: Clock) -> None:
         self._notifier = notifier
@@ -74,14 +73,14 @@ class Supervision:
         self._rows = 0
 
     def working(self) -> None:
-        """Ask the manager for more time, because a start or stop goes on."""
+        """Ask the service manager for more time, because a start or stop continues."""
         now = self._clock.monotonic()
         if now - self._extended >= LOOK_SECONDS:
             self._extended = now
             self._notifier.extend(EXTEND_SECONDS)
 
     async def run(self, daemon: Daemon) -> None:
-        """Watch until cancelled."""
+        """Send watchdog signals and status lines until cancelled."""
         seconds = min(LOOK_SECONDS, (self._notifier.watchdog_seconds or LOOK_SECONDS) / 4)
         while self._notifier.present:
             self._look(daemon)
@@ -116,7 +115,10 @@ logger = logging.getLogger(__name__)
 
 
 class Reloading:
-    """`load` reads the configuration or raises ConfigError; `replaced` is called after a good reload."""
+    """Replaces the configuration on request.
+
+    `load` reads the configuration or raises ConfigError. `replaced` is called after a successful reload.
+    """
 
     def __init__(
         self,
@@ -132,11 +134,11 @@ class Reloading:
         self._asked = trio.Event()
 
     def ask(self) -> None:
-        """Reload soon; once, however often it is asked for until then."""
+        """Request a reload. Requests before the reload begins count as one."""
         self._asked.set()
 
     async def run(self, receiving: Receiving) -> None:
-        """Reload when asked to, until cancelled."""
+        """Reload the configuration on each request of `ask`, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
@@ -145,7 +147,7 @@ class Reloading:
             self._notifier.ready()
 
     async def _once(self, receiving: Receiving) -> list[str]:
-        """Reload. Return what prevented it."""
+        """Reload the configuration. Return the problems that prevented the reload."""
         try:
             loaded = await trio.to_thread.run_sync(self._read)
             await self._take_over(loaded, receiving)
@@ -156,7 +158,8 @@ class Reloading:
         return []
 
     def _read(self) -> Loaded:
-        """Return the configuration as it is written now, after a look at the files that it names. Raise ConfigError."""
+        """Return the configuration from file and environment, after checking the files named there. Raise
+        ConfigError."""
         loaded = self._load()
         if unusable := problems(loaded):
             raise ConfigError([str(problem) for problem in unusable])
@@ -164,12 +167,12 @@ class Reloading:
 
     def _failed(self, problems: list[str]) -> None:
         message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
-        if Condition.RELOAD in self._daemon.health.conditions:  # which has been said already
+        if Condition.RELOAD in self._daemon.health.conditions:  # already logged by `degrade`
             logger.error("reload: %s", message)
         self._daemon.health.degrade(Condition.RELOAD, message)
 
     async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
-        """Raise ConfigError; then nothing has changed."""
+        """Replace the current configuration. Raise ConfigError and change nothing if a problem is found."""
         daemon, old, new = self._daemon, self._daemon.config, loaded.config
         if old == new:
             logger.info("reload: %s says what is running already", loaded.path or "the environment")
@@ -190,7 +193,7 @@ class Reloading:
 
 
 def _summary(old: Config, new: Config) -> str:
-    """Return what a reload changed, in words."""
+    """Return a summary of the changes of a reload."""
     before, after = old.sources, new.sources
     parts = {
         "sources added": sorted(after.keys() - before.keys()),
@@ -204,7 +207,7 @@ def _summary(old: Config, new: Config) -> str:
 LINGER_SECONDS = 3.0
 
 PATIENCE_SECONDS = 60.0
-"""Less than a unit's TimeoutStartSec."""
+"""Delay (seconds) of an exit for lack of memory; shorter than TimeoutStartSec in a unit file."""
 
 
 def run(
@@ -214,11 +217,11 @@ def run(
     started: Callable[[Status], None],
     held: Mapping[Place, Listening],
 ) -> Status:
-    """Serve until told to stop. Return the last status.
+    """Run the daemon until a signal stops the process. Return the last status.
 
-    `started` is called once everything listens, `load` at each reload. Sockets in `held` exist already.
-
-    Raise TailraceError for what prevents the start or ends the work."""
+    Call `started` once all sockets listen, and `load` at each reload. Sockets in `held` are open already. Raise
+    TailraceError if the start or the daemon fails.
+    """
     if found := problems(loaded):
         raise ConfigError([str(problem) for problem in found])
     if links := service_links(os.environ):
@@ -247,9 +250,11 @@ def run(
 
 @contextmanager
 def patience(*, managed: bool) -> Iterator[None]:
-    """Delay a MemoryLimitError by a minute under a service manager, which would repeat the start at once.
+    """Delay a MemoryLimitError by `PATIENCE_SECONDS` under a service manager, which would restart the daemon at
+    once.
 
-    The sockets queue what comes meanwhile."""
+    The sockets queue input during the delay.
+    """
     try:
         yield
     except MemoryLimitError as error:
@@ -260,17 +265,19 @@ def patience(*, managed: bool) -> Iterator[None]:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit on descriptors to the hard one; the soft limit is for programs that use `select`."""
+    """Raise the soft limit of file descriptors to the hard limit. The lower soft limit exists for programs with
+    `select`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager
 def tamed_garbage_collection() -> Iterator[None]:
-    """Let the garbage collector run less often.
+    """Run the garbage collector less often.
 
-    Records come by the hundred thousand and form no cycles. With the default thresholds the garbage
-    collector scans them again and again: a fifth of the time, in pauses that lose datagrams."""
+    Records are numerous and form no cycles. With the default thresholds the garbage collector takes a fifth of the
+    time, and its pauses lose datagrams.
+    """
     gc.freeze()
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
@@ -278,7 +285,7 @@ def tamed_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()  # libraries tidy up with what is collected at exit
+        gc.unfreeze()  # some libraries clean up in finalizers at exit
 
 
 class _Service:
@@ -333,7 +340,7 @@ class _Service:
                 )
             except* TailraceError as group:
                 self.failure = first_failure(group)
-                # Whoever started the daemon reports an error of configuration, once.
+                # The caller reports a configuration error once.
                 if not isinstance(self.failure, ConfigError):
                     self._daemon.health.fail(str(self.failure))
                     self._daemon.answering.set()
@@ -341,14 +348,14 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
-        """Answer once the counters have reached the values of the daemon's earlier life: to Prometheus, a counter
-        that falls has restarted. Earlier requests wait, unless decoding itself waits."""
+        """Serve the admin endpoint once the counters have reached their values before the restart, because
+        Prometheus treats a falling counter as a restart. Do not wait if decoding is suspended."""
         with listener:
             await self._daemon.answering.wait()
             await server.serve(trio.socket.from_stdlib_socket(listener))
 
     def _server(self) -> Server:
-        """Raise ConfigError for files that cannot be used."""
+        """Create the admin server. Raise ConfigError for unusable certificates or tokens."""
         config = self._daemon.config.admin
         self._guard = guard("admin", config, self._daemon.clock)
         certificates, tokens, networks = self._guard
@@ -372,7 +379,7 @@ class _Service:
         try:
             self._daemon.write_ports(self._admin)
         except OSError as error:
-            # A full disk is no reason not to receive: the addresses are on /status too.
+            # A full disk must not stop the daemon: /status has the addresses as well.
             directory = self._daemon.disk.directory
             logger.warning(
                 "%s: cannot write the port file: %s",
@@ -383,18 +390,18 @@ class _Service:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             signal.pthread_sigmask(
                 signal.SIG_UNBLOCK, {signal.SIGHUP}
-            )  # an earlier one arrives now
+            )  # a pending SIGHUP arrives now
             try:
                 async for number in signals:
                     if number == signal.SIGHUP:
                         self._reloading.ask()
                         continue
                     if self._stop.is_set():
-                        # At once: not even exit handlers, which might wait for a worker thread.
+                        # Exit at once and skip exit handlers, which might wait for a worker thread.
                         os._exit(128 + number)
                     self._notifier.stopping()
                     self._stop.set()
-            finally:  # while the process ends, the default action would apply again
+            finally:  # the default action would end the process during the stop
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
     def _probe(self) -> Probe:

@@ -1,14 +1,13 @@
-"""Counts starts that do not fit into memory on disk, so that they end with a message and not in a loop.
+"""Count the starts that exceed the memory limit, so that the daemon ends with a message and not in a restart loop.
 
-A start writes a file, and says in it again and again how much of its memory limit it uses. The file goes
-once all that the log held is decoded, or the start has failed with a message. A file that is still there
-at the next start is of a start that was killed. If that start had used half of its memory, memory is
-taken for the reason. After `KILLED_MAX` such starts in a row the next one takes no risk for a while:
+A start repeatedly writes the used share of its memory limit to a file. The daemon removes the file once the log is
+decoded or the start has failed with a message. A file that is left at the next start means that the earlier start
+was killed. If the killed start used at least half of its memory limit, lack of memory is the assumed reason.
+After `KILLED_MAX` such starts in a row, the next start depends on the stage:
+- killed while reading the checkpoint: refuse the start, which cannot continue without the state;
+- killed while decoding the log: receive into the spool, and suspend decoding.
 
-- killed while the checkpoint was read: the start is refused, since nothing works without its state;
-- killed while the log was decoded: the daemon receives into the spool and decodes nothing yet.
-
-Nothing is lost by either: the spool keeps what is not in the table.
+No data is lost in either case, because the spool keeps all bytes that are not in the table.
 """
 
 from __future__ import annotations
@@ -31,16 +30,17 @@ from tailrace.filesystem import make_way, refusal_text
 from tailrace.spool.checkpoint import Checkpoints
 
 KILLED_MAX = 3
-"""Starts in a row that may be killed for want of memory before one takes no risk."""
+"""Number of consecutive starts killed for lack of memory after which the daemon refuses the start or suspends
+decoding."""
 
 REST_SECONDS = 600.0
-"""How long no risk is taken after the last of them."""
+"""Seconds after the last killed start for which the daemon refuses the start or suspends decoding."""
 
 SUSPECT = 0.5
-"""Share of its limit from which on memory is taken for the reason of a kill."""
+"""Minimum used share of the memory limit at which a killed start counts as out of memory."""
 
 STATE_FACTOR = 4
-"""Memory that a checkpoint's state takes while it is read, as a multiple of the file."""
+"""Memory for reading a checkpoint, as a multiple of the file size."""
 
 LOOK_SECONDS = 0.25
 
@@ -48,10 +48,11 @@ logger = logging.getLogger(__name__)
 
 
 class Start(msgspec.Struct):
-    """One start, as its file says. `at` is Unix seconds, `limit` the bytes of the tightest limit."""
+    """The content of a start's file. `at` is a Unix time in seconds, `limit` the size (bytes) of the tightest memory
+    limit."""
 
     killed: int
-    """How many starts in a row were killed for want of memory before this one."""
+    """Number of consecutive earlier starts killed for lack of memory."""
     stage: Literal["state", "log"]
     share: float
     limit: int
@@ -59,13 +60,13 @@ class Start(msgspec.Struct):
 
 
 class Starts:
-    """The starts on one spool, whose directory must be locked by this process from `begin` on."""
+    """The starts on one spool. This process must hold the lock of the spool's directory when it calls `begin`."""
 
     def __init__(self, directory: Path, memory: ProcessMemory, clock: Clock) -> None:
         self.killed = 0
-        """Starts in a row that were killed for want of memory before this one."""
+        """Number of consecutive earlier starts killed for lack of memory."""
         self.rest = 0.0
-        """Seconds for which this start decodes nothing."""
+        """Seconds for which this start suspends decoding."""
         self._path = directory / "starting"
         self._memory = memory
         self._clock = clock
@@ -73,13 +74,13 @@ class Starts:
 
     @property
     def readable(self) -> int:
-        """Return how large a checkpoint may be: it is read whole, and its state is as large at least."""
+        """Return the maximum size (bytes) of a readable checkpoint. File and state are in memory at the same time."""
         limit = self._memory.tightest
         return int(limit.size * (1.0 - self._memory.share()) / 2)
 
     def begin(self, checkpoints: Checkpoints) -> None:
-        """Note that this start reads the newest checkpoint next. Raise MemoryLimitError if doing so has lately
-        killed several starts."""
+        """Record that this start reads the newest checkpoint next. Raise MemoryLimitError if reading it has recently
+        killed `KILLED_MAX` starts."""
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
         before = self._read()
@@ -106,40 +107,41 @@ class Starts:
         self._write()
 
     def decoding(self) -> None:
-        """Note that the state is read and the log is decoded next."""
+        """Record that the state is read and that decoding the log begins."""
         if self._start:
             self._start.stage = "log"
             self._look()
 
     def came_through(self) -> None:
-        """Remove the note of this start: the log is decoded, or the start has failed with a message.
+        """Remove the file of this start after the log is decoded or the start has failed with a message.
 
-        A refused start leaves the note of the earlier start in place."""
+        A refused start keeps the file of the earlier start.
+        """
         if self._start:
             self._start, self.killed = None, 0
             try:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
-            except OSError as error:  # the next start may then take this one for killed
+            except OSError as error:  # the next start may count this start as killed
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
     def out_of_memory(self) -> MemoryLimitError:
-        """Return the error of a start, or of a daemon at work, that was refused memory."""
+        """Return the error for a failed memory allocation, during the start or later."""
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # the file stays
+            self._start = None  # keeps the file
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:
-        """Note how much memory the start uses, until it came through or is cancelled."""
+        """Record the memory use of the start until the start is complete or cancelled."""
         while self._start:
             self._look()
             await trio.sleep(LOOK_SECONDS)
 
     async def wait(self, health: Health) -> None:
-        """Return when this start may decode: at once, unless others were killed by that."""
+        """Wait for `rest` seconds before decoding, if earlier starts were killed while decoding."""
         if not self.rest:
             return
         until = self._clock.monotonic() + self.rest
@@ -150,13 +152,15 @@ class Starts:
             " and nothing into the table; then it is tried again"
         )
         while self._clock.monotonic() < until:
-            health.refuse(Condition.MEMORY, message)  # each is a sign of life to a watchdog
+            health.refuse(
+                Condition.MEMORY, message
+            )  # each refusal counts as activity for the watchdog
             await trio.sleep(min(1.0, max(0.0, until - self._clock.monotonic())))
         self.rest = 0.0
         health.clear(Condition.MEMORY)
 
     def advice(self) -> str:
-        """Return what to do about the limit with the least room."""
+        """Return advice on the limit with the least free memory."""
         limit = self._memory.tightest
         return (
             f"raise {limit.name}, {limit.size} bytes now, and start again;"
@@ -175,7 +179,7 @@ class Starts:
             return None
 
     def _write(self) -> None:
-        """Write the note, without a sync: a kill of this process does not stop the machine."""
+        """Write the file of the start without a sync, because a killed process does not stop the machine."""
         try:
             owned.write_file(self._path, msgspec.json.encode(self._start))
         except OSError as error:

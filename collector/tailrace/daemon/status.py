@@ -1,4 +1,4 @@
-"""The daemon's state as one value: what /status answers and /metrics is made from."""
+"""The state of the daemon as one value, the source of /status and /metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tailrace.standard import dropped_lines
 
 
 def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
-    """Return the status of a daemon whose admin endpoint is at `admin`, behind this guard."""
+    """Return the status of a daemon. `admin` is the address of the admin endpoint, `guard` its access control."""
     spool, figures = daemon.spool, daemon.figures
     committing = daemon.loops.committing
     return Status(
@@ -79,12 +79,12 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
 
 
 def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStatus:
-    """Return the status of a configured source; the daemon need not run, or listen at the source."""
+    """Return the status of a configured source, which need not run or listen."""
     source = daemon.sources.get(name)
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
-    # An ingest that lags behind the log knows no later time than that of its last entry.
+    # While the ingest lags behind the log, the time of the last decoded entry is the current time.
     caught_up = ingest.position == daemon.spool.durable
     now = daemon.spool.timeline.now() if caught_up else ingest.now
     paces = {
@@ -119,7 +119,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
 
 
 def _named(*parts: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of all parts by the names that they are encoded by."""
+    """Return the encoded fields of all parts, by name."""
     return {
         name: value
         for part in parts
