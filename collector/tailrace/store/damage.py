@@ -1,21 +1,19 @@
-"""Damaged data files: the rows that are lost with one, as gap rows, and the version that sets it aside.
+"""Damaged data files: gap rows for the lost rows, and the version that removes a damaged file from the table.
 
-Three sources say what is lost, the best one first:
+Three sources describe the lost rows. The first available source is used:
+1. The journal, for files that upkeep wrote.
+2. The columns of the file, if they agree with the rest of the table: the number of rows is the number in the log, and
+   other files or the statistics in the log have the same sessions. Each stream gets a gap of its number of events.
+3. The statistics in the log: they have the source, and the session if all rows belong to one session. Without a
+   source in the statistics, each source of the table gets a gap.
 
-1. The journal, for files that upkeep made.
-2. The file's own columns, where they agree with the rest of the table: they have as many rows as the log
-   states, and sessions that other files have or that the log's statistics name. Each stream then has a
-   gap of its size.
-3. The log's statistics: they tell the source, and the session if all rows were of one session. Where
-   they do not, each source of the table has a gap.
+A gap without a known session gets the session `DAMAGED_SESSION`. Readers treat such a gap as a gap of each session of
+its source.
 
-A gap whose session is unknown gets the session `DAMAGED_SESSION`; readers treat it as a gap of each
-session of its source.
-
-`set_aside` adds one version, which removes damaged files from the table and names the lost rows. One log entry removes the files and adds their gap rows. A reader sees either the file or the gaps, and
-so it stays if the process is killed. The library cannot commit both at once, so we write the log entry
-here, with a hard link, which fails if another writer took the version number. The damaged files are
-moved to `DIRECTORY` for people to look at; no code reads or removes them there.
+`set_aside` adds one version, which removes damaged files from the table and adds their gap rows in one log entry. A
+reader sees either the file or the gaps, also after a kill. The library cannot commit both at once, so this module
+writes the log entry with a hard link, which fails if another writer has used the version number. Damaged files move
+to `DIRECTORY` for inspection. No code reads or removes the files there.
 """
 
 from __future__ import annotations
@@ -49,14 +47,14 @@ _GROUP = (*_WHO, "stream", "kind")
 _EVENTS = frozenset({Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION})
 
 _UNKNOWN = ("unknown", "unknown")
-"""Source and format where no row of the table is left to name one."""
+"""Source and format of a gap if no row of the table is left."""
 
 Who = tuple[str, str, str]
 """Source, format and session."""
 
 
 class LostEvents(NamedTuple):
-    """How many events of a stream are lost; 0 where nobody knows how many."""
+    """Number of lost events of a stream, or 0 if the number is unknown."""
 
     source: str
     format: str
@@ -67,7 +65,7 @@ class LostEvents(NamedTuple):
 
 
 def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
-    """Return the sessions that have rows in files of the table in `root`; unreadable files are left out."""
+    """Return the sessions that have rows in `files` of the table in `root`. Skip unreadable files."""
     found: set[Who] = set()
     for file in files:
         counts = _counts(root / file.path, _WHO)
@@ -76,7 +74,7 @@ def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
 
 
 def counts_of(path: Path) -> Counter[Group] | None:
-    """Count the rows of a file by group; return None where they cannot be read."""
+    """Count the rows of a file by group. Return None if the rows are unreadable."""
     counts = _counts(path, _GROUP)
     return None if counts is None else Counter(cast("dict[Group, int]", counts))
 
@@ -88,10 +86,11 @@ def losses(
     sessions: set[Who],
     same: Mapping[str, str],
 ) -> list[LostEvents]:
-    """Return what is lost with a file.
+    """Return the lost events of a damaged file.
 
-    `noted` are the file's rows by the journal, `sessions` those of the rest of the table, and `same` the
-    columns that have one value in all of the file's rows by the log's statistics."""
+    `noted` has the number of rows by group from the journal, and `sessions` the sessions of the rest of the table.
+    `same` has the columns with one value in all rows of the file, from the statistics in the log.
+    """
     if noted is not None:
         return list(_by_stream(noted))
     counts = counts_of(root / file.path)
@@ -112,7 +111,7 @@ def losses(
 
 
 def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
-    """Return the gap rows of a lost file, in its day. `reason` is what was wrong with the file."""
+    """Return the gap rows of a lost file, with the file's day. `reason` describes the damage."""
     batch = Batch()
     for loss in lost:
         about: dict[str, object] = {"count": loss.events, "detail": "data_file"}
@@ -142,12 +141,12 @@ def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
         if events:
             yield LostEvents(source, format_, session, stream, events, estimate=begun > 0)
         if not events or kinds[Kind.GAP]:
-            # Rows about the session, or gaps: nobody knows what they said.
+            # The content of lost gap rows and session rows is unknown.
             yield LostEvents(source, format_, session, stream, 0)
 
 
 def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | None:
-    """Count a file's rows by these columns; return None where they cannot be read."""
+    """Count the rows of a file by `columns`. Return None if the rows are unreadable."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 MB that only damage needs
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
@@ -165,25 +164,26 @@ def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | No
 
 
 DIRECTORY = "damaged"
-"""Name of the directory for damaged files, in the store's directory."""
+"""Name of the directory for damaged files in the store's directory."""
 
 
 ENGINE = "tailrace"
-"""The engine that log entries written here name."""
+"""Value of `engineInfo` in log entries written by this module."""
 
 
 class Damaged(NamedTuple):
-    """A data file of the table, and what is wrong with it."""
+    """A data file of the table, and the reason why the file counts as damaged."""
 
     file: DataFile
     reason: str
 
 
 def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
-    """Remove damaged files from the table in `root`, as far as its newest version still has them.
+    """Remove damaged files from the table in `root`, unless the newest version no longer has the files.
 
-    Return a sentence about each file. Durable on return. Raise StoreError, FullError or SyncError; each
-    file is then either in the table as before, or removed and named by gaps."""
+    Return a message about each file. The change is durable on return. Raise StoreError, FullError or SyncError. After
+    an error a file is either still in the table, or replaced by gap rows.
+    """
     try:
         return _set_aside(root, damaged, clock)
     except (DeltaError, OSError) as error:
@@ -222,7 +222,7 @@ def _commit_info(now: int) -> dict[str, Any]:
 
 
 def _remove(file: DataFile, now: int) -> dict[str, Any]:
-    """Return the log action that removes a file at `now` (Unix milliseconds)."""
+    """Return the log action that removes a file at time `now` (Unix ms)."""
     return {
         "remove": {
             "path": file.path,
@@ -238,13 +238,13 @@ def _remove(file: DataFile, now: int) -> dict[str, Any]:
 def _added_gap_rows(
     root: Path, damaged: Sequence[Damaged], lost: dict[str, list[LostEvents]]
 ) -> list[dict[str, Any]]:
-    """Write the gap rows into files of the table; return the log actions that add these files."""
+    """Write the gap rows into new files of the table. Return the log actions that add the files."""
     rows = [gap_rows(each.file, each.reason, lost[each.file.path]) for each in damaged]
     return [{"add": write_rows(root, day_rows)} for batch in rows for day_rows in to_arrow(batch)]
 
 
 def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool:
-    """Write a whole log entry unless that version exists; return whether it was written."""
+    """Write a log entry unless the version exists. Return whether the entry was written."""
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
         owned.write_new(new, b"\n".join(map(msgspec.json.encode, actions)))
@@ -257,7 +257,7 @@ def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool
 
 
 def _moved(root: Path, damaged: Damaged, lost: Sequence[LostEvents]) -> str:
-    """Move the file out of the table's directory, if it is there; return the sentence about it."""
+    """Move a damaged file out of the table's directory, if the file exists. Return a message about the file."""
     path = root / damaged.file.path
     place = root.parent / DIRECTORY / path.name
     there = os.path.lexists(path)

@@ -1,17 +1,20 @@
-"""A batch as Arrow, and as the Parquet files of a local table. (The library writes the files of a table at a URL.)
+"""Conversion of a batch to Arrow and to the Parquet files of a local table. The library writes the files of a table
+at a URL.
 
-Constraints: files and their names are on disk before the log names them (`sync`), so no log entry ever names a file that a
-power cut may take. A killed process leaves files that no log entry names; the daily vacuum removes them.
+Constraints: files and their names are on disk before a log entry names the files (`sync`), so a power cut never
+removes a file that a log entry names. A killed process leaves files without a log entry, which the daily vacuum
+removes.
 
-Format: Arrow has for each day its rows, in the order of the table's columns, without the day; a file has the rows of one
-day. Names that come again and again are dictionaries, whose values all occur in the rows: then the file's writer
-need not hash each row's string, and the smallest and greatest string are found among few. (The library would expand
-them and hash each string again.) Rows of few kinds come first, in a row group of their own (`few_first`), because readers
-look for them in every file (`query/inner_views.py`). Among events each of these rows costs whole pages of every column.
+Format: Arrow has the rows of each day, with the table's columns in order except the day. A file has the rows of one
+day. Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the rows. So the
+file's writer need not hash the string of each row, and computes minimum and maximum from few strings. The library
+would expand the dictionary and hash each string again. Rows of few kinds come first in their own row group
+(`few_first`), because readers search every file for such rows (`query/inner_views.py`). Among events, each of these
+rows would cost whole pages of every column.
 
-Operation: `to_arrow` takes the buffers of packed rows as they are, and makes a column of a run from one value for each run,
-which costs next to nothing; the GIL is held meanwhile. A row of a batch of 100,000 takes `write` 0.09 µs of CPU, where
-the library's writer took 0.3 (2026-11-23).
+Operation: `to_arrow` uses the buffers of packed rows without a copy, and builds the column of a run from one value
+for each run. The GIL is held meanwhile. In a batch of 100,000 rows, `write` takes 0.09 µs of CPU for a row; the
+library's writer took 0.3 µs (2026-11-23).
 """
 
 from __future__ import annotations
@@ -56,17 +59,18 @@ SCHEMA = pa.schema(
 
 
 class DayRows(NamedTuple):
-    """Rows of one day, which is counted from 1970-01-01; `rows` has the columns of `SCHEMA`."""
+    """Rows of one day. `day` counts days from 1970-01-01; `rows` has the columns of `SCHEMA`."""
 
     day: int
     rows: pa.Table
 
 
 def to_arrow(batch: Batch) -> list[DayRows]:
-    """Return the rows of `batch` in order, cut where the day changes.
+    """Return the rows of `batch` in order, split where the day changes.
 
-    Raise TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that
-    its column cannot hold: the code that made such a row has a bug."""
+    Raise TypeError, OverflowError or UnicodeError for a value that does not fit the column, which is a bug of the
+    caller. The exception has the column's name as a note.
+    """
     return [DayRows(day, _rows(runs, parts)) for day, runs, parts in batch.packed()]
 
 
@@ -90,7 +94,7 @@ def _rows(runs: list[RowRun], parts: list[PackedRows]) -> pa.Table:
 
 
 def _array(field: pa.Field, rows: PackedRows) -> pa.Array:
-    """Return a column of times, numbers or texts that rarely repeat."""
+    """Return a column of times, numbers or rarely repeated strings."""
     values = rows.walls if field.name == "wall" else rows.values(field.name)
     if values is None:
         return _nulls(rows.rows, field.type)
@@ -102,7 +106,8 @@ def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
 
 
 def _nulls(count: int, type_: pa.DataType) -> pa.Array:
-    """Return a column without a value. All such columns share their memory, which a commit would have for each."""
+    """Return a column of nulls. All such columns share one buffer, so that a commit need not allocate one for each
+    column."""
     return _nulls_of(1 << count.bit_length(), type_).slice(0, count)
 
 
@@ -112,7 +117,7 @@ def _nulls_of(count: int, type_: pa.DataType) -> pa.Array:
 
 
 def _coded(field: pa.Field, parts: list[PackedRows]) -> pa.ChunkedArray:
-    """Return a column of words, coded by one dictionary for all parts."""
+    """Return a dictionary-encoded column with one dictionary for all parts."""
     coding = Coding()
     indices = []
     for part in parts:
@@ -141,7 +146,7 @@ def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
 
 
 def _zeros(count: int) -> pa.Array:
-    """Return the codes of a column with one value. All such columns share their memory."""
+    """Return the dictionary indices of a column with one value. All such columns share one buffer."""
     return _zeros_of(1 << count.bit_length()).slice(0, count)
 
 
@@ -151,27 +156,29 @@ def _zeros_of(count: int) -> pa.Array:
 
 
 def _repeated(numbers: list[int], counts: list[int], type_: pa.DataType) -> pa.Array:
-    """Return 32-bit numbers, each as often as its count says."""
+    """Return an array of 32-bit numbers, each repeated by its count."""
     pairs = zip(numbers, counts, strict=True)
     data = b"".join(number.to_bytes(4, sys.byteorder) * count for number, count in pairs)
     return pa.Array.from_buffers(type_, sum(counts), [None, pa.py_buffer(data)], null_count=0)
 
 
 ROWS_MIN = 16_384
-"""Rows of a file that is worth a second row group, whose description takes 2 KB."""
+"""Minimum number of rows in a file with a second row group, because the description of a row group takes 2 KB."""
 
 RUNS_MAX = 256
-"""Runs of such rows that are moved. A slice costs some 40 µs, so more of them would cost more than they save."""
+"""Maximum number of runs of rows that `few_first` moves. A slice takes 40 µs, so that more runs would cost more time
+than they save."""
 
 _RUN = re.compile(b"\1+")
 _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
 
 
 def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
-    """Return rows with those of few kinds first, and how many these are; both keep their order.
+    """Return the rows with rows of few kinds first, and the number of these rows. Keep the order otherwise.
 
-    Return the rows as they are, and 0, when they are less than `ROWS_MIN`, when all are of few kinds or none is,
-    or when these lie in more than `RUNS_MAX` runs."""
+    Return the rows unchanged and 0 if there are fewer than `ROWS_MIN` rows, if all rows or no rows are of few kinds,
+    or if the rows of few kinds form more than `RUNS_MAX` runs.
+    """
     if rows.num_rows < ROWS_MIN:
         return rows, 0
     marks = _marks(rows.column("kind").chunks)
@@ -184,9 +191,10 @@ def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
-    """Return 1 for each row of few kinds and 0 for all others. All chunks have the first one's dictionary.
+    """Return one byte for each row: 1 for a row of few kinds, else 0. All chunks must share one dictionary.
 
-    pyarrow's own functions for this would take 9 MB of a collector."""
+    The equivalent functions of pyarrow would take 9 MB of memory.
+    """
     words = kinds[0].dictionary.to_pylist()
     few = bytes(word in FEW_KINDS for word in words).ljust(256, b"\0")
     if 1 not in few or len(few) > 256:
@@ -195,13 +203,13 @@ def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
 
 
 def _codes(indices: pa.Array) -> bytes:
-    """Return 32-bit codes as bytes."""
+    """Return the bytes of a 32-bit index array."""
     begin, data = 4 * indices.offset, memoryview(indices.buffers()[1])
     return bytes(data[begin : begin + 4 * len(indices)])
 
 
 def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of so many rows that are in no run."""
+    """Yield the ranges of rows, out of `count` rows, that are in no run."""
     bounds = [0, *(bound for run in runs for bound in run), count]
     for begin, end in list(pairwise(bounds))[::2]:
         if begin < end:
@@ -209,14 +217,18 @@ def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int
 
 
 TEXT_MAX = 256
-"""The log states no smallest or greatest value of a column if one of them has more characters."""
+"""Maximum length (characters) of a minimum or maximum string in the log. Longer bounds are omitted."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write(root: Path, rows: list[DayRows]) -> list[Add]:
-    """Write rows to new files of the table in `root`, one for each day; return the log actions that add them, to be logged
-    once `sync` has returned. The names of new directories are on disk. Raise OSError, and leave no file; raise SyncError."""
+    """Write rows to new files of the table in `root`, one file for each day. Return the log actions that add the
+    files.
+
+    Call `sync` before the actions are logged. Names of new directories are on disk on return. Raise OSError and leave
+    no file, or raise SyncError.
+    """
     added: list[Add] = []
     try:
         for day, day_rows in rows:
@@ -244,7 +256,7 @@ def write(root: Path, rows: list[DayRows]) -> list[Add]:
 
 
 def sync(root: Path, added: list[Add]) -> None:
-    """Return once files and their names are on disk. Raise OSError for what cannot be opened, SyncError for a failed sync."""
+    """Sync files and their directories. Raise OSError if a file cannot be opened, and SyncError if a sync fails."""
     for add in added:
         path = root / add.path
         _sync(path)
@@ -252,16 +264,17 @@ def sync(root: Path, added: list[Add]) -> None:
 
 
 def renamed(root: Path, add: Add) -> Add:
-    """Give a file another name, and return the log action that adds it. Raise OSError."""
+    """Rename a file, and return the log action that adds the file. Raise OSError."""
     path = Path(add.path).with_name(_new_name())
     (root / add.path).rename(root / path)
     return msgspec.structs.replace(add, path=str(path))
 
 
 def write_rows(root: Path, day_rows: DayRows) -> Add:
-    """Write rows to a new file of the table in `root`; return the log action that adds it.
+    """Write rows to a new file of the table in `root`. Return the log action that adds the file.
 
-    The file is on disk when this returns. Raise OSError, and leave no file behind; raise SyncError."""
+    The file is on disk on return. Raise OSError and leave no file, or raise SyncError.
+    """
     added = write(root, [day_rows])
     try:
         sync(root, added)
@@ -272,14 +285,14 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
 
 
 def discard(root: Path, added: list[Add]) -> None:
-    """Remove files that no log entry names. Leave to upkeep those that cannot be removed."""
+    """Remove files without a log entry. Leave files that cannot be removed to the vacuum."""
     with suppress(OSError):
         for add in added:
             (root / add.path).unlink(missing_ok=True)
 
 
 def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) -> None:
-    """Write a version of the table that adds files. Raise what the library raises."""
+    """Write a version of the table that adds files. Raise the library's exceptions."""
     table.create_write_transaction(
         [_action_of(add) for add in added],
         "append",
@@ -288,7 +301,7 @@ def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) ->
         post_commithook_properties=durable.NO_HOOKS,
         commit_properties=properties,
     )
-    table.update_incremental()  # the library leaves the handle where it was
+    table.update_incremental()  # the library does not advance the handle
 
 
 def _action_of(add: Add) -> AddAction:
@@ -329,9 +342,10 @@ def _write(path: Path, data: pa.Buffer) -> None:
 
 
 def _encode(rows: pa.Table, few: int) -> tuple[pa.Buffer, parquet.FileMetaData]:
-    """Return the bytes of a file, and what its footer says. The first `few` rows are a row group of their own.
+    """Return the bytes and the footer of a Parquet file. The first `few` rows form their own row group.
 
-    They are made in memory: pyarrow's own files turn a full disk into an error that does not say so."""
+    The file is built in memory, because pyarrow's file classes hide the error number of a full disk.
+    """
     numbers = [each.name for each in rows.schema if each.type not in (pa.string(), NAMES)]
     stream = pa.BufferOutputStream()
     footers: list[parquet.FileMetaData] = []
@@ -353,7 +367,7 @@ def _encode(rows: pa.Table, few: int) -> tuple[pa.Buffer, parquet.FileMetaData]:
 
 
 def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any]:
-    """Return what the log says of a file: its rows, and the bounds of the columns in `layout.STATED`."""
+    """Return the statistics of a file for the log: number of rows, and bounds of the columns in `layout.STATED`."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -367,7 +381,7 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
             values = column.chunk(0).dictionary.to_pylist()
             bounds = (min(values), max(values)) if values else None
         else:
-            # As stored: pyarrow would import pandas for times if it is installed, 45 MB.
+            # Use raw values: for times pyarrow would import pandas, if installed, which takes 45 MB.
             stated = [
                 each for group in groups if (each := group.column(number).statistics).has_min_max
             ]
@@ -382,5 +396,5 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
 
 
 def _spelled(microseconds: int) -> str:
-    """Return a Unix time as the log spells timestamps."""
+    """Return a Unix time (µs) in the timestamp format of the log."""
     return f"{_EPOCH + timedelta(microseconds=microseconds):%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -1,14 +1,15 @@
-"""The table `events` on disk: its place, its properties and its encodings.
+"""The table `events` on disk: path, properties and encodings.
 
-The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log
-clean-up are off, because they delete log files before their replacement is on disk.
+The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log clean-up are off,
+because both delete log files before the replacement is on disk.
 
-The library's writer, which writes merged files and all files at a URL, gets encodings that were measured on
-commits of 100,000 rows: zstd level 1 with delta-packed counters and times takes 0.40 CPU s a million rows and
-9.6 B a row, the library's defaults take 0.92 CPU s and 29.6 B. Files of commits: see `data_files`.
+The library's writer, which writes merged files and all files at a URL, gets encodings that were measured on commits
+of 100,000 rows. zstd level 1 with delta-packed counters and times takes 0.40 CPU s for a million rows and 9.6 B for a
+row; the library's defaults take 0.92 CPU s and 29.6 B. For files of commits see `data_files`.
 
-A `TableSnapshot` is the table as readers see it: one version, its files, and the way to the next version. A reader changes nothing on disk and takes no lock. The files of a version stay on disk for at least
-`layout.REMOVED_HOURS` after a newer version has replaced them.
+A `TableSnapshot` is a reader's view of the table: one version and its files. `refresh` advances to the next version.
+A reader changes nothing on disk and takes no lock. The files of a version stay on disk for at least `REMOVED_HOURS`
+after a newer version has replaced them.
 """
 
 from __future__ import annotations
@@ -41,22 +42,28 @@ from tailrace.store.schema import (
 TABLE_NAME = "events"
 
 MERGED_ROW_GROUP = 131_072
-"""Rows of a row group in merged files: small enough to skip, large enough to compress."""
+"""Maximum number of rows in a row group of merged files. Smaller groups compress worse; larger ones are rarely
+skipped."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""How long a version's log file outlives the checkpoint above it. A merge must find the log from the
-version where it began. At each kind's usual rate this keeps about 1,000 commits."""
+"""Time that a version's log file is kept after a later checkpoint.
+
+A merge needs the log from its first version on. At the usual rate of each kind of store, about 1,000 commits are
+kept.
+"""
 
 REMOVED_HOURS = 1
-"""A file that was merged away or deleted stays on disk for so long: readers may have it open."""
+"""Hours that a merged or deleted file stays on disk for readers that have the file open."""
 
 REMOVED_RETENTION = "interval 150 minutes"
-"""How long the log remembers a file that was merged away: longer than `REMOVED_HOURS` plus the hour
-between vacuums, or vacuum would never learn of some files."""
+"""Time that the log keeps the removal of a merged file. It exceeds `REMOVED_HOURS` plus the hour between vacuums;
+otherwise the vacuum would miss files."""
 
 TRANSACTION_RETENTION = "interval 36500 days"
-"""How long a collector's position is remembered after its last commit: for good. If the position were
-forgotten (a collector silent for long, a wrong clock), the spool would be stored twice."""
+"""Time that a collector's spool offset is kept after its last commit: without limit.
+
+Without the offset, after a long pause or with a wrong clock, the spool would be stored twice.
+"""
 
 STATED = (
     "source",
@@ -71,12 +78,15 @@ STATED = (
     "time",
     "wall",
 )
-"""The columns whose bounds the log states for each file that a collector writes."""
+"""Columns whose bounds the log has for each file that a collector writes."""
 
 STATISTICS = "delta.dataSkippingStatsColumns"
 MERGED_STATED = ",".join(name for name in STATED if name != "wall")
-"""The columns whose bounds the log states for merged files. The library writes these bounds and cuts timestamps to
-milliseconds: readers that compare would pass over a file for its last rows."""
+"""Columns whose bounds the log has for merged files, as a comma-separated list.
+
+The library writes these bounds, and truncates timestamps to milliseconds. With a truncated maximum, readers would
+skip a file that has matching rows.
+"""
 
 OPEN_TRIES = 5
 
@@ -84,17 +94,17 @@ _PACKED = ("seq", "id", "parent", "start", "end", "time", "wall", "missing", "of
 
 
 def table_root(store: str) -> str:
-    """Return the table's directory or URL, given the store's."""
+    """Return the directory or URL of the table in a store."""
     return f"{store.removeprefix('file://').rstrip('/')}/{TABLE_NAME}"
 
 
 def is_local(root: str) -> bool:
-    """Return whether the table is on a local file system, where durability is our task."""
+    """Return whether a table is on a local file system, where the collector must sync."""
     return "://" not in root
 
 
 def date_of(day: int) -> date:
-    """Return the date of a day that is counted from 1970-01-01."""
+    """Return the date of a day number, counted from 1970-01-01."""
     return date(1970, 1, 1) + timedelta(days=day)
 
 
@@ -125,9 +135,10 @@ def writer_properties(row_group: int | None = None) -> WriterProperties:
 
 
 def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
-    """Return the table at its newest version; None if there is no table. Raise StoreError.
+    """Return the table at its newest version, or None if there is no table. Raise StoreError.
 
-    Try again if the log was shortened while the library was reading it, or an answer broke off."""
+    Retry if the log was shortened during the read, or if a response was incomplete.
+    """
     for attempt in range(1, OPEN_TRIES + 1):
         try:
             return DeltaTable(root, storage_options=options)
@@ -140,13 +151,14 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
 
 
 def _obstacle(root: str) -> OSError | None:
-    """Return the error that the library does not name if a file stands in the place of a table's directory."""
+    """Return a "not a directory" error if a file has the path of a table's directory, because the library reports no
+    cause."""
     in_the_way = is_local(root) and os.path.lexists(root) and not Path(root).is_dir()
     return OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) if in_the_way else None
 
 
 def _reach(root: Path) -> None:
-    """Raise StoreError if nobody can tell whether there is a table."""
+    """Raise StoreError if the existence of a table cannot be checked."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             (root / "_delta_log").stat()
@@ -173,7 +185,7 @@ def open_table(
 
 
 def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTable:
-    """Make the table, or open it if another collector made it first."""
+    """Create the table, or open a table that another collector has created meanwhile."""
     return DeltaTable.create(
         root,
         SCHEMA,
@@ -191,7 +203,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 class DataFile(NamedTuple):
-    """A Parquet file; `day` counts from 1970-01-01, `path` is relative to the table."""
+    """A Parquet file. `day` counts days from 1970-01-01; `path` is relative to the table."""
 
     path: str
     day: int
@@ -200,7 +212,7 @@ class DataFile(NamedTuple):
 
     @classmethod
     def of(cls, add: Add) -> Self:
-        """Return the file that a log entry adds; `rows` is 0 where the entry does not say."""
+        """Return the file that a log entry adds. `rows` is 0 if the entry has no number of rows."""
         day = date.fromisoformat(add.partition_values["day"] or "")
         return cls(add.path, (day - _EPOCH).days, add.size, row_count(add) or 0)
 
@@ -213,14 +225,15 @@ class TableSnapshot:
 
     @classmethod
     def open(cls, path: str, *, options: dict[str, str]) -> Self:
-        """Open the newest version in the store `path`, a directory or URL. Raise StoreError if it cannot be read."""
+        """Open the newest version in the store `path`, a directory or URL. Raise StoreError if the table is not
+        readable."""
         return cls(open_table(table_root(path), options, check_readable))
 
     def version(self) -> int:
         return self._table.version()
 
     def refresh(self) -> bool:
-        """Advance to the newest version; return whether it is a newer one. Raise StoreError."""
+        """Advance to the newest version. Return whether the version changed. Raise StoreError."""
         before = self._table.version()
         try:
             self._table.update_incremental()
@@ -229,9 +242,10 @@ class TableSnapshot:
         return self._table.version() != before
 
     def file_uris(self) -> list[str]:
-        """Return the Parquet files of this version: absolute paths, or URLs.
+        """Return the Parquet files of this version as absolute paths or URLs.
 
-        The files lack the column `day`; their paths have it (`day=2025-01-31/`)."""
+        The files have no column `day`; the paths contain the day (`day=2025-01-31/`).
+        """
         return self._table.file_uris()
 
     def files(self) -> list[DataFile]:
@@ -239,7 +253,7 @@ class TableSnapshot:
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
-    """Return all files of the version that `table` stands at, in the order of their days."""
+    """Return all files of the current version of `table`, sorted by day."""
     actions = table.get_add_actions(flatten=True)
     columns = ("path", "partition.day", "size_bytes", "num_records")
     rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
@@ -250,7 +264,7 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each file the columns that have one value in all of its rows, by the log's statistics."""
+    """Return the columns of each file that have one value in all rows, from the statistics in the log."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

@@ -1,23 +1,24 @@
-"""The files of a Delta log on a local disk, read without the library, and the journal, a second record of the table.
+"""Reader of the files of a Delta log on a local disk, without the library, and the journal, a second record of the
+table.
 
-`_delta_log` holds one JSON file for each version, `N.json` (N has 20 digits), with one action a line; and
-checkpoints, `N.checkpoint*.parquet`, each the sum of versions 0 to N. The library names a file that it is
-still writing `NAME#1`. We read only what durability needs: which files a version adds and removes.
+`_delta_log` has one JSON file for each version, `N.json` (N has 20 digits), with one action on each line. It also has
+checkpoints, `N.checkpoint*.parquet`, each the sum of versions 0 to N. The library gives an incomplete file the name
+`NAME#1`. This module decodes only the actions that durability needs: the files that a version adds and removes.
+
 Source: Delta transaction log protocol, "Delta Log Entries" and "Actions".
 
-The journal has a copy of each log entry and a checksum of each file. A writer adds a line after a version is synced
-and before anything of it is acknowledged. Parquet's page checksums would be the standard place, but the library
-writes none, and a Delta log entry is written before its files can be read back.
+The journal has a copy of each log entry and a checksum of each file. A writer adds a line after syncing a version and
+before acknowledging its rows. Parquet has page checksums, but the library writes none, and a Delta log entry is
+written before its files can be read back.
 
-The journal is the text file `_journal` in the table's directory. A line is the CRC-32 of its rest (8 hexadecimal
-digits), a space, and a JSON object with these members:
-
+The journal is the text file `_journal` in the table's directory. A line has the CRC-32 of the rest of the line (8
+hexadecimal digits), a space, and a JSON object with these members:
 - `version`, and `entry`, the text of that version's log file, or null;
-- `files`, which maps a path below the table's directory to the file's CRC-32 and size;
-- `rows`, for files that upkeep made: the number of rows of each source, format, session, stream and kind.
+- `files`, which maps a path below the table's directory to the CRC-32 and size of the file;
+- `rows`, for files written by upkeep: the number of rows of each source, format, session, stream and kind.
 
-If two lines are about the same thing, the later one holds. A damaged line is passed over, so damage to the
-journal costs no more than the content of that line.
+A later line replaces an earlier line about the same version or file. Damaged lines are skipped, so damage to the
+journal loses only the content of the damaged lines.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 class Add(msgspec.Struct, rename="camel"):
-    """A data file; `path` is relative to the table and percent-encoded, `stats` is JSON."""
+    """A data file. `path` is relative to the table and percent-encoded; `stats` is JSON."""
 
     path: str
     size: int
@@ -59,7 +60,7 @@ class _Stats(msgspec.Struct, rename="camel"):
 
 
 def row_count(file: Add) -> int | None:
-    """Return the number of rows that the log states for a file; None where it states none."""
+    """Return the number of rows that the log has for a file, or None if the log has no number."""
     return msgspec.json.decode(file.stats or b"{}", type=_Stats).num_records
 
 
@@ -82,7 +83,7 @@ class Txn(msgspec.Struct, rename="camel"):
 
 
 class Action(msgspec.Struct, rename="camel"):
-    """One line of a log entry: at most one field is set, none for actions that we do not read."""
+    """One line of a log entry. At most one field is set; no field is set for other kinds of action."""
 
     add: Add | None = None
     remove: Remove | None = None
@@ -110,20 +111,20 @@ class DeltaLog:
         return self.root / unquote(file.path)
 
     def versions(self) -> list[int]:
-        """Return the versions that have a JSON file, in order."""
+        """Return all versions with a JSON file, in order."""
         return sorted(self._numbered(_VERSION))
 
     def checkpoints(self) -> dict[int, list[Path]]:
-        """Return the parts of each checkpoint, by version, in order."""
+        """Return the files of each checkpoint by version, in order."""
         found = self._numbered(_CHECKPOINT)
         return {version: found[version] for version in sorted(found)}
 
     def read(self, version: int) -> list[Action]:
-        """Return the actions of a version. Raise OSError, or ValueError for a file that is not whole."""
+        """Return the actions of a version. Raise OSError, or ValueError for an incomplete file."""
         return decode(self.path(version).read_bytes())
 
     def last_checkpoint(self) -> LastCheckpoint | None:
-        """Return the content of `_last_checkpoint`; None when it is missing or not whole."""
+        """Return the content of `_last_checkpoint`, or None if the file is missing or incomplete."""
         try:
             return msgspec.json.decode(self.last_checkpoint_path.read_bytes(), type=LastCheckpoint)
         except (OSError, msgspec.DecodeError):
@@ -138,10 +139,10 @@ class DeltaLog:
 
 
 def decode(data: bytes) -> list[Action]:
-    """Return the actions in a version's bytes. Raise ValueError when the bytes cannot be the whole version.
+    """Return the actions in the content of a version's file. Raise ValueError if the content is incomplete.
 
-    delta-rs ends no file with a newline, so a newline at the end means that its file was cut between two
-    lines. Other writers do end their files with one.
+    delta-rs writes no newline at the end of a file, so a final newline means that the file was truncated between two
+    lines. Other writers end their files with a newline.
     """
     lines = data.split(b"\n")
     ended = not lines[-1]
@@ -162,7 +163,7 @@ _ACTION = msgspec.json.Decoder(Action)
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file has Parquet's marks at both ends and room for the footer of the stated size."""
+    """Return whether a file has Parquet's magic bytes at both ends and is large enough for the stated footer size."""
     with path.open("rb") as file:
         head = file.read(4)
         size = file.seek(0, 2)
@@ -174,7 +175,7 @@ def is_parquet(path: Path) -> bool:
 
 
 NAME = "_journal"
-"""The underscore keeps Delta's vacuum from removing it."""
+"""Name of the journal file. The underscore protects the file from Delta's vacuum."""
 
 LOCK = "journal.lock"
 """Name of the lock file in the store. A process holds the lock while it writes the journal."""
@@ -183,7 +184,7 @@ _CHUNK = 2**20
 
 
 class Checksum(NamedTuple):
-    """CRC-32 and size (bytes) of a file, as its writer noted them."""
+    """CRC-32 and size (bytes) of a file, as recorded by the file's writer."""
 
     crc: int
     size: int
@@ -193,7 +194,7 @@ Group = tuple[str, str, str, str, str]
 """Source, format, session, stream and kind."""
 
 GROUPS_MAX = 1000
-"""For a file with more groups than this the journal holds no numbers of rows."""
+"""Maximum number of groups of a file for which the journal has numbers of rows."""
 
 
 class JournalLine(msgspec.Struct, omit_defaults=True):
@@ -204,8 +205,8 @@ class JournalLine(msgspec.Struct, omit_defaults=True):
 
 
 class Notes(NamedTuple):
-    """The content of the journal: log entries by version, checksums and numbers of rows by path, and the
-    number of damaged lines."""
+    """The content of the journal: log entries by version, checksums and numbers of rows by path, and the number of
+    damaged lines."""
 
     entries: dict[int, bytes]
     files: dict[str, Checksum]
@@ -220,11 +221,11 @@ class Journal:
         self.path = root / NAME
         self._root = root
         self._log = DeltaLog(root)
-        self._seen = 0, 0  # the file's inode, and how far `_noted` knows it
+        self._seen = 0, 0  # inode of the file, and the offset up to which `_noted` is current
         self._noted: set[int] = set()
 
     def read(self) -> Notes:
-        """Return the content of all whole lines; a missing journal is empty. Raise OSError."""
+        """Return the content of all undamaged lines. A missing journal is empty. Raise OSError."""
         entries: dict[int, bytes] = {}
         files: dict[str, Checksum] = {}
         rows: dict[str, Counter[Group]] = {}
@@ -237,18 +238,20 @@ class Journal:
         return Notes(entries, files, rows, damaged)
 
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
-        """Add the entries of these versions and the checksums of their files that still exist.
+        """Add the log entries of `versions`, and the checksums of their existing files. Raise OSError.
 
-        Without `merges`, leave out files that hold the rows of other files: the upkeep that made them adds
-        them. Raise OSError."""
+        Without `merges`, skip files that contain rows of other files, because the upkeep that wrote such files adds
+        their checksums.
+        """
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add the entries and files of those versions that nobody has noted yet, and leave out files that hold the rows
-        of other files. Raise OSError.
+        """Add the log entries and files of versions that the journal lacks. Skip files that contain rows of other
+        files.
 
-        Several collectors call this for the same versions; each version gets one line."""
+        Several collectors call this method for the same versions; each version gets one line. Raise OSError.
+        """
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._look_on()
             rest = [version for version in versions if version not in self._noted]
@@ -257,7 +260,8 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add how many rows of each group a file has, unless there are too many groups. Raise OSError."""
+        """Add the number of rows of each group of a file, unless there are more than `GROUPS_MAX` groups. Raise
+        OSError."""
         if len(counts) <= GROUPS_MAX:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 
@@ -267,7 +271,7 @@ class Journal:
         self._append([JournalLine(None, None, files)])
 
     def prune(self) -> None:
-        """Forget files that are gone, and entries below the log's first. Raise OSError."""
+        """Remove the lines of deleted files, and entries of versions older than the log. Raise OSError."""
         first = min(self._log.versions(), default=0)
 
         def kept(line: JournalLine) -> JournalLine:
@@ -279,7 +283,7 @@ class Journal:
         self._rewrite(kept)
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Forget the entries of versions whose numbers will be used again. Raise OSError."""
+        """Remove the entries of versions whose numbers will be reused. Raise OSError."""
         gone = set(versions)
         self._rewrite(
             lambda line: structs.replace(line, entry=None) if line.version in gone else line
@@ -288,7 +292,7 @@ class Journal:
     def _line(self, version: int, *, merges: bool) -> JournalLine | None:
         try:
             entry = self._log.path(version).read_bytes()
-        except FileNotFoundError:  # the log was shortened since
+        except FileNotFoundError:  # removed meanwhile with old log files
             return None
         files: dict[str, Checksum] = {}
         for action in decode(entry):
@@ -304,13 +308,13 @@ class Journal:
         except OSError:
             if self.path.exists() and self.path.is_file():
                 raise
-            return [], 0  # missing, or something else is in its place
+            return [], 0  # missing or not a regular file
         parsed = [_parse(line) for line in data.split(b"\n") if line]
         whole = [line for line in parsed if line]
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Learn which versions others have noted since the last look."""
+        """Read the versions that other processes have added to the journal since the last call."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
@@ -319,12 +323,12 @@ class Journal:
                 lines = file.read().split(b"\n")
                 self._seen = found.st_ino, file.tell() - len(lines[-1])
         except OSError:
-            return  # missing, or something else is in its place
+            return  # missing or not a regular file
         whole = [line for text in lines if (line := _parse(text))]
         self._noted |= {line.version for line in whole if line.entry and line.version is not None}
 
     def _append(self, lines: list[JournalLine]) -> None:
-        """Append lines; they are on disk when this returns."""
+        """Append lines and sync the journal."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._append_locked(lines)
 
@@ -349,7 +353,7 @@ class Journal:
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
             new = self.path.with_name(f"{NAME}.new")
-            new.unlink(missing_ok=True)  # of a process that was killed
+            new.unlink(missing_ok=True)  # left by a killed process
             with new.open("xb") as file:
                 for line in changed:
                     if line.entry is not None or line.files or line.rows:

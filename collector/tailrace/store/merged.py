@@ -1,8 +1,7 @@
-"""A local table into which other tables are merged, each in one commit, exactly once.
+"""A local table into which other tables are merged, each in one commit and exactly once.
 
-The commit carries a transaction named after the other table, whose version is the version of that table which was
-merged. So whoever merges again sees what is done, wherever an earlier merge was killed: files without a commit are
-removed by the daily vacuum.
+The commit has a transaction with the id and the version of the merged table, so that a repeated merge is detected. A
+killed merge leaves files without a commit, which the daily vacuum removes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tailrace.store.refusal import refusal
 
 
 class MergedTable:
-    """A table that one process merges into, which holds the store's lock."""
+    """A table into which one process, the holder of the store's lock, merges other tables."""
 
     def __init__(self, root: Path, table: DeltaTable, clock: Clock) -> None:
         self._root = root
@@ -36,7 +35,7 @@ class MergedTable:
 
     @classmethod
     def open(cls, store: Path, config: StoreConfig, clock: Clock) -> Self:
-        """Open or make the table of a store. Raise StoreError, FullError or SyncError."""
+        """Open or create the table of a store. Raise StoreError, FullError or SyncError."""
         root = Path(layout.table_root(str(store)))
         try:
             table = layout.open_or_none(str(root), {})
@@ -49,13 +48,15 @@ class MergedTable:
             raise refusal(error, str(root), "open the table") from error
 
     def merged(self, table_id: str) -> int | None:
-        """Return the version of another table up to which it is in this one; None if nothing of it is."""
+        """Return the version up to which another table is merged, or None if no rows are merged."""
         return self._table.transaction_version(_transaction(table_id))
 
     def add(self, rows: Iterable[DayRows], table_id: str, version: int) -> int:
-        """Add rows of another table at a version, in one commit. Return how many; they are durable on return.
+        """Add the rows of a version of another table in one commit. Return the number of rows, which are durable on
+        return.
 
-        Raise FullError, StoreError or SyncError: then none is added."""
+        Raise FullError, StoreError or SyncError; no rows are added then.
+        """
         added: list[Add] = []
         count = 0
         try:
@@ -76,7 +77,7 @@ class MergedTable:
 
 
 def identity(store: Path) -> tuple[str, int]:
-    """Return the id of a store's table, and its version. Raise StoreError."""
+    """Return the id and the version of a store's table. Raise StoreError."""
     root = layout.table_root(str(store))
     try:
         table = layout.open_table(root, {})
@@ -86,7 +87,7 @@ def identity(store: Path) -> tuple[str, int]:
 
 
 def by_day(rows: pa.Table) -> Iterable[DayRows]:
-    """Yield rows that have a `day` as rows of each day, as the files of a table have them."""
+    """Split rows with a column `day` into rows of each day, with the columns of a data file."""
     days = rows.column("day").combine_chunks().cast(pa.int32())
     for day in days.unique().to_pylist():
         chosen = rows.filter(pa.compute.equal(days, day))

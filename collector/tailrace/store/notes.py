@@ -1,7 +1,7 @@
-"""The notes that people make about ranges of time: one small file each, beside the table.
+"""Notes of users about ranges of time: one small file for each note, beside the table.
 
-A note is written once, under a name that no other note has, and never changed. So two writers never undo one
-another's work, whether the store is a directory or at a URL. The table's upkeep does not touch these files.
+A note is written once under a unique name and never changed, so two writers never overwrite each other's note, in a
+directory or at a URL. The upkeep of the table ignores these files.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 DIRECTORY = "notes"
 
 NOTES_MAX = 1000
-"""Notes of one store. Whoever lists them reads a file for each."""
+"""Maximum number of notes in a store. A listing reads one file for each note."""
 
 TEXT_MAX = 10_000
-"""Characters of a note."""
+"""Maximum number of characters in a note."""
 
 _SUFFIX = ".json"
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -41,9 +41,10 @@ Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A text about a range of time (Unix nanoseconds, the same twice for a moment), made at a time.
+    """A text about a range of time (Unix ns), with the time of its creation. A moment has equal bounds.
 
-    It may be about one source, session or stream; empty words mean all."""
+    A note may be restricted to a source, session or stream. An empty string means no restriction.
+    """
 
     id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
     made: Time
@@ -56,7 +57,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedNotes(NamedTuple):
-    """The notes by their times, and the names of files that are no notes or cannot be read."""
+    """Notes sorted by time, and the names of invalid or unreadable files."""
 
     notes: list[Note]
     unreadable: list[str]
@@ -74,18 +75,18 @@ class NoteStore:
 
     @property
     def refused(self) -> str | None:
-        """Return why no note can be kept here, as far as that is known without trying."""
+        """Return the reason why notes cannot be written, as far as a check without a write can detect one."""
         return self._place.refused
 
     def list(self) -> ListedNotes:
-        """Return all notes, the earliest first."""
+        """Return all notes, sorted by start time."""
         found: list[Note] = []
         unreadable: list[str] = []
         for name in sorted(filter(_FILE.fullmatch, self._place.names()))[:NOTES_MAX]:
             try:
                 data = self._place.read(name)
                 if data is None:
-                    continue  # it was removed just now
+                    continue  # removed since the listing
                 note = msgspec.json.decode(data, type=Note)
             except (StoreError, msgspec.DecodeError):
                 unreadable.append(name)
@@ -93,7 +94,7 @@ class NoteStore:
             if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
             else:
-                unreadable.append(name)  # nobody could remove it by its id
+                unreadable.append(name)  # `remove` could not find the file by the id
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
         )
@@ -104,12 +105,12 @@ class NoteStore:
         self._place.write(f"{note.id}{_SUFFIX}", msgspec.json.encode(note))
 
     def remove(self, id_: str) -> bool:
-        """Remove a note; return whether there was one."""
+        """Remove a note. Return whether the note existed."""
         return _ID.fullmatch(id_) is not None and self._place.remove(f"{id_}{_SUFFIX}")
 
 
 class _NotePlace(Protocol):
-    """Small files under names."""
+    """A directory of small files, by name."""
 
     @property
     def refused(self) -> str | None: ...
@@ -177,7 +178,7 @@ class _Directory:
 
 
 class _Bucket:
-    """Objects below a URL. The store accepts an object whole or not at all."""
+    """Objects below a URL. The object store writes an object completely or not at all."""
 
     def __init__(self, url: str, options: dict[str, str]) -> None:
         self._url = url
@@ -185,7 +186,7 @@ class _Bucket:
 
     @property
     def refused(self) -> str | None:
-        return None  # only trying tells
+        return None  # only a write would detect a refusal
 
     def names(self) -> Iterable[str]:
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - 100 ms, and only needed at a URL
@@ -208,7 +209,7 @@ class _Bucket:
     def write(self, name: str, data: bytes) -> None:
         from deltalake._internal import DeltaFileSystemHandler  # noqa: PLC0415 - see `names`
 
-        # pyarrow's file around it would pass a buffer on, which the library (1.6.6) refuses to write.
+        # Bypass pyarrow's file object, which passes on a buffer that the library (1.6.6) refuses to write.
         try:
             file = DeltaFileSystemHandler(self._url, self._options or None).open_output_stream(name)
             file.write(data)
