@@ -1,29 +1,29 @@
-"""The collectors on a store: the locks that they hold, who is alone, which run, and who each of them is.
+"""Locks and marker files of the collectors on a store: which collectors run, whether one is alone, and their spools.
 
-Constraint: a repair takes versions out of the table's log and puts others back, so nobody may write meanwhile. Each
-lock ends with its process, however that ends.
+Constraint: a repair removes and restores versions in the table's log, so no process may write meanwhile. The kernel
+releases each lock when the process ends, for any reason.
 
-`DirectoryLock` lets one process at a time into a directory. It is a kernel lock (flock) on a file in the directory. The
-file stays. If somebody removes it, the holder notices (`DirectoryLock.check`) and makes it again; meanwhile a
-lock on a whole directory, where there is one that has no other use, keeps other processes out.
+`DirectoryLock` admits one process at a time to a directory. It is a kernel lock (flock) on a file in the directory,
+and the file is never removed. If another program removes the file, `DirectoryLock.check` detects the removal and
+creates the file again. Meanwhile a lock on a whole directory without another use, if available, excludes other
+processes.
 
-`Entrance` finds out whether a collector is alone in a local store and may repair its table, by two kernel locks in the
-store's directory:
+`Entrance` detects whether a collector is alone in a local store and may repair the table. It uses two kernel locks in
+the store's directory:
+- `writers.lock`: every collector holds this lock, shared, from start to end. A start that obtains an exclusive lock
+  is the only process that may write. The directory is locked in the same way, for the case that the file is removed.
+- `start.lock`: one start at a time holds this lock until the table is repaired. A start that finds other collectors
+  in the store can rely on the repair by the first of them.
 
-- `writers.lock` is held by every collector from its start to its end, shared with the others. A start that
-  gets it alone knows that no collector writes. The directory itself is locked in the same way, so that this holds
-  after somebody has removed the file.
-- `start.lock` is held by one start at a time, until its table is whole. So a start that finds others in the
-  store knows that one of them began alone, and repaired what it found.
+A start that is not alone need not repair the table: a killed process leaves a consistent table. A power cut can
+damage the table, but ends all collectors, so the next start is alone. Upkeep handles damage by the disk: it removes
+damaged files from the table while collectors write.
 
-A start that is not alone repairs nothing, and need not: a killed process leaves a table whole. A power cut does not,
-but it ends all collectors, and the first of the next ones is alone. Damage by the disk is left to upkeep, which
-sets files aside beside collectors that write.
+`RunningMarks` are files that show which collectors run on a store on this host, and whether the others have finished.
 
-`RunningMarks` show processes on this host which collectors run on a store, and whether the others finished.
-
-By an `Introduction` a collector's directory says which spool it has. The table knows collectors by the identities of
-their spools. A start that repairs the table must find the spool that has another collector's rows (see `recovery`).
+An `Introduction` in a collector's directory has the path of its spool. The table identifies collectors by the
+identities of their spools. A start that repairs the table needs the spool with another collector's rows (see
+`recovery`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_held(directory: Path, name: str = NAME) -> bool:
-    """Return whether a process holds a directory's lock; true when that cannot be told."""
+    """Return whether a process holds the lock of a directory, or whether the check failed."""
     try:
         fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -70,8 +70,10 @@ def is_held(directory: Path, name: str = NAME) -> bool:
 
 
 def locked(path: Path, operation: int) -> int:
-    """Return a descriptor of a lock's file, which is made if it is missing, once it is locked. Raise StoreError, and
-    BlockingIOError if another process keeps the lock."""
+    """Open or create a lock file, and lock the file. Return the descriptor.
+
+    Raise StoreError, or BlockingIOError if another process holds the lock.
+    """
     try:
         return owned.lock_file(path, operation)
     except BlockingIOError:
@@ -84,9 +86,11 @@ def locked(path: Path, operation: int) -> int:
 
 
 def locked_again(path: Path, operation: int) -> int:
-    """Make and lock the file again, for a lock that this process holds and whose file was removed or replaced. Raise
-    LostError if the directory is gone; raise StoreError if the file cannot be made, or another process has it: often
-    a start that will be refused, as the spool is locked too."""
+    """Create and lock a lock file again that was removed or replaced while this process held the lock.
+
+    Raise LostError if the directory is gone. Raise StoreError if the file cannot be created or another process has
+    locked the new file. That process is often a start that will be refused, because the spool is locked too.
+    """
     try:
         make_way(path)
         fd = owned.lock_file(path, operation | fcntl.LOCK_NB)
@@ -100,10 +104,10 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager; entering raises LockedError when another process holds the lock.
+    """A context manager that locks a directory. It raises LockedError on entry if another process holds the lock.
 
-    With `wait`, entering waits for the lock: only for locks that are held for seconds. `whole` is a directory to lock
-    as well, which nobody locks for another purpose.
+    With `wait`, it waits for the lock instead, which is meant for locks held for seconds. `whole` is a second
+    directory to lock, for which no other lock exists.
     """
 
     def __init__(
@@ -139,7 +143,8 @@ class DirectoryLock:
         self._fd = self._whole_fd = -1
 
     def check(self) -> None:
-        """Make the file again if it was removed or replaced. Raise LostError or StoreError as `locked_again` does."""
+        """Create the lock file again if the file was removed or replaced. Raise LostError or StoreError as
+        `locked_again` does."""
         if owned.found(self.path) != owned.identity(self._fd):
             before, self._fd = self._fd, locked_again(self.path, fcntl.LOCK_EX)
             os.close(before)
@@ -152,7 +157,7 @@ class DirectoryLock:
             return "(unknown)"
 
     def _write_pid(self) -> None:
-        """Write our pid for the error message of other processes; a full disk must not stop us."""
+        """Write the process id for error messages of other processes. Ignore a full disk."""
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
@@ -165,19 +170,20 @@ START = "start.lock"
 
 
 class Entrance:
-    """A context manager, entered before anything of the store is read and left when the collector ends.
+    """A context manager for the life of a collector, entered before any file of the store is read.
 
-    Entering waits for another start to end, and raises StoreError where a lock cannot be had."""
+    On entry it waits for another start to end, and raises StoreError if a lock is not available.
+    """
 
     def __init__(self, store: Path) -> None:
         self.alone = False
-        """Whether no other collector is in the store, nor enters it before `admit`."""
+        """Whether no other collector runs on the store or can enter before `admit`."""
         self._store = store
         self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)
         self._starting = False
         self._fds: list[int] = []
-        """The descriptors of the directory and of the file."""
+        """Descriptors of the store's directory and of `writers.lock`."""
 
     def __enter__(self) -> Self:
         self._start.__enter__()
@@ -196,26 +202,28 @@ class Entrance:
         self._end_start()
 
     def check(self) -> None:
-        """Make the file again if it was removed or replaced. Raise LostError or StoreError as `locked_again` does."""
+        """Create `writers.lock` again if the file was removed or replaced. Raise LostError or StoreError as
+        `locked_again` does."""
         if owned.found(self._path) != owned.identity(self._fds[1]):
             before, self._fds[1] = self._fds[1], locked_again(self._path, fcntl.LOCK_SH)
             os.close(before)
 
     def admit(self) -> None:
-        """Let other collectors in: the table is whole."""
+        """Let other collectors start, because the table is repaired."""
         if self.alone:
-            # Nobody else can take the locks in between: that needs the start's lock.
+            # No other process can take the locks in between, because a start needs `start.lock` first.
             for fd in self._fds:
-                with suppress(OSError):  # a directory where directories are not locked
+                with suppress(OSError):  # some file systems cannot lock directories
                     owned.lock(fd, fcntl.LOCK_SH)
             self.alone = False
         self._end_start()
 
     def _lock(self, operation: int) -> bool:
-        """Return whether we have both locks now. Raise StoreError where there are no locks."""
+        """Lock the directory and the file. Return whether both are locked. Raise StoreError if locks are not
+        supported."""
         try:
-            # Lock the directory first: another collector may be making a removed file again, and without the directory
-            # a start could lock the new file alone although it is not alone in the store.
+            # Lock the directory first. Another collector may be creating a removed file again; without the
+            # directory's lock a start could lock the new file exclusively although it is not alone.
             self._fds.append(owned.lock_directory(self._store, operation))
             self._fds.append(locked(self._path, operation))
         except BlockingIOError:
@@ -237,28 +245,30 @@ class Entrance:
 
 
 UNFINISHED = "unfinished"
-"""Name of a file that exists while a collector may have received something that the table lacks."""
+"""Name of a file that exists while the table may lack data that a collector has received."""
 
 IMPORT = b"import"
-"""Content of that file while an import has read files in part. A collector's file is empty."""
+"""Content of the file `unfinished` while an import has partly read files. The file of a collector is empty."""
 
 PORTS = "ports.json"
-"""Name of a file that says where a collector listens, for people who configured port 0."""
+"""Name of the file with the addresses of a collector's listeners, which users of port 0 need."""
 
 
 class RunningCollector(NamedTuple):
-    """A collector that runs on a store."""
+    """A running collector of a store."""
 
     pid: int
     addresses: dict[str, str]
-    """The addresses of its sources, by name, and of `admin`; empty when the collector does not say."""
+    """Addresses of the sources by name, and of `admin`. Empty if the collector has not written its addresses."""
     name: str = MAIN
 
 
 def directories(shared: Path) -> dict[str, Path]:
-    """Return the directory of each collector below a directory that they share, by name; `main` has `shared` itself.
+    """Return the directory of each collector below the directory `shared`, by collector name. `main` uses `shared`
+    itself.
 
-    Raise OSError where this process may not look."""
+    Raise OSError if a directory is not readable.
+    """
     found = {MAIN: shared}
     with suppress(FileNotFoundError, NotADirectoryError):
         parts = sorted((shared / COLLECTORS).iterdir())
@@ -267,31 +277,34 @@ def directories(shared: Path) -> dict[str, Path]:
 
 
 def quarantines(shared: Path) -> list[Path]:
-    """Return the directories of unreadable bytes of all collectors. Raise OSError where this process may not look."""
+    """Return the quarantine directories of all collectors. Raise OSError if a directory is not readable."""
     return [directory / "quarantine" for directory in directories(shared).values()]
 
 
 def find(
     data: Path, directories: Iterable[Path], root: Path = Path("/"), name: str = MAIN
 ) -> RunningCollector | None:
-    """Return the collector of this name, which holds the lock of one of these directories; None if none does.
+    """Return the running collector `name`, which holds the lock of one of `directories`, or None.
 
-    `data` is the directory of its `ports.json`; `root` contains the /proc to read. A collector in another
-    container or on another host is not seen; `is_finished` tells whether it finished."""
+    `data` is the directory of `ports.json`; `root` contains the /proc to read. A collector in another container or on
+    another host is not found; `is_finished` returns whether that collector finished.
+    """
     held = (_holder(directory / NAME, root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
     return None if pid is None else RunningCollector(pid, _addresses(data / PORTS, pid), name)
 
 
 def begin(data: Path, work: bytes = b"") -> None:
-    """Note in a collector's directory that the collector, or an import, has begun. A full disk must not stop it."""
+    """Mark a collector's directory as unfinished, for a collector or an import. Ignore a full disk."""
     with suppress(OSError):
         owned.write_file(data / UNFINISHED, work)
 
 
 class RunningMarks:
-    """The files by which others find a collector that runs, and learn that its table lacks something: `ports.json` and
-    `unfinished`, in the collector's directory."""
+    """The files `ports.json` and `unfinished` in a collector's directory.
+
+    Other processes use the files to find a running collector and to detect that the table lacks data.
+    """
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -299,28 +312,29 @@ class RunningMarks:
         self._begun = False
         self._work = b""
         self._turn = threading.Lock()
-        """Held while files are written, checked or removed: any thread checks, and two that write one file at once spoil it."""
+        """Lock for writing, checking and removing the files. Any thread may check, and concurrent writes would
+        corrupt a file."""
 
     def begin(self, work: bytes = b"") -> None:
-        """Note that the collector, or an import, has begun."""
+        """Create the file `unfinished`, for a collector or an import."""
         with self._turn:
             begin(self._data, work)
             self._begun, self._work = True, work
 
     def finish(self) -> None:
-        """Note that everything received is in the table."""
+        """Remove the file `unfinished`, because the table has all received data."""
         with self._turn, suppress(OSError):
             self._begun = False
             (self._data / UNFINISHED).unlink(missing_ok=True)
 
     def write_ports(self, ports: dict[str, object]) -> None:
-        """Write where the collector listens. Raise OSError."""
+        """Write the addresses of the listeners. Raise OSError."""
         with self._turn:
             self._ports = json.dumps(ports).encode()
             owned.write_file(self._data / PORTS, self._ports)
 
     def check(self) -> None:
-        """Make the files again if somebody removed them. A full disk must not stop the collector."""
+        """Create removed files again. Ignore a full disk."""
         with self._turn:
             if self._begun and not is_file(self._data / UNFINISHED):
                 begin(self._data, self._work)
@@ -329,8 +343,10 @@ class RunningMarks:
                     owned.write_file(self._data / PORTS, self._ports)
 
     def close(self) -> None:
-        """Remove `ports.json`, since the collector no longer listens. Keep the file of another collector, which a replaced
-        directory may contain."""
+        """Remove `ports.json`, because the collector no longer listens.
+
+        Keep the file of another collector, which a replaced directory may contain.
+        """
         path = self._data / PORTS
         with self._turn, suppress(OSError):
             ports, self._ports = self._ports, b""
@@ -339,8 +355,8 @@ class RunningMarks:
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether the last collector here finished, or none ever began; false where this process may
-    not look."""
+    """Return whether the last collector in a directory finished, or none has begun. Return False if the directory is
+    not readable."""
     try:
         return not (data / UNFINISHED).exists()
     except PermissionError:
@@ -348,24 +364,25 @@ def is_finished(data: Path) -> bool:
 
 
 def is_import(data: Path) -> bool:
-    """Return whether an import did not finish here."""
+    """Return whether a directory has an unfinished import."""
     with suppress(OSError):
         return (data / UNFINISHED).read_bytes() == IMPORT
     return False
 
 
 def _holder(lock: Path, root: Path) -> int | None:
-    """Return the process that holds a lock, read from the kernel's list of locks.
+    """Return the id of the process that holds a lock, from the kernel's list of locks, or None.
 
-    Trying the lock would keep out, for a moment, a daemon that is about to start."""
+    Taking the lock for a test would briefly block a daemon that is starting.
+    """
     try:
         inode = str(lock.stat().st_ino)
         pid = int(lock.read_text())
         locks = (root / "proc/locks").read_text(errors="replace")
     except (OSError, ValueError):
         return None
-    # NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. The device is not compared: on some
-    # file systems the list has another device than `stat`.
+    # Fields: NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. The device is ignored, because on some
+    # file systems it differs from the device in `stat`.
     for line in locks.splitlines():
         fields = line.split()
         held = fields[1:2] == ["FLOCK"] and fields[5].rpartition(":")[2] == inode
@@ -378,7 +395,7 @@ def _addresses(path: Path, pid: int) -> dict[str, str]:
     try:
         ports = json.loads(path.read_text())
         if ports["pid"] != pid:
-            return {}  # left by an earlier collector: the present one is still starting
+            return {}  # left by an earlier collector while this collector is starting
         return {**ports["sources"], "admin": ports["admin"]}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
@@ -388,14 +405,14 @@ INTRODUCTION = "collector.json"
 
 
 class Introduction(msgspec.Struct):
-    """`identity` is that of the spool in the directory `spool`."""
+    """The spool of a collector: its identity and its directory."""
 
     identity: str
     spool: str
 
 
 def introduce(directory: Path, who: Introduction) -> None:
-    """Write it into the collector's directory, unless it is there. Raise StoreError or FullError."""
+    """Write the introduction into a collector's directory, unless present. Raise StoreError or FullError."""
     path = directory / INTRODUCTION
     if introduction_of(directory) == who:
         return
@@ -406,7 +423,7 @@ def introduce(directory: Path, who: Introduction) -> None:
 
 
 def introduction_of(directory: Path) -> Introduction | None:
-    """Return what the collector of a directory wrote; None if it wrote nothing that can be read."""
+    """Return the introduction in a collector's directory, or None if it is missing or unreadable."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode((directory / INTRODUCTION).read_bytes(), type=Introduction)
     return None

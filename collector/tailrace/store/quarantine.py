@@ -1,13 +1,13 @@
-"""Bytes that could not be decoded, kept so that people can find out why.
+"""Undecodable bytes, kept for inspection.
 
-Each session has a file of frames (`model.quarantine`). The caller says where in the file each frame goes,
-so a replay writes the same bytes to the same places. There are two limits: a session's file never exceeds
-`session_size`, and all files together never exceed `max_size`: the file written longest ago is removed.
-If the session of a removed file continues, its new file begins with a frame without a reason, which
-stands for the removed bytes and takes no room on disk.
+Each session has a file of frames (`model.quarantine`). The caller passes the offset of each frame, so a replay writes
+the same bytes to the same offsets. There are two limits: a session's file never exceeds `session_size`, and all files
+together never exceed `max_size`. The least recently written file is removed when needed. If the session of a removed
+file continues, its new file begins with a frame without a reason, which stands for the removed bytes and is a hole in
+the file.
 
-A file counts as the whole blocks that it occupies, so the number of files is bounded too: 65,536
-at the default of 256 MiB.
+The size of a file is rounded up to whole blocks, which also limits the number of files: 65,536 with the default limit
+of 256 MiB.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9_:@+-]")
 
 
 class Quarantine:
-    """The files in one directory, which is made if it is missing. One thread at a time may call it."""
+    """The quarantine files in one directory, which is created if missing. The object is not thread-safe."""
 
     def __init__(self, directory: Path, config: QuarantineConfig) -> None:
         self.directory = directory
         self.config = config
-        self._sizes: dict[str, int] = {}  # by file name; the file written longest ago is first
+        self._sizes: dict[str, int] = {}  # by file name, the least recently written file first
         self._unsynced: set[str] = set()
         try:
             _make(directory)
@@ -57,14 +57,15 @@ class Quarantine:
 
     @property
     def size(self) -> int:
-        """Bytes that all files occupy, in whole blocks; removed frames count as well."""
+        """Return the number of bytes of all files, rounded up to blocks. Holes count as well."""
         return self._total
 
     def write(self, session: str, at: int, data: bytes) -> bool:
-        """Write the frame `data` at byte `at` of the session's file; return whether there is room for it.
+        """Write the frame `data` at offset `at` of the session's file. Return False if a limit would be exceeded.
 
-        `at` is where the session's earlier frames end, whether they were kept or not. Raise FullError or
-        StoreError; the same call may be repeated."""
+        `at` is the end of the session's earlier frames, whether written or not. Raise FullError or StoreError; the
+        call may be repeated with the same arguments.
+        """
         name = file_name(session)
         size = max(at + len(data), self._sizes.get(name, 0))
         if size > self.config.session_size or _charge(size) > self.config.max_size:
@@ -82,11 +83,11 @@ class Quarantine:
         return True
 
     def sync(self) -> None:
-        """Return once everything written is on disk. Raise SyncError."""
+        """Sync all written files. Raise SyncError."""
         try:
             for name in self._unsynced:
                 if name in self._sizes:
-                    with suppress(FileNotFoundError):  # somebody removed it
+                    with suppress(FileNotFoundError):  # removed by another program
                         fsync(self.directory / name)
             fsync(self.directory)
         except OSError as error:
@@ -94,7 +95,7 @@ class Quarantine:
         self._unsynced.clear()
 
     def read(self, session: str, at: int = 0) -> list[QuarantineFrame]:
-        """Return the session's frames from byte `at` on, as far as they were kept."""
+        """Return the kept frames of a session from offset `at` on."""
         try:
             data = (self.directory / file_name(session)).read_bytes()
         except FileNotFoundError:
@@ -102,7 +103,7 @@ class Quarantine:
         return [found for found in frames(data[at:]) if found.reason]
 
     def _make_room(self, name: str, more: int) -> None:
-        """Remove files other than `name`, oldest first, until `more` bytes can be added."""
+        """Remove the least recently written files, except `name`, until `more` bytes fit."""
         while self._total + more > self.config.max_size:
             oldest = next(other for other in self._sizes if other != name)
             try:
@@ -116,7 +117,7 @@ class Quarantine:
         try:
             fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         except FileNotFoundError:
-            _make(self.directory)  # somebody removed it
+            _make(self.directory)  # removed by another program
             fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         try:
             end = os.fstat(fd).st_size
@@ -128,7 +129,7 @@ class Quarantine:
                     _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], end)
                 _pwrite(fd, data, at)
             except OSError:
-                os.ftruncate(fd, end)  # a part of a frame would only be in the way
+                os.ftruncate(fd, end)  # removes an incomplete frame
                 raise
         finally:
             os.close(fd)
@@ -141,7 +142,7 @@ def _make(directory: Path) -> None:
 
 
 def file_name(session: str) -> str:
-    """Return the name of the session's file: printable, safe, and different for each session."""
+    """Return the name of a session's file, which is printable, safe and unique."""
     name = _UNSAFE.sub(
         lambda match: b"%%%02X" % match[0][0], session.encode(errors="surrogatepass")
     )
@@ -156,7 +157,7 @@ def _charge(size: int) -> int:
 
 
 def _pwrite(fd: int, data: bytes, at: int) -> None:
-    """Write all of `data`, in as many calls as the system needs."""
+    """Write all of `data` at an offset, with several system calls if needed."""
     left = memoryview(data)
     while left:
         written = os.pwrite(fd, left, at)

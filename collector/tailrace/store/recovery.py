@@ -1,21 +1,20 @@
 """Rule 5 of `durable`: a start repairs the table after a power cut or damage.
 
-After a power cut an unsynced version may be there in part, and a disk may damage what was synced. Both
-look alike. So recovery changes nothing before it knows what can be restored, from the best source:
-
+After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Both cases look alike.
+Recovery changes nothing before it has found the best source for each repair:
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
-2. A *checkpoint* that is not whole is removed, if older ones and log entries replace it.
-3. A version with an entry that nothing restores, or with a damaged file, is taken out with all versions
-   above it, **if the spools of all that wrote them still have their rows**: the entries become `N.json.bad`,
-   the collectors' positions go back with them, and each decodes its rows from its spool again.
-4. Otherwise a damaged *file* is set aside and its rows become gaps (`damage`): all other rows stay.
-   For an entry that nothing restores, a StoreError says what to do, and nothing is changed.
+2. An incomplete *checkpoint* is removed, if older checkpoints and log entries replace it.
+3. A version with an unrestorable entry or a damaged file is removed with all later versions, **if the spools of all
+   its writers still have the rows**. The entries become `N.json.bad`, the collectors' spool offsets go back with
+   the versions, and each collector decodes its rows from its spool again.
+4. Otherwise a damaged *file* is removed from the table and its rows become gaps (`damage`); all other rows stay. For an
+   unrestorable entry, a StoreError explains what to do, and nothing is changed.
 
-A start reads the files of the newest versions, which may be unsynced, and `READ_MAX` bytes of others. It
-checks the size and marks of the rest. `upkeep` verifies a file before it merges it, and all files once a
-day. If the process is killed at any step, the next start continues from what that step left.
+A start reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older files. It
+checks the size and the magic bytes of all other files. `upkeep` verifies a file before a merge, and all files once a
+day. If the process is killed at any step, the next start continues the repair.
 
-`EndOfLog` carries out rule 3 here: it takes out damaged versions where the spool still has their rows.
+`EndOfLog` implements rule 3: it removes damaged versions if the spools still have their rows.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.verify import damage, place_damage
 
 Refills = Callable[[int | None], bool]
-"""Return whether the spool still has all rows from a position on; None stands for its beginning."""
+"""Function that returns whether a spool still has all rows from an offset on. None is the begin of the spool."""
 
 Others = Mapping[str, Refills]
-"""The same of the spools of all other collectors of the store, by collector."""
+"""Function of each other collector in the store, by spool identity."""
 
 
 class EndRepair(NamedTuple):
-    """The versions that were taken out, with sentences that say why, and the damaged files of those that stay."""
+    """The removed versions, the reasons in words, and the damaged files of the remaining versions."""
 
     versions: list[int]
     reasons: list[str]
@@ -74,9 +73,11 @@ class EndOfLog:
         self._refills = {**others, collector: refills}
 
     def repair(self, above: list[int], base: int, notes: Notes) -> EndRepair:
-        """Take out what is damaged in the versions `above` the checkpoint `base`, where the rows come again.
+        """Remove damaged versions among the versions `above` the checkpoint `base`, if the spools can restore the
+        rows.
 
-        Raise StoreError, with nothing changed, for an entry that nothing restores."""
+        Raise StoreError and change nothing if an entry cannot be restored.
+        """
         actions, broken = self._read(above, base)
         wrong: dict[int, list[Damaged]] = {}
         removed: set[str] = set()
@@ -94,9 +95,9 @@ class EndOfLog:
                 version, actions, broken
             ):
                 out, deeper = version, False
-                removed.clear()  # the files that versions above replaced are in the table again
+                removed.clear()  # files that later versions replaced are in the table again
             elif version in broken:
-                deeper = True  # an entry cannot be set aside; maybe a lower version can be taken out with it
+                deeper = True  # an entry cannot be set aside, but removing a lower version would remove the entry too
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
         below = {version: found for version, found in wrong.items() if out is None or version < out}
@@ -113,9 +114,10 @@ class EndOfLog:
         return EndRepair(taken, self._take_out(taken, wrong, broken), damaged)
 
     def _read(self, above: list[int], base: int) -> tuple[dict[int, list[Action]], dict[int, str]]:
-        """Return the actions of the entries `above`, and why other entries cannot be read.
+        """Return the actions of the entries `above` by version, and the reason why other entries are unreadable.
 
-        Raise StoreError for a table of a newer version."""
+        Raise StoreError for a table with a newer schema.
+        """
         actions: dict[int, list[Action]] = {}
         broken: dict[int, str] = {}
         for version in range(base + 1, above[-1] + 1) if above else ():
@@ -139,7 +141,7 @@ class EndOfLog:
     def _damaged_files(
         self, actions: list[Action], removed: set[str], notes: Notes
     ) -> list[Damaged]:
-        """Return the damaged files among those that a version adds, except for the replaced ones in `removed`."""
+        """Return the damaged files that a version adds, except the replaced files in `removed`."""
         found = []
         for action in actions:
             if action.add and action.add.path not in removed:
@@ -151,10 +153,11 @@ class EndOfLog:
     def _can_take_out(
         self, bad: int, actions: dict[int, list[Action]], broken: dict[int, str]
     ) -> bool:
-        """Return whether no row is lost when `bad` and all versions above it are taken out.
+        """Return whether removing version `bad` and all later versions loses no row.
 
-        The rows come again from the spools of those who wrote them, and files that were merged away must still
-        be there. An entry that cannot be read may be anybody's."""
+        The spools of the writers must still have the rows, and the inputs of removed merges must still exist. An
+        unreadable entry may be from any collector.
+        """
         if any(version < bad for version in broken):
             return False
         taken = [actions[version] for version in actions if version >= bad]
@@ -184,7 +187,7 @@ class EndOfLog:
     def _take_out(
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> list[str]:
-        """Take versions out of the log, the newest first, so that a kill in between leaves no hole. Return why."""
+        """Remove versions from the log, newest first, so that a kill leaves no missing version. Return the reasons."""
         reasons: list[str] = []
         for version in versions:
             reasons += [
@@ -202,41 +205,43 @@ class EndOfLog:
 
 
 def _writers(actions: Iterable[Action]) -> set[str]:
-    """Return the collectors that wrote any of these."""
+    """Return the collectors that wrote the actions."""
     names = {action.txn.app_id for action in actions if action.txn}
     return {name.removesuffix("/spool") for name in names if not name.startswith("tailrace/")}
 
 
 def _is_ours(action: Action) -> bool:
-    """Return whether the action is the first line of an entry that sets files aside."""
+    """Return whether the action is the commit info of an entry written by `set_aside`."""
     return action.commit_info is not None and action.commit_info.engine_info == ENGINE
 
 
 READ_MAX = 32 * 2**20
-"""How many bytes of older files a start compares with their checksums before it receives: 0.03 s of
-CPU, and the time of the disk."""
+"""Maximum number of bytes of older files whose checksums a start verifies: 0.03 s of CPU, and the read time of the
+disk."""
 
 
 class TableRecovery(msgspec.Struct):
-    """The repairs of a start. `reasons` are sentences for people; empty when everything was whole."""
+    """The repairs of a start. `reasons` are messages for users; all lists are empty if nothing was damaged."""
 
     versions: list[int] = []
-    """Versions that the recovery took out of the log."""
+    """Versions that the recovery removed from the log."""
     restored: list[int] = []
     """Versions whose log entries the recovery restored from the journal."""
     checkpoints: list[int] = []
     """Versions whose checkpoints the recovery removed."""
     aside: list[str] = []
-    """Paths of the data files that were set aside."""
+    """Paths of the data files that the recovery removed from the table."""
     reasons: list[str] = []
 
 
 def recover(
     root: Path, *, collector: str, refills: Refills, others: Others, clock: Clock
 ) -> TableRecovery:
-    """Validate and repair the table in `root`, which need not exist, for the collector of this name.
+    """Validate and repair the table in `root`, which need not exist, for a collector.
 
-    No other collector may write to it (see `presence`). Raise StoreError, with nothing changed, when the damage cannot be repaired."""
+    No other collector may write to the table meanwhile (see `presence`). Raise StoreError and change nothing if the
+    damage cannot be repaired.
+    """
     log = DeltaLog(root)
     if not os.path.lexists(root):
         return TableRecovery()
@@ -306,7 +311,8 @@ class _Repair:
     # 2. Checkpoints
 
     def _whole_checkpoint(self, notes: Notes) -> int:
-        """Remove damaged checkpoints above the newest whole one; return its version, or -1 if none is whole."""
+        """Remove damaged checkpoints newer than the newest complete one. Return the version of the complete one, or
+        -1."""
         whole = -1
         if is_obstacle(self.log.last_checkpoint_path):
             move_away(self.log.last_checkpoint_path)
@@ -342,7 +348,7 @@ class _Repair:
         return None
 
     def _remove_checkpoint(self, version: int, parts: dict[int, list[Path]], reason: str) -> None:
-        """Move a checkpoint away, if the log files that it stands for are all there. Raise StoreError."""
+        """Move a checkpoint away if all log files exist that the checkpoint replaces. Raise StoreError otherwise."""
         versions = set(self.log.versions())
         first = version
         while first in versions and first - 1 not in parts:
@@ -357,7 +363,7 @@ class _Repair:
     # 4. All other files
 
     def _set_damaged_aside(self, notes: Notes) -> None:
-        """Set aside the files of the table that are missing or visibly damaged."""
+        """Set aside missing and damaged files of the table."""
         table = layout.open_or_none(str(self.log.root), {})
         if table is None:
             return
@@ -384,7 +390,7 @@ class _Repair:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a log entry; what stood in its place stays as `N.json.bad`."""
+    """Replace a log entry. Keep the old file as `N.json.bad`."""
     new = path.with_name(f"{path.name}#{os.getpid()}")
     owned.write_new(new, data)
     if os.path.lexists(path):

@@ -1,4 +1,4 @@
-"""Translate the library's exceptions into ours. The library has few types; the rest is in their text."""
+"""Translation of the library's exceptions. The library has few exception types, so details come from the message."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LONGEST = 300
 
 
 def line(error: Exception) -> str:
-    """Return an error's text on one line, without colours, cut after some hundred characters."""
+    """Return the message of an exception on one line, without colours and shortened."""
     text = " ".join(_COLOUR.sub("", str(error)).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def os_error(error: Exception) -> int | None:
-    """Return the errno, if the system refused something to the library or to us; else None."""
+    """Return the errno of an exception, from its attribute or its message, or None."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = _OS_ERROR.search(str(error))
@@ -34,22 +34,23 @@ def os_error(error: Exception) -> int | None:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Return whether another writer caused the error, so that a retry with the table opened anew may succeed.
+    """Return whether another writer caused the error, so that a retry with a reopened table may succeed.
 
-    Either its commit changed what this one had read, or it shortened the log that a long-open table
-    had to catch up on."""
-    # By its name: to import the library takes longer than most commands that refuse something.
+    The other writer's commit changed data that this commit had read, or shortened the log that this process had to
+    read.
+    """
+    # Compare the name, because importing the library would take longer than most commands that fail.
     failed = type(error).__name__ == "CommitFailedError"
     return failed or _LOG_GONE.search(str(error)) is not None
 
 
 def is_broken_off(error: Exception) -> bool:
-    """Return whether an answer of an object store broke off. For any other loss the library asks again by itself."""
+    """Return whether a response of an object store was incomplete. The library itself retries other network errors."""
     return _BROKEN_OFF in str(error)
 
 
 def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
-    """Return a FullError when there was no room, else a StoreError with the reason."""
+    """Return a FullError if the disk is full, else a StoreError with the reason."""
     number = os_error(error)
     if number in NO_ROOM:
         return FullError(f"{root}: no room to {doing}: {refusal_text(number, root)}")

@@ -1,16 +1,15 @@
-"""The table's columns, the version of a table's schema, and the steps that upgrade an older table.
+"""The columns of the table, the version of its schema, and the steps that upgrade an older table.
 
-The version is the table's property `tailrace.schema`. Every engine reads that metadata and ignores it,
-and one commit changes it, wherever the table is. The version covers more than the columns: a reader of
-a version understands every row that writers of that version wrote. So it also rises when the meaning of
-rows changes in a way that older readers would get wrong.
+The version is the table property `tailrace.schema`. Other engines ignore the property, and one commit changes it, for
+a local table or at a URL. The version covers more than the columns: a reader of a version understands every row that
+writers of the version have written. So the version also increases when older readers would misinterpret new rows.
 
-A starting collector upgrades an older table step by step. Existing rows stay as they are, and the views
-read the rows of all versions. A process that only reads takes an older table as it is, with NULL for
-what it lacks, and a newer one as far as it understands it. A step that adds columns must add them first,
-nullable and in one commit, and set the property last: in between the table has the older version, and
-the next start continues. There is no step yet. The first step that adds columns must also let DuckDB
-unite the files before and after it by column name (`query/engine.py`).
+A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the rows
+of all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. It reads the
+columns of a newer table that it supports. A step that adds columns must add nullable columns in one commit first, and
+set the property last. In between, the table has the older version, and the next start continues. There is no step
+yet. The first step that adds columns must also make DuckDB combine old and new files by column name
+(`query/engine.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DESCRIPTION = (
     "Events of execution traces, collected by Tailrace, and what is known to be missing of them (kind gap)."
     " A row of kind begin is superseded by a row of kind span with the same source, session and offset."
 )
-"""The description that the table gives any engine of itself."""
+"""The table's description for other engines."""
 
 SCHEMA = Schema(
     [
@@ -46,14 +45,14 @@ logger = logging.getLogger(__name__)
 
 
 class SchemaStep(NamedTuple):
-    """An upgrade from the version before to `version`; `news`, for the log, is what rows can say since."""
+    """An upgrade from the previous version to `version`. `news` describes the change in the log."""
 
     version: int
     news: str
 
 
 STEPS: tuple[SchemaStep, ...] = ()
-"""One for each version, in order, from version 2 to today's."""
+"""One step for each version, in order, from version 2 to the current version."""
 
 
 def version_of(table: DeltaTable) -> int:
@@ -62,14 +61,14 @@ def version_of(table: DeltaTable) -> int:
 
 
 def parse_version(stated: str | None, root: str) -> int:
-    """Return the version that the property states. Raise StoreError unless it states one."""
+    """Return the version in the table property. Raise StoreError if the property has no version."""
     if stated is None or not stated.isdecimal() or int(stated) < 1:
         raise StoreError(f"{root}: is a Delta table, but not one of Tailrace's")
     return int(stated)
 
 
 def refuse_newer(version: int, root: str) -> None:
-    """Raise StoreError for a version that this Tailrace cannot write."""
+    """Raise StoreError for a version newer than `SCHEMA_VERSION`."""
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{root}: was written by a newer Tailrace (schema {version}; this one knows"
@@ -78,7 +77,7 @@ def refuse_newer(version: int, root: str) -> None:
 
 
 def check_writable(table: DeltaTable) -> None:
-    """Raise StoreError unless this version of Tailrace, or an earlier one, has written the table."""
+    """Raise StoreError unless this or an earlier version of Tailrace has written the table."""
     version = version_of(table)
     refuse_newer(version, table.table_uri)
     partitions = table.metadata().partition_columns
@@ -87,7 +86,7 @@ def check_writable(table: DeltaTable) -> None:
 
 
 def check_readable(table: DeltaTable) -> None:
-    """Raise StoreError unless our columns can be read from the table; warn if it is newer."""
+    """Raise StoreError unless the table has readable columns. Log a warning if the schema is newer."""
     version = version_of(table)
     ours = {field.name: field for field in SCHEMA.fields}
     theirs = {field.name: field for field in table.schema().fields}
@@ -105,22 +104,23 @@ def check_readable(table: DeltaTable) -> None:
 
 
 def next_step(table: DeltaTable) -> SchemaStep | None:
-    """Return the next step towards today's version; None when the table has it."""
+    """Return the next upgrade step, or None if the table has the current version."""
     version = version_of(table)
     return next((step for step in STEPS if step.version > version), None)
 
 
 def take(step: SchemaStep, table: DeltaTable) -> None:
-    """Take a step in one commit. Raise the library's errors; the commit may be in the table all the same."""
+    """Apply an upgrade step in one commit. Raise the library's exceptions; the commit may have succeeded
+    nevertheless."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
-        raise_if_not_exists=False,  # the library knows only Delta's own properties
+        raise_if_not_exists=False,  # the library accepts only Delta's own properties otherwise
         post_commithook_properties=NO_HOOKS,
     )
 
 
 def _other_columns(table: DeltaTable, version: int) -> StoreError:
-    """Return the error for a table with columns that no released version has."""
+    """Return the error for a table with columns of no released version."""
     theirs = {field.name: field.type for field in table.schema().fields}
     ours = {field.name: field.type for field in SCHEMA.fields}
     parts = [

@@ -1,17 +1,18 @@
-"""The table `events`: rows and the spool's position, committed together, exactly once.
+"""The table `events`: rows and the spool offset, committed together and exactly once.
 
-One Delta commit carries a batch and two transactions. The version of `COLLECTOR/spool` is the spool's
-position up to which everything is in the table. The version of `COLLECTOR` is the epoch (a time in
-nanoseconds) of the collector instance that wrote it. So a restart continues exactly where the table
-ends; and of two instances under one name, the older one is refused and ends.
+One Delta commit has a batch and two transactions. The version of `COLLECTOR/spool` is the spool offset up to which
+all rows are in the table. The version of `COLLECTOR` is the epoch (Unix ns) of the collector instance that wrote the
+commit. A restart continues at the committed offset. If two instances use one name, the older one is refused and ends.
 
-A commit that raises may have succeeded all the same (an object store's answer can be lost). The table
-decides: the new position means that it did, the old one that it did not, and any other position means
-that another instance writes under our name.
+A commit that raises an exception may have succeeded (the response of an object store can be lost). The offset in the
+table decides: the new offset means success, the old offset means failure, and any other offset means that another
+instance writes under the same name.
 
-Costs in CPU on a local disk: 6 ms for a commit of few rows, 26 when the table was opened 90 commits ago; 32 to
-37 ms for one of 100,000 rows, 135 for one of 500,000, of which making Arrow of lists takes half (2026-11-23).
-All calls block. Two threads may make them: one calls `prepare`, the other one everything else.
+CPU time on a local disk: 6 ms for a commit of few rows, or 26 ms with a table that was opened 90 commits ago. A
+commit of 100,000 rows takes 32 to 37 ms, and one of 500,000 rows takes 135 ms, half of it for the conversion to Arrow
+(2026-11-23).
+
+All calls block. Two threads may call: one calls `prepare`, the other one all other methods.
 """
 
 from __future__ import annotations
@@ -41,27 +42,31 @@ from tailrace.store.recovery import Others, Refills, TableRecovery, recover
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
 RENEW_DUE = 200
-"""A commit opens the table anew when it was opened this many versions ago, which others may have written."""
+"""Number of versions, including those of other writers, after which a commit reopens the table."""
 
 CONFLICT_TRIES = 5
 CONFLICT_DELAY = 0.05
-"""Seconds before the second try; doubles for each further try, less a random part of up to a half."""
+"""Delay (seconds) before the second try. It doubles for each further try, and is reduced by up to half at random."""
 
 LIBRARY_TRIES = 15
-"""The library's own retries, for commits that only wanted the same version number."""
+"""Number of the library's own retries for commits that used the same version number."""
 
 
 SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
-"""An upkeep removes files that the log does not name once they are `REMOVED_HOURS` old. It may have listed an older file
-than this, and remove it after the log names it."""
+"""Maximum age (ns) of a data file at commit.
+
+An upkeep removes files without a log entry once they are `REMOVED_HOURS` old. It may have listed an older file before
+the commit, and remove the file after the commit.
+"""
 
 
 class PreparedRows(Sized):
-    """Rows of one commit, ready to land. For a local table they are in files that the log does not name yet, and no longer
-    in memory; for a table at a URL they are Arrow."""
+    """The rows of one commit, before the commit. A local table has the rows in files without a log entry, and no
+    longer in memory. A table at a URL has the rows as Arrow."""
 
     def __init__(self, rows: list[DayRows], root: Path | None, clock: Clock) -> None:
-        """Write files if the table is in a directory `root`. Raise OSError, and leave no file; raise SyncError."""
+        """Write the rows to files if the table is in a directory `root`. Raise OSError and leave no file, or raise
+        SyncError."""
         self._rows = rows if root is None else []
         self._count: int = sum(each.rows.num_rows for each in rows)
         self._root = root
@@ -74,14 +79,16 @@ class PreparedRows(Sized):
         return self._count
 
     def keep(self) -> None:
-        """Make the files young, so that no upkeep removes them. Do nothing about those that are gone."""
+        """Update the modification times of the files, so that no upkeep removes the files. Ignore missing files."""
         with suppress(OSError):
             self._touch()
 
     def bring_to_disk(self) -> None:
-        """Return once the files are on disk. Call this only if it is known that the log names none of them.
+        """Sync the files. Call this method only while no log entry names the files.
 
-        Raise FullError or StoreError: repeat the call. Raise SyncError, also if a file was removed."""
+        Raise FullError or StoreError, after which the caller repeats the call. Raise SyncError, also if a file was
+        removed.
+        """
         if self._root is None:
             return
         try:
@@ -103,9 +110,11 @@ class PreparedRows(Sized):
             raise
 
     def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
-        """Write a version of the table with these rows. Return whether it is known that nobody else wrote one meanwhile.
+        """Write a version of the table with these rows. Return whether certainly no other writer added a version
+        meanwhile.
 
-        Raise what the library raises. Then only the table says whether it has the version."""
+        Raise the library's exceptions, after which the version may or may not be in the table.
+        """
         if self._rows:
             write_deltalake(
                 table,
@@ -121,7 +130,7 @@ class PreparedRows(Sized):
         return table.version() == before + 1
 
     def _touch(self) -> None:
-        """Make the files young, and note whether one was old. Raise OSError."""
+        """Update the modification times of the files. Set `_old` if a file was older than `SAFE_NS`. Raise OSError."""
         for add in self._added:
             path = (self._root or Path()) / add.path
             if self._clock.wall_ns() - path.stat().st_mtime_ns >= SAFE_NS:
@@ -130,7 +139,7 @@ class PreparedRows(Sized):
 
 
 class Committed(NamedTuple):
-    """A commit: it took `seconds`, of which `sync_seconds` were needed to bring it to disk."""
+    """A commit. `seconds` is its whole duration, `sync_seconds` the part for syncing."""
 
     version: int
     rows: int
@@ -139,12 +148,12 @@ class Committed(NamedTuple):
 
 
 class Table:
-    """The table as one collector writes it; see `open`. After a SyncError every call raises a SyncError."""
+    """A collector's handle for writing to the table; see `open`. After a SyncError every call raises SyncError."""
 
     def __init__(self, root: str, options: dict[str, str], collector: str, clock: Clock) -> None:
         self.root = root
         self.recovery = TableRecovery()
-        """The damage that `open` found and repaired."""
+        """The repairs of `open`."""
         self._options = options
         self._collector = collector
         self._spool_id = f"{collector}/spool"
@@ -152,15 +161,17 @@ class Table:
         self._local = LocalVersions(Path(root)) if layout.is_local(root) else None
         self._table: DeltaTable
         self._opened_at = 0
-        """The version at which the table was opened last."""
+        """Version at which the table was last opened."""
         self._seen = 0
-        """The version of our last commit, or that of the opening."""
+        """Version of this collector's last commit, or of the opening."""
         self._position: int | None = None
         self._epoch = 0
-        self._fence: int | None = None  # the epoch that the table must hold until we write ours
-        self._unsure = False  # whether a write may be in the table without our knowing
+        self._fence: int | None = (
+            None  # the epoch that the table must have until this instance has committed
+        )
+        self._unsure = False  # whether a failed write may be in the table
         self._prepared: list[PreparedRows] = []
-        """Rows that have not landed. Each attempt keeps their files from being removed."""
+        """Rows that are not committed. Each commit updates the modification times of their files."""
         self._broken: SyncError | None = None
 
     @classmethod
@@ -176,12 +187,13 @@ class Table:
         others: Others = MappingProxyType({}),
         alone: bool = True,
     ) -> Self:
-        """Open or make the table in the store `path`, a directory or URL; repair it if it is local and we are
-        `alone` in the store.
+        """Open or create the table in the store `path`, a directory or URL.
 
-        `collector` names us in the table, for good. `refills` says whether the spool still has the rows from a
-        position on, `others` say the same of other collectors' spools. Raise StoreError for a table that cannot be used, FullError when there is no room to make
-        it, or SyncError."""
+        A local table is repaired if this collector is `alone` in the store. `collector` is the permanent name of the
+        collector in the table. `refills` returns whether the spool still has the rows from an offset on; `others` has
+        such a function for each other collector. Raise StoreError for an unusable table, FullError if the disk is
+        full, or SyncError.
+        """
         self = cls(layout.table_root(path), options, collector, clock)
         try:
             if self._local is not None:
@@ -198,25 +210,26 @@ class Table:
         self._opened_at = self._seen = self._table.version()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
         if self._local is not None and self._local.since_checkpoint() >= CHECKPOINT_DUE:
-            self.checkpoint()  # collectors that live for a few commits only would never shorten the log
+            self.checkpoint()  # collectors that end after a few commits would never shorten the log
         return self
 
     def position(self) -> int | None:
-        """Return the position in our spool up to which everything is in the table; None if nothing ever was."""
+        """Return the spool offset up to which all rows are in the table, or None before the first commit."""
         return self._position
 
     def version(self) -> int:
         return self._table.version()
 
     def file_uris(self) -> list[str]:
-        """Return the Parquet files of this version: absolute paths, or URLs."""
+        """Return the Parquet files of this version as absolute paths or URLs."""
         return self._table.file_uris()
 
     def prepare(self, batch: Batch) -> PreparedRows:
         """Return the rows of the next commit, ready for `land`. Another thread may call `land` meanwhile.
 
-        Raise FullError or StoreError: repeat the call. Raise SyncError: then end the process. Raise TypeError, OverflowError
-        or UnicodeError as `to_arrow` does."""
+        Raise FullError or StoreError, after which the caller repeats the call. Raise SyncError, after which the
+        process must end. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does.
+        """
         root = self._local.root if self._local else None
         with self._refusing_after_sync_error():
             try:
@@ -227,14 +240,16 @@ class Table:
             return rows
 
     def land(self, rows: PreparedRows, position: int) -> Committed:
-        """Store rows of `prepare`, once. They must be everything in the spool from `position()` up to `position`.
+        """Commit rows of `prepare` exactly once. The rows must be all rows of the spool from `position()` up to
+        `position`.
 
-        The rows are durable on return. A commit without rows is stored as well if the position advances (as a
-        version without files); otherwise nothing happens.
-        Raise FullError or StoreError when it is not known to be stored: repeat the call with the same rows.
-        Raise FencedError or SyncError: then end the process, and acknowledge nothing.
-        Raise ValueError when there are rows and the position does not advance: the table could not tell
-        this commit from the one before."""
+        The rows are durable on return. Without rows, a commit writes a version without files if the position
+        advances, and does nothing otherwise.
+
+        Raise FullError or StoreError if success is unknown; repeat the call with the same rows. Raise FencedError or
+        SyncError, after which the process must end without an acknowledgement. Raise ValueError if there are rows and
+        the position does not advance, because the commit would be indistinguishable from the previous one.
+        """
         with self._refusing_after_sync_error():
             begun = self._clock.monotonic()
             committed, count = self._position or 0, len(rows)
@@ -256,7 +271,7 @@ class Table:
                         self._check_handle(position)
                     landed = True
                 except Exception as error:
-                    # Whatever was raised, only the table can say whether the commit is in it.
+                    # After any exception, only the table shows whether the commit succeeded.
                     landed = self._reopen(position)
                     if not landed:
                         if attempt == CONFLICT_TRIES or not is_conflict(error):
@@ -275,10 +290,12 @@ class Table:
             return Committed(version, count, now - begun, now - written)
 
     def _shorten(self, version: int) -> None:
-        """Shorten what the next commit reads: the log at a URL, if a hundred was passed in it since our last commit or
-        start, or the versions since the table was opened. If neither can be done, commits only become slower.
+        """Reduce the work of the next commit. Ignore failures, which only make commits slower.
 
-        Our own commits are no measure at a URL: collectors that live for a few of them only would never shorten the log."""
+        At a URL, shorten the log if the version passed a multiple of `CHECKPOINT_DUE` since this collector's last
+        commit or start. Counting only its own commits would fail for collectors that end after a few commits.
+        Otherwise, reopen the table after `RENEW_DUE` versions.
+        """
         before, self._seen = self._seen, version
         if self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE:
             self.checkpoint()
@@ -288,14 +305,16 @@ class Table:
 
     @property
     def checkpoint_every(self) -> int:
-        """Return how many commits the caller makes between two calls of `checkpoint`. At a URL a call costs requests."""
+        """Return the number of commits between two calls of `checkpoint`. At a URL, each call costs requests."""
         return CHECKPOINT_DUE if self._local is None else CHECKPOINT_EVERY
 
     def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
-        """Shorten the log to `keep` versions; return whether that was done. Call this every `checkpoint_every` commits.
+        """Shorten the log to `keep` versions. Return whether the log was shortened. Call this every
+        `checkpoint_every` commits.
 
-        If it was not done (no room, another process is at it, or another collector has just done it), commits only
-        become slower: try again later. Raise SyncError or FencedError."""
+        The log stays as it is if the disk is full, or if another process shortens it or has just done so. Commits
+        then become slower until a later call succeeds. Raise SyncError or FencedError.
+        """
         done = True
         try:
             with self._refusing_after_sync_error():
@@ -318,10 +337,11 @@ class Table:
         return schema.version_of(self._table)
 
     def upgrade(self) -> list[schema.SchemaStep]:
-        """Upgrade the table to today's schema, in one commit for each step; return the steps taken.
+        """Upgrade the table to the current schema, with one commit for each step. Return the steps.
 
-        Durable on return. Raise FullError or StoreError: the table then has the schema before or after a
-        step, and the next start continues. Raise FencedError or SyncError: then end the process."""
+        The upgrade is durable on return. Raise FullError or StoreError; the table then has the schema before or after
+        a step, and the next start continues. Raise FencedError or SyncError, after which the process must end.
+        """
         taken: list[schema.SchemaStep] = []
         for attempt in range(1, CONFLICT_TRIES + 1):
             try:
@@ -363,10 +383,12 @@ class Table:
         )
 
     def _reopen(self, position: int | None = None) -> bool:
-        """Open the table anew, and return whether it has the commit up to `position`, and not only the one before.
+        """Reopen the table, and return whether the table has the commit up to `position`, rather than only the
+        previous one.
 
-        Raise FencedError, or StoreError when the table cannot be read. A table that stays open reads all versions
-        since its opening at each commit, however short the log is (7 ms of CPU a commit, and 38 more for each 100 versions)."""
+        Raise FencedError, or StoreError if the table is not readable. A handle reads all versions since its opening
+        at each commit, however short the log is (7 ms of CPU for a commit, and 38 ms more for each 100 versions).
+        """
         table, found, epoch = self._ask()
         if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
             raise self._fenced(found)
@@ -375,10 +397,12 @@ class Table:
         return (found, epoch) == (position, self._epoch)
 
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
-        """Return the table at its newest version, our position in it and its epoch. Raise StoreError.
+        """Return the table at its newest version, and this collector's offset and epoch in the table. Raise
+        StoreError.
 
-        Do not commit with this table before position and epoch are known to be what we left: a table that was
-        just opened is not refused because of what others wrote before."""
+        Check offset and epoch before a commit with the returned handle: the library refuses no commit because of
+        versions that existed when the handle was opened.
+        """
         for attempt in range(1, layout.OPEN_TRIES + 1):
             table = layout.open_table(self.root, self._options)
             try:
@@ -390,13 +414,16 @@ class Table:
         raise AssertionError("the last attempt returns or raises")
 
     def _check_handle(self, position: int) -> None:
-        """Raise FencedError unless the handle has our commit up to `position`. With what another instance wrote in the
-        handle, the next commit would not be refused."""
+        """Raise FencedError unless the handle has this collector's commit up to `position`.
+
+        If the handle has a commit of another instance with the same name, the library would not refuse the next
+        commit.
+        """
         if self._stands_at(self._table) != (position, self._epoch):
             raise self._fenced(self._table.transaction_version(self._spool_id))
 
     def _stands_at(self, table: DeltaTable) -> tuple[int | None, int | None]:
-        """Return our position and epoch in a table."""
+        """Return this collector's spool offset and epoch in a table."""
         return table.transaction_version(self._spool_id), table.transaction_version(self._collector)
 
     def _fenced(self, found: int | None) -> FencedError:

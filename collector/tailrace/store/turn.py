@@ -1,14 +1,14 @@
-"""A lease that lets one upkeep at a time work on a table, and the times of its last steps.
+"""A lease that allows one upkeep at a time on a table, and the times of its last steps.
 
-Two upkeeps at once would do damage: the library (deltalake 1.6.6) lets two merges of the same files
-both succeed, and then every row is in the table twice. For the same reason no other program may merge
-(Spark's OPTIMIZE) while an upkeep is at work.
+Two concurrent upkeeps would corrupt the table: the library (deltalake 1.6.6) lets two merges of the same files
+succeed, and then the table has every row twice. For the same reason no other program may merge (OPTIMIZE in Spark)
+during an upkeep.
 
-On a local disk a turn is a lock, which the kernel ends with the process, and a small file beside it.
-At a URL both are transactions in the table (ids `tailrace/...`): there the turn of a process that died
-ends after `LEASE_NS`, unless the collector that started it gives it back. A process that stands still for half of that is ended by an alarm, before it runs another
-instruction: the library commits a merge to whatever the table is by then, so nothing else would keep a process that
-wakes within a merge from storing rows twice. A machine that was frozen as a whole, with its timers, may still do so.
+On a local disk the lease is a kernel lock, which ends with the process, and a small file beside the lock. At a URL
+both are transactions in the table (ids `tailrace/...`). The lease of a dead process ends after `LEASE_NS`, unless the
+collector that started the process ends the lease. An alarm kills a process that runs for half of `LEASE_NS`. The
+library commits a merge to whatever version is current, so only the alarm prevents a process that was suspended during
+a merge from storing rows twice. A machine that was suspended as a whole, with its timers, may still store rows twice.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ LOCK_NAME = "upkeep.lock"
 STATE_NAME = "upkeep.json"
 
 LEASE_NS = 2 * 3600 * 10**9
-"""Many times the duration of an upkeep, and more than the clocks of two hosts may differ."""
+"""Duration (ns) of a lease: much longer than an upkeep, and longer than the clocks of two hosts may differ."""
 
 HOLDER = "tailrace/upkeep"
-"""Id of a transaction whose version is the number of the turn (`draw`); 0 when it has ended."""
+"""Id of the transaction whose version is the number of the current turn (`draw`), or 0 without a turn."""
 
 TRIES = 7
 DELAY = 0.05
-"""Seconds before the second try to note something; doubles for each further try."""
+"""Delay (seconds) before the second try to write a transaction; it doubles for each further try."""
 
 
 class UpkeepState(msgspec.Struct):
-    """The times of the last steps, in Unix nanoseconds."""
+    """Times of the last steps (Unix ns)."""
 
     merged: int = 0
     vacuumed: int = 0
     swept: int = 0
     trusted: int = 0
-    """When a person said that the clock was right."""
+    """Time (Unix ns) at which a user confirmed the clock."""
 
 
 class Turn(Protocol):
-    """A context manager; entering raises LockedError while another upkeep has the turn."""
+    """A context manager for one upkeep. It raises LockedError on entry while another upkeep runs."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
 
     def is_taken(self) -> bool:
-        """Return whether an upkeep has the turn now."""
+        """Return whether an upkeep runs."""
         ...
 
     def check(self, table: DeltaTable) -> None:
-        """Raise LockedError if another upkeep has the turn by now."""
+        """Raise LockedError if another upkeep has taken the lease."""
         ...
 
     def give_back(self) -> None:
-        """End the turn, whose process has ended, unless it has ended by itself. Raise StoreError or FullError."""
+        """End the lease of an upkeep whose process has ended. Raise StoreError or FullError."""
         ...
 
     def read(self) -> UpkeepState: ...
@@ -82,12 +82,12 @@ class Turn(Protocol):
 
 
 def draw(clock: Clock) -> int:
-    """Return a number for a turn that no other has: when it begins (Unix ns), the lowest 20 bits drawn by chance."""
+    """Return a unique number for a turn: its start time (Unix ns) with 20 random lowest bits."""
     return clock.wall_ns() >> 20 << 20 | random.getrandbits(20)
 
 
 def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
-    """Return the turn of the table in `root`, a directory or URL: the one with this number, or a new one."""
+    """Return the turn of the table in `root`, a directory or URL, with `number` or a new number."""
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)
     return RemoteTurn(root, options, clock, number)
@@ -119,10 +119,10 @@ class LocalTurn:
             raise LockedError(str(error)) from error
 
     def give_back(self) -> None:
-        """Do nothing: the kernel has ended the lock."""
+        """Do nothing, because the kernel has released the lock."""
 
     def read(self) -> UpkeepState:
-        """Return the state; a missing or damaged state is an empty one, so that all steps are due."""
+        """Return the state. A missing or damaged file gives an empty state, which makes all steps due."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=UpkeepState)
         except (OSError, msgspec.DecodeError):
@@ -152,7 +152,7 @@ class RemoteTurn:
             self._take()
         except StoreError:
             with suppress(StoreError, FullError):
-                self.__exit__()  # it may be ours without our having heard so
+                self.__exit__()  # a request may have succeeded without a response
             raise
         except BaseException:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -178,7 +178,7 @@ class RemoteTurn:
         try:
             self._note(table, {HOLDER: self._mine})
         except Exception as error:
-            # Whatever was raised, only the table can say whose turn it is: the answer may have been lost.
+            # After any exception only the table shows who has the lease, because the response may have been lost.
             if self._holder(self._open()) == self._mine:
                 return
             if not is_conflict(error):
@@ -209,7 +209,7 @@ class RemoteTurn:
         )
 
     def _taken_since(self, table: DeltaTable) -> int:
-        """Return when the upkeep began that has the turn (Unix ns); 0 if none has it."""
+        """Return the start time (Unix ns) of the running upkeep, or 0."""
         since = self._holder(table)
         return since if abs(self._clock.wall_ns() - since) < LEASE_NS else 0
 
@@ -226,8 +226,11 @@ class RemoteTurn:
         return layout.open_table(self._root, self._options)
 
     def _try_note(self, transactions: dict[str, int]) -> None:
-        """Write transactions while the turn is ours. Try again after any error, and begin each try with what the table
-        says, since the answer may have been lost. A turn that did not end would keep all others waiting for `LEASE_NS`."""
+        """Write transactions while this process has the lease, with retries after any error.
+
+        Each try reads the table first, because the previous response may have been lost. A lease that is not ended
+        would block all upkeeps for `LEASE_NS`.
+        """
         for attempt in range(1, TRIES + 1):
             try:
                 table = self._open()
@@ -245,7 +248,8 @@ class RemoteTurn:
             return
 
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
-        """Write a version without rows. The library refuses it if one of the ids changed since `table`."""
+        """Write a version without rows. The library refuses the commit if a transaction id changed since `table` was
+        opened."""
         now = self._clock.wall_ns() // 10**6
         table.create_write_transaction(
             [],

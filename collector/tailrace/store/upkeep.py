@@ -1,32 +1,30 @@
 """Upkeep keeps the table small and fast: it merges small files, deletes old days and vacuums.
 
-`decide` returns what is due, from the list of files and the time. `run` does it, in a process of its
-own, because a merge takes up to 150 MB that only the end of a process gives back. Writers go on
-meanwhile: they never wait and lose nothing, because the table's commit protocol decides. A step that
-conflicts with a writer is tried once more, then left to the next run. Upkeeps take turns (`turn`).
+`decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate process,
+because a merge takes up to 150 MB that the allocator does not return. Writers continue meanwhile without waits or
+losses, because of the table's commit protocol. A step that conflicts with a writer is retried once, and then left to
+the next run. Only one upkeep runs at a time (`turn`).
 
-* A first merge joins the files of days with many small files into files of 4 MiB; a second merge, every
-  hour or once there are very many, into files of `compact_size`. Two steps, because merging everything
-  every time would copy each row a dozen times. A step takes 0.4 to 0.5 CPU s a million rows.
-* A day is deleted once all of it is older than `retention_age`, if the clock can be believed (see
-  `retention`); the oldest days are deleted while the table is larger than `retention_size`. Today is
-  never deleted, so the table may be one day larger.
-* Before a merge each file is compared with its checksum. A damaged file is set aside and named, and never
-  becomes part of a new one. Once a day all files are compared.
-* Files that no version needs any more are removed an hour after they were replaced
-  (`layout.REMOVED_HOURS`); files that no version ever needed (of a process
-  that was killed, or ended while the table refused it) once a day.
+* A first merge combines the files of days with many small files into files of 4 MiB. A second merge, every hour or
+  for many files, combines the result into files of `compact_size`. A single kind of merge would copy each row a
+  dozen times. A merge takes 0.4 to 0.5 CPU s for a million rows.
+* A day is deleted once all of its rows are older than `retention_age`, if the clock is plausible (see `retention`).
+  The oldest days are deleted while the table is larger than `retention_size`. The current day is never deleted, so the
+  table may exceed the size by one day.
+* Before a merge, each file is compared with its checksum. A damaged file is set aside and never merged.
+  Once a day all files are compared.
+* Replaced files are removed an hour after the replacement (`layout.REMOVED_HOURS`). Files that no version has ever
+  used, for example of a killed process, are removed once a day.
 
-Deletion comes before merging, which needs room. After each step everything that it wrote is synced (rule
-4 of `durable`), and everything is synced before a vacuum.
+Deletion precedes merging, which needs disk space. After each step its files are synced (rule 4 of `durable`), and all
+versions are synced before a vacuum.
 
-`retention` finds the days that are old enough to be deleted by the clock, as far as the table confirms the clock. A clock that is set far ahead makes every day look old. So time without rows in the table counts only
-within limits. A *jump* is a time without rows that is longer than half of `retention_age`, and longer
-than a day. After a jump, either the clock is wrong or nobody collected: the two look alike. The clock
-is believed again once the days after the jump span as much as a jump, or once a person says that it is
-right (`UpkeepState.trusted`). Until then the days keep the age that they had before the jump.
-
-So a wrong clock that is noticed in that time deletes no day younger than half of `retention_age`. The
+`retention` returns the days to delete by the clock, as far as the rows confirm the clock. A clock that is set far
+ahead makes every day look old. So the clock may pass over a time without rows only within limits. A *jump* is a time
+without rows that is longer than half of `retention_age`, and longer than a day. After a jump either the clock is
+wrong or no collector ran, and both cases look alike. The clock is trusted again once the days after the jump span as
+much as a jump, or once a user confirms the clock (`UpkeepState.trusted`). Until then the days keep their age before
+the jump. So if a wrong clock is corrected in that time, no day younger than half of `retention_age` is deleted. The
 newest day with rows is never deleted for its age.
 """
 
@@ -56,7 +54,7 @@ DAY_NS = 86_400 * 10**9
 
 
 class Jump(NamedTuple):
-    """The days before and after a time without rows; days count from 1970-01-01."""
+    """The days before and after a time without rows, as day numbers from 1970-01-01."""
 
     before: int
     after: int
@@ -70,7 +68,7 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """Days before `below` are to be deleted; None for no day. `held` is a jump that protects some days."""
+    """The first day to keep, or None to delete no day, and a jump that protects some days."""
 
     below: int | None
     held: Jump | None
@@ -79,7 +77,7 @@ class Retention(NamedTuple):
 def retention(
     files: Sequence[DataFile], config: StoreConfig, now: int, trusted: int = 0
 ) -> Retention:
-    """Return what to delete at `now`. A person said at `trusted` that the clock was right (both Unix ns)."""
+    """Return the days to delete at time `now`. A user confirmed the clock at time `trusted` (both Unix ns)."""
     today = now // DAY_NS
     days = {file.day for file in files}
     below, held = _by_age(days, config, now, trusted)
@@ -90,7 +88,7 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the day before which all days are too old, and the jump that protects some of them."""
+    """Return the first day that is not too old, and a jump that protects some days."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -106,7 +104,7 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first jump behind which the clock is not believed; `days` are in order."""
+    """Return the first jump after which the clock is not trusted, or None. `days` are sorted."""
     jumps = [
         Jump(before, after)
         for before, after in zip(days, [*days[1:], today], strict=True)
@@ -118,7 +116,7 @@ def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | Non
 
 
 def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
-    """Return the day before which all days are too much; never a day after today."""
+    """Return the first day to keep for `retention_size`, at most the current day."""
     below = 0
     if config.retention_size is not None:
         sizes: Counter[int] = Counter()
@@ -134,17 +132,18 @@ def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
 
 
 FIRST_SIZE = 4 * 2**20
-"""Size of a file after the first merge: tens of raw files, and still cheap to merge again."""
+"""Size (bytes) of a file after a first merge, which combines tens of small files and is cheap to merge again."""
 
 FIRST_FILES = 30
-"""How many small files of a day make a first merge worth its version: half of `CROWDED`. Small means
-below half of `FIRST_SIZE`, so that two always fit in one."""
+"""Minimum number of small files of a day for a first merge: half of `CROWDED`. Small means less than half of
+`FIRST_SIZE`, so that two small files always fit into one."""
 
 CROWDED = 60
-"""How many small files of one day call for an upkeep before its hour has come."""
+"""Number of small files of one day that make an upkeep due before the hour ends."""
 
 SECOND_FILES = 200
-"""How many files of one day below half of `compact_size` call for a second merge before its hour has come."""
+"""Number of files of one day, smaller than half of `compact_size`, that make a second merge due before the hour
+ends."""
 
 HOUR_NS = 3600 * 10**9
 
@@ -153,22 +152,22 @@ VACUUM_EVERY_NS = HOUR_NS
 SWEEP_EVERY_NS = DAY_NS
 
 _STAGING = re.compile(r".*#\d+")
-"""Names of files that the library is still writing; a killed process leaves them behind."""
+"""Names of files that the library has not completed. A killed process leaves such files."""
 
 
 class Merge(NamedTuple):
-    """Merge a day's files that are smaller than `size` bytes into files of about that size."""
+    """A merge of a day's files smaller than `size` bytes into files of about `size` bytes."""
 
     day: int
     size: int
 
 
 class Plan(NamedTuple):
-    """The steps that are due, in this order. Days count from 1970-01-01.
+    """The due steps, in order. Days are day numbers from 1970-01-01.
 
-    `delete_below`: days before it are deleted; `held`: the jump that protects others. `vacuum`: the files
-    that the log says were removed, or all that the log does not know. `second`: whether `merges` include
-    second merges."""
+    `delete_below` is the first day to keep, and `held` the jump that protects other days. `vacuum` selects files that
+    the log has as removed, or also all files without a log entry. `second` is set if `merges` include second merges.
+    """
 
     delete_below: int | None
     held: Jump | None
@@ -178,9 +177,12 @@ class Plan(NamedTuple):
 
 
 class UpkeepReport(msgspec.Struct):
-    """The work of one upkeep. `busy` says that another upkeep was at work, so nothing was done. `skipped` has the steps
-    left to the next run, with the reason. `held` says why days that are too old by the clock are not deleted. `damaged`
-    has a sentence for each file that was set aside."""
+    """The results of one upkeep.
+
+    `busy` is set if another upkeep prevented this one. `skipped` has the steps left to the next run, with reasons.
+    `held` is the reason why days too old by the clock are not deleted. `damaged` has a message for each file that was
+    set aside.
+    """
 
     busy: str = ""
     deleted_days: list[str] = []
@@ -194,7 +196,7 @@ class UpkeepReport(msgspec.Struct):
 
 
 def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> Plan:
-    """Return what is due at `now` (Unix nanoseconds) for a table of these files."""
+    """Return the due steps at `now` (Unix ns) for a table with these files."""
     below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
     days = sorted({file.day for file in kept})
@@ -217,10 +219,11 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 
 
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
-    """Return whether a table of these files calls for an upkeep at `now` (Unix nanoseconds).
+    """Return whether an upkeep is due at `now` (Unix ns) for a table with these files.
 
-    The answer depends only on the table and on the last upkeeps, not on who asks or for how long the
-    caller has run. A small table that no upkeep has seen yet waits until it has `CROWDED` files."""
+    The result depends only on the table and the last upkeeps, not on the caller. A small table without an earlier
+    upkeep waits until the table has `CROWDED` files.
+    """
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
     hourly = known and (plan.vacuum is not None or (plan.second and bool(plan.merges)))
@@ -229,9 +232,10 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether the store `path` needs an upkeep and none is at work, and the jump that protects old days.
+    """Return whether an upkeep of the store `path` is due and none runs, and the jump that protects old days.
 
-    Change nothing and take no turn. Raise StoreError when the table cannot be read."""
+    Change nothing and take no lease. Raise StoreError if the table is not readable.
+    """
     root = layout.table_root(path)
     files = data_files(layout.open_table(root, config.options))
     whose = turn(root, config.options, clock)
@@ -241,12 +245,12 @@ def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | Non
 
 
 def _small(files: Sequence[DataFile]) -> Counter[int]:
-    """Count the files of each day that a first merge would take."""
+    """Return the number of small files of each day, which a first merge would combine."""
     return Counter(file.day for file in files if file.size < FIRST_SIZE // 2)
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Return whether a step is due; it is if `last` lies in the future, since the clock was then corrected."""
+    """Return whether a step is due. A step with `last` in the future is due, because the clock was corrected since."""
     return not last <= now < last + every
 
 
@@ -259,11 +263,12 @@ def run(
     clock_is_right: bool = False,
     number: int | None = None,
 ) -> UpkeepReport:
-    """Do what is due in the store `path`; with `everything`, merge and vacuum whatever the time. With
-    `clock_is_right`, believe the clock until now, and note that. `number` is that of its turn (`turn.draw`).
+    """Perform the due steps in the store `path`. With `everything`, merge and vacuum at any time.
 
-    Raise LockedError when another upkeep is at work or took the turn meanwhile, StoreError or FullError for a step that could
-    not be done (earlier steps stand), or SyncError."""
+    With `clock_is_right`, record that a user confirms the clock. `number` is the number of the turn (`turn.draw`).
+    Raise LockedError if another upkeep runs or has taken the lease meanwhile. Raise StoreError or FullError for a
+    failed step; earlier steps stay. Raise SyncError.
+    """
     begun = clock.monotonic()
     root = layout.table_root(path)
     with turn(root, config.options, clock, number) as mine:
@@ -296,7 +301,7 @@ def run(
 
 
 class _Upkeep:
-    """The steps of an upkeep. Each returns whether it was done; otherwise it is left to the next run."""
+    """The steps of an upkeep. Each step returns whether it succeeded; a failed step is left to the next run."""
 
     def __init__(self, root: str, options: dict[str, str], clock: Clock, mine: Turn) -> None:
         self.report = UpkeepReport()
@@ -311,7 +316,7 @@ class _Upkeep:
             durable.sync_newest(self._local)
 
     def delete(self, below: int) -> bool:
-        """Delete the days before `below`. Only the log changes; the files stay for a while."""
+        """Delete the days before `below` from the log. The files stay until a vacuum."""
 
         def step(table: DeltaTable) -> None:
             days = sorted({file.day for file in data_files(table) if file.day < below})
@@ -321,14 +326,14 @@ class _Upkeep:
         return self._step("delete old days", step)
 
     def vacuum(self, *, everything: bool) -> bool:
-        """Remove files that no version of the last hour needs; with `everything`, also files older than
-        that which the log does not know."""
+        """Remove files that no version of the last hour needs. With `everything`, also remove older files without a
+        log entry."""
 
         def step(table: DeltaTable) -> None:
             removed = table.vacuum(
                 layout.REMOVED_HOURS,
                 dry_run=False,
-                enforce_retention_duration=False,  # the log remembers files for longer, on purpose
+                enforce_retention_duration=False,  # `REMOVED_RETENTION` is longer than `REMOVED_HOURS`
                 full=everything,
                 post_commithook_properties=durable.NO_HOOKS,
             )
@@ -340,9 +345,10 @@ class _Upkeep:
         return done
 
     def set_damaged_aside(self, chosen: Callable[[DataFile], bool]) -> None:
-        """Compare the chosen files with what was written, and set the damaged ones aside.
+        """Compare the chosen files with their checksums, and set damaged files aside.
 
-        Do nothing for a table at a URL: an object store keeps checksums of its own."""
+        Do nothing for a table at a URL, because an object store has its own checksums.
+        """
         if (root := self._local) is None:
             return
         try:
@@ -358,7 +364,7 @@ class _Upkeep:
             self.report.damaged += set_aside(root, bad, self._clock)
 
     def merge(self, merge: Merge) -> bool:
-        """Merge a day's small files; the rows of each stay together and in order."""
+        """Merge the small files of a day. The rows of each file stay together and in order."""
         self.set_damaged_aside(lambda file: file.day == merge.day and file.size < merge.size)
 
         def step(table: DeltaTable) -> None:
@@ -380,7 +386,7 @@ class _Upkeep:
         return self._step(f"merge {date_of(merge.day)}", step)
 
     def _note(self, root: Path, versions: range) -> None:
-        """Note in the journal what a step wrote, and which rows are in its files."""
+        """Add the log entries, checksums and numbers of rows of a step to the journal."""
         journal, log = Journal(root), DeltaLog(root)
         journal.note(versions, merges=True)
         for version in versions:
@@ -389,7 +395,7 @@ class _Upkeep:
                     journal.note_rows(action.add.path, counts)
 
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
-        """Do `step` on the newest version and sync what it wrote; return whether it was done."""
+        """Run `step` on the newest version and sync its files. Return whether the step succeeded."""
         for last in (False, True):
             table = layout.open_table(self._root, self._options)
             self._turn.check(table)
@@ -405,19 +411,19 @@ class _Upkeep:
                 continue
             if self._local is not None:
                 durable.sync(self._local, before, table.version())
-                with suppress(OSError):  # the new files then stay unverified
+                with suppress(OSError):  # without checksums, the new files are not verified
                     self._note(self._local, range(before + 1, table.version() + 1))
             return True
         return False
 
 
 def _remove_staging(root: Path, now: int) -> int:
-    """Remove files that a process was writing when it was killed; return how many."""
+    """Remove files that a killed process was writing. Return the number of files."""
     removed = 0
     for path in root.rglob("*#*"):
         try:
             old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
-        except FileNotFoundError:  # the library has renamed it by now
+        except FileNotFoundError:  # the library has renamed the file
             continue
         if old and _STAGING.fullmatch(path.name):
             path.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""Verify that all files of a store are what was written. Change nothing.
+"""Verify that all files of a store are unchanged since they were written. The check is read-only.
 
-A local table's log entries, checkpoints and data files are compared with the journal; quarantine files are
-checked by their frames. A data file that the journal does not know is read; nobody can say whether its
-values are the written ones, so it counts as unverifiable. Files at a URL have no checksums of ours.
+Log entries, checkpoints and data files of a local table are compared with the journal; quarantine files are checked
+by their frames. A data file without a checksum in the journal is read completely and counts as unverifiable, because
+its values cannot be compared. Files at a URL have no checksum in a journal.
 
-`damage` examines one data file. A file in the journal is compared by its checksum. Any other file is read in full: that does not notice
-damage that changes values and keeps the encoding valid, so such a file is not *verified*.
+`damage` checks one data file, by checksum if the journal has one. Any other file is read completely, which does not
+detect changed values with a valid encoding. Such a file is not *verified*.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ZEROS = bytes(1024)
 
 
 def place_damage(path: Path, size: int) -> str | None:
-    """Return what is wrong with a file, without reading its content; None if nothing is."""
+    """Return the damage of a file that is detectable without reading its content, or None."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -49,10 +49,10 @@ def place_damage(path: Path, size: int) -> str | None:
 
 
 def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
-    """Return what is wrong with a file of the table in `root`; None if nothing is.
+    """Return the damage of a file of the table in `root`, or None.
 
-    `noted` is its checksum in the journal. Raise StoreError when the system refuses to read it; raise
-    OSError."""
+    `noted` is the file's checksum in the journal. Raise StoreError if the system refuses a read. Raise OSError.
+    """
     path = root / file.path
     if reason := place_damage(path, file.size):
         return reason
@@ -62,13 +62,13 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data.find(_ZEROS) >= 0:  # zstd never writes so many
+        if data.find(_ZEROS) >= 0:  # zstd never writes so many zeros
             return "has a hole of zeros"
     return _undecodable(root, file)
 
 
 def _undecodable(root: Path, file: DataFile) -> str | None:
-    """Read all rows of a file, as the only file of a scratch table; return what is wrong with them."""
+    """Read all rows of a file as the only file of a temporary table. Return the damage, or None."""
     add = Add(file.path, file.size, {"day": Path(file.path).parent.name.removeprefix("day=")})
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
         table = DeltaTable.create(scratch, SCHEMA, partition_by=["day"])
@@ -80,7 +80,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
         table.update_incremental()
         try:
             rows = sum(batch.num_rows for batch in table.scan())
-        except Exception as error:  # the library has no type for damaged data
+        except Exception as error:  # the library has no exception type for damaged data
             if os_error(error) is not None:
                 raise StoreError(f"{root / file.path}: cannot be read: {line(error)}") from error
             return f"does not decode: {line(error)}"
@@ -88,7 +88,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
 
 
 class FileDamage(msgspec.Struct):
-    """A file that is not what was written, and `lost`, what is lost with it."""
+    """A changed file. `lost` describes the lost data."""
 
     path: str
     reason: str
@@ -96,8 +96,11 @@ class FileDamage(msgspec.Struct):
 
 
 class StoreVerification(msgspec.Struct):
-    """How many data `files` the table has. `verified` files have the checksum of the journal;
-    `unverifiable` files can be read, but no checksum of them is known."""
+    """Result of a verification.
+
+    `files` is the number of data files of the table. `verified` files have the checksum in the journal.
+    `unverifiable` files are readable, but have no checksum.
+    """
 
     files: int = 0
     verified: int = 0
@@ -106,7 +109,7 @@ class StoreVerification(msgspec.Struct):
 
 
 def verify(store: str, options: dict[str, str]) -> StoreVerification:
-    """Verify the store, a directory or URL. Raise StoreError when it has no table or cannot be read."""
+    """Verify a store, a directory or URL. Raise StoreError if the store has no table or is not readable."""
     root = layout.table_root(store)
     try:
         if layout.is_local(root):
@@ -145,7 +148,7 @@ class _LocalStore:
         self.found.damage.append(FileDamage(str(path), reason, lost))
 
     def _entries(self, notes: Notes) -> Iterator[FileDamage]:
-        """Yield the damage of log entries; entries that a checkpoint replaced meanwhile are left out."""
+        """Yield the damage of log entries, except entries that a checkpoint has replaced meanwhile."""
         versions = self._log.versions() if self._log.directory.is_dir() else []
         first = versions[0] if versions else 0
         for version in sorted({*versions, *(v for v in notes.entries if v >= first)}):
@@ -180,13 +183,13 @@ class _LocalStore:
             self.found.verified += noted is not None
             self.found.unverifiable += noted is None
         elif snapshot.refresh() and file.path not in {each.path for each in snapshot.files()}:
-            self.found.files -= 1  # merged away meanwhile
+            self.found.files -= 1  # merged meanwhile
         else:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
             self._add(self._root / file.path, reason, rows)
 
     def _quarantine(self) -> Iterator[FileDamage]:
-        """Yield the quarantine files whose bytes are not all whole frames, as with a damaged length."""
+        """Yield the quarantine files that do not consist of complete frames."""
         places = quarantines(self._root.parent)
         for path in (path for place in places for path in sorted(place.glob(f"*{SUFFIX}"))):
             data = path.read_bytes() if path.is_file() else b""
