@@ -1,11 +1,11 @@
-"""Tailrace: takes in execution traces and knows exactly which events are missing, and why.
+"""Tailrace collects execution traces, and detects which events are missing and why.
 
-`tailrace.open(store)` reads what was collected.
+`tailrace.open(store)` opens a store for reading.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # nothing is imported before `cli` has settled from where
+TYPE_CHECKING = False  # `cli` must set the module search path before other imports
 if TYPE_CHECKING:
     from tailrace.errors import IncompleteError, QueryError, StoreError, TailraceError, UnknownError
     from tailrace.reading import Completeness, Limits, Result, Store, open  # noqa: A004 - its name here
@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Import what reads when it is asked for: a command's help has no use for a database."""
+    """Import the reading API on first use, because most commands need no database."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - see above

@@ -1,4 +1,4 @@
-"""`python -m tailrace`: the same as the command `tailrace`."""
+"""`python -m tailrace` runs the command `tailrace`."""
 
 from __future__ import annotations
 

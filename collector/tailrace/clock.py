@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Protocol
 
 STEP_NS = 50_000_000
-"""A larger difference between two clocks of one machine is a step: slewing does not cause it."""
+"""Minimum difference (ns) between wall clock and monotonic clock that counts as a step. Slewing causes less."""
 
 
 class Clock(Protocol):
-    """Wall time (`wall_ns`, Unix nanoseconds, may step) and `monotonic` time (seconds, never steps)."""
+    """Wall time (`wall_ns`, Unix ns, may step) and `monotonic` time (seconds, never steps)."""
 
     def wall_ns(self) -> int: ...
 
@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the machine."""
 
     def wall_ns(self) -> int:
         return time.time_ns()  # noqa: TID251 - the one place that may
@@ -33,32 +33,34 @@ class SystemClock:
 
 
 class Timeline:
-    """Time as the log counts it (Unix ns): it never goes back and never jumps.
+    """The time of the log (Unix ns), which never goes back and never jumps.
 
-    It starts at the time of the log's last entry or later, even if that lies in the future of the wall
-    clock. From there it advances with the monotonic clock, which ignores changes of the wall clock.
-    Add `ahead` to a time of the log to get wall time; `look` updates `ahead`."""
+    The timeline starts at the time of the log's last entry or later, even if the wall clock is behind that time. It
+    advances with the monotonic clock, which ignores changes of the wall clock. Wall time is the time of the log plus
+    `ahead`. `look` updates `ahead`.
+    """
 
     def __init__(self, clock: Clock, last: int) -> None:
-        """Start from `last`, the time of the log's last entry."""
+        """Create a timeline that starts at `last`, the time of the log's last entry."""
         self._clock = clock
         self._last = last
         self._moment: int | None = None
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Continue from the log's last entry, with the time that passed since then by the wall clock.
+        """Continue from the log's last entry, plus the time since that entry by the wall clock.
 
-        `ahead` is how far the wall clock was ahead (ns) when the log last said so."""
+        `ahead` is the last logged difference (ns) between the wall clock and the time of the log.
+        """
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)
         self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
-        """How far the wall clock was ahead of the log's time (ns) at the last `look`."""
+        """Difference (ns) between the wall clock and the time of the log at the last `look`."""
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """Hold the time still, so that all entries logged within have the same time."""
+        """Stop the timeline, so that all entries logged within have the same time."""
         self._moment = self.now()
         try:
             yield
@@ -75,7 +77,7 @@ class Timeline:
         return wall - self.ahead
 
     def look(self) -> int:
-        """Return how far the wall clock was set since the last look (ns); 0 for less than STEP_NS."""
+        """Return the size of the wall clock's steps since the last call (ns), or 0 if below `STEP_NS`."""
         step = self._clock.wall_ns() - self.now() - self.ahead
         if abs(step) < STEP_NS:
             return 0

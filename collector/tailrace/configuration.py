@@ -1,4 +1,4 @@
-"""Load the configuration that a person means: a named file, else $TAILRACE_CONFIG, else the built-in one."""
+"""Loader of the configuration from a named file, else from $TAILRACE_CONFIG, else from the built-in file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from tailrace.config.load import Loaded, load
 
 
 def choose(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
-    """Load the configuration; the environment's variables, and `store` and `listen` if given, override the file.
+    """Load the configuration. Environment variables override the file, and `store` and `listen` override both.
 
-    Raise ConfigError."""
+    Raise ConfigError.
+    """
     if config is None and os.environ.get("TAILRACE_CONFIG"):
         config = Path(os.environ["TAILRACE_CONFIG"])
     return load(
@@ -20,7 +21,7 @@ def choose(config: Path | None, store: str | None, listen: str | None = None) ->
 
 
 def transports() -> dict[str, tuple[str, ...]]:
-    """Return the types of source that can carry each format, by the format's name."""
+    """Return the source types that support each format, by format name."""
     from tailrace.decoding.formats import (  # noqa: PLC0415 - a query needs no decoder
         FORMATS,
     )

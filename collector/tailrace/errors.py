@@ -1,27 +1,27 @@
-"""All exceptions of the collector, named by what the caller can do about them.
+"""All exceptions of the collector, named by the action that the caller can take.
 
     TailraceError
     ├── ConfigError      fix the configuration (exit 2)
-    │   ├── NoProgramError there is no such program to run (exit 127)
+    │   ├── NoProgramError the program to run does not exist (exit 127)
     │   └── AddressError an address is not available now: free it, or wait and try again (exit 5)
     ├── LockedError      another daemon owns this directory (exit 1)
-    ├── SyncError        the disk did not keep a promise: stop, acknowledge nothing (exit 1)
-    ├── LostError        a name on disk leads to something else: stop, acknowledge nothing (exit 1)
-    ├── FullError        no room now: wait, try again
-    ├── FencedError      another collector writes under our name: stop (exit 1)
-    ├── StoreError       the table cannot be used as it is; the text says what was found
+    ├── SyncError        a sync to disk failed: stop, acknowledge nothing (exit 1)
+    ├── LostError        a path leads to another file or directory: stop, acknowledge nothing (exit 1)
+    ├── FullError        the disk is full: wait, try again
+    ├── FencedError      another collector writes under the same name: stop (exit 1)
+    ├── StoreError       the table is not usable; the text has the reason
     │   ├── MemoryLimitError a start does not fit into memory: raise the limit (exit 1)
-    │   ├── DescriptorsError no descriptor was free: wait, try again
-    │   └── BrokenOffError an answer's files were deleted while it was read: ask again
-    ├── NoAnswerError    the running collector cannot be asked; the text says why (exit 1)
-    ├── IncompleteError  something is missing although completeness was required (exit 3)
+    │   ├── DescriptorsError no file descriptor was free: wait, try again
+    │   └── BrokenOffError files of a query were deleted during the query: repeat the query
+    ├── NoAnswerError    the running collector does not respond; the text has the reason (exit 1)
+    ├── IncompleteError  events are missing although completeness was required (exit 3)
     ├── ExportError      a file of an export cannot be written (exit 1)
-    ├── StreamError      standard input or output is closed, full or broken (exit 1), or nobody reads it (exit 141)
+    ├── StreamError      standard input or output is closed, full or broken (exit 1), or has no reader (exit 141)
     ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
     └── QueryError       the statement cannot be run: change it (exit 1)
         └── UnknownError the requested source, session or stream does not exist (exit 2)
 
-Bad *input* is never an exception: it is a record (`Kind.MALFORMED`), a count and a quarantine entry.
+Bad *input* never raises an exception: the collector adds a record (`Kind.MALFORMED`), a count and a quarantine entry.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from collections.abc import Iterator
 
 
 class TailraceError(Exception):
-    """The base class. The text of an exception is meant for the person at the terminal."""
+    """The base class. The message of an exception is meant for the user at the terminal."""
 
 
 class ConfigError(TailraceError):
-    """The configuration is wrong: one line for each problem, `file:line: key: what is wrong and what is allowed`."""
+    """The configuration is wrong. Each problem has one line, `file:line: key: problem and allowed values`."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -42,71 +42,74 @@ class ConfigError(TailraceError):
 
 
 class NoProgramError(ConfigError):
-    """There is no such program to run."""
+    """The program to run does not exist."""
 
 
 class AddressError(ConfigError):
-    """An address of the configuration is taken or not up yet; the same start may succeed later."""
+    """An address of the configuration is in use or does not exist yet. A retry may succeed."""
 
 
 class LockedError(TailraceError):
-    """A directory is in use by another process; the text names its pid."""
+    """A directory is in use by another process, whose pid is in the message."""
 
 
 class SyncError(TailraceError):
-    """A sync failed. Data that was not acknowledged yet is not on disk; the process must end."""
+    """A sync failed, so unacknowledged data may not be on disk. The process must end."""
 
 
 class LostError(TailraceError):
-    """A name no longer leads to the file or directory that this process holds; the process must end."""
+    """A path no longer leads to the file or directory that this process has opened. The process must end."""
 
 
 class FullError(TailraceError):
-    """The disk has no room. Nothing is half done: repeat the same call later."""
+    """The disk is full. The operation changed nothing and may be repeated."""
 
 
 class FencedError(TailraceError):
-    """Another process has advanced the table under our identity."""
+    """Another process with the same identity has advanced the table."""
 
 
 class StoreError(TailraceError):
-    """The table cannot be opened, read or repaired as it stands."""
+    """The table cannot be opened, read or repaired."""
 
 
 class BrokenOffError(StoreError):
-    """Files of an answer were deleted while it was read. Ask again: the newest snapshot has its files."""
+    """Files were deleted while a query read them. A repeated query reads the newest snapshot."""
 
 
 class MemoryLimitError(StoreError):
-    """The data that must be read needs more memory than this process may use."""
+    """The data to read needs more memory than the process may use."""
 
 
 class DescriptorsError(StoreError):
-    """No descriptor was free for the table. Nothing is half done: repeat the same call later."""
+    """No file descriptor was free for the table. The operation changed nothing and may be repeated."""
 
 
 class NoAnswerError(TailraceError):
-    """The collector of a store gives no answer, or nobody can tell whether one runs."""
+    """The collector of a store does not respond, or its presence cannot be checked."""
 
 
 class IncompleteError(TailraceError):
-    """Completeness was required and something is missing; the text says what."""
+    """Completeness was required and events are missing. The message describes the missing events."""
 
 
 class QueryError(TailraceError):
-    """A statement was refused or failed; the text is the database's."""
+    """A statement was refused or failed. The message is from the database."""
 
 
 class UnknownError(QueryError):
-    """The requested source, session or stream does not exist; the text lists the ones that do."""
+    """The requested source, session or stream does not exist. The message lists the existing ones."""
 
 
 class ExportError(TailraceError):
-    """A file of an export cannot be written; the text names it and says why."""
+    """A file of an export cannot be written. The message has the path and the reason."""
 
 
 class StreamError(TailraceError):
-    """A standard stream cannot be read or written; the text names it and says why. `unread`: its reader is gone."""
+    """A standard stream cannot be read or written. The message has the stream and the reason.
+
+    `unread` is set if the reader has closed the stream.
+    """
 
     def __init__(self, text: str, *, unread: bool) -> None:
         super().__init__(text)
@@ -114,11 +117,11 @@ class StreamError(TailraceError):
 
 
 class MissingPackageError(TailraceError, ImportError):
-    """The request needs an optional package that is not installed."""
+    """An optional package is not installed."""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions inside the (nested) groups that trio raises, or the error itself."""
+    """Yield the exceptions in (nested) exception groups, which trio raises, or the exception itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from causes(inner)

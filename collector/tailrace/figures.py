@@ -1,4 +1,4 @@
-"""The figures of the running daemon: one value from which both /metrics and /status are made."""
+"""The figures of the running daemon as one value, the source of /metrics and /status."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ class Condition(StrEnum):
     """A problem that does not stop the daemon."""
 
     SPOOL = "spool"
-    """Sources wait, because the spool has no room."""
+    """Sources wait, because the disk of the spool is full."""
     STORE = "store"
     CHECKPOINT = "checkpoint"
     UPKEEP = "upkeep"
     MEMORY = "memory"
-    """Several starts ran out of memory, so input goes into the spool and is not decoded yet."""
+    """Several starts ran out of memory, so the daemon writes input to the spool and suspends decoding."""
     DESCRIPTORS = "descriptors"
-    """No descriptor was free for connections, files, the log or the table."""
+    """No file descriptor was free for connections, files, the log or the table."""
     RETENTION = "retention"
     """No day is deleted for its age, because the clock is not plausible."""
     DAMAGE = "damage"
     LEDGER = "ledger"
-    """The sequence numbers of some streams are not followed, so nobody knows what they lack."""
+    """The sequence numbers of some streams are not checked, so their missing events are unknown."""
     RELOAD = "reload"
-    """The last reload failed: the running configuration is older than the written one."""
+    """The last reload failed, so the running configuration is older than the file."""
     PENDING = "pending"
-    """Unfinished records of a source exceeded its `pending_max`, so some were given up."""
+    """Unfinished records of a source exceeded its `pending_max`, so some were dropped."""
     STATE = "state"
-    """Sessions evict state to keep within their limits."""
+    """Sessions evict state because of a limit."""
     CLOCK = "clock"
-    """The wall clock was set by a large amount, lately or while no collector ran."""
+    """The wall clock was set by a large amount, recently or while no collector ran."""
     NAMES = "names"
-    """A name on disk no longer leads to what the collector holds."""
+    """A path no longer leads to the file or directory that the collector has opened."""
     SOCKET = "socket"
-    """The file of a unix socket is gone and cannot be made again, so nobody can connect there."""
+    """The file of a unix socket is gone and cannot be created again, so clients cannot connect."""
     CREDENTIALS = "credentials"
-    """A certificate has expired, or a file of certificates or tokens cannot be used as it is now."""
+    """A certificate has expired, or a file of certificates or tokens is unusable."""
 
 
 class Durations(msgspec.Struct):
-    """A histogram of durations in seconds: their number, their sum, and how many were at most each bound."""
+    """A histogram of durations (seconds): their number, their sum, and the number of durations up to each bound."""
 
     BOUNDS: ClassVar = (
         0.001,
@@ -81,7 +81,7 @@ class Durations(msgspec.Struct):
 
 
 class AdminRefusal(StrEnum):
-    """Why the admin endpoint refused a connection or closed it early."""
+    """The reason why the admin endpoint refused a connection or closed a connection early."""
 
     ADDRESS = "address"
     CROWDED = "too many connections"
@@ -93,11 +93,11 @@ class AdminRefusal(StrEnum):
 
 
 ANSWERS = (200, 400, 401, 404, 405, 500, 503)
-"""Status codes of the admin endpoint. A malformed request gets none and counts as a refusal."""
+"""Status codes of the admin endpoint. A malformed request has no status code and counts as a refusal."""
 
 
 class AdminFigures:
-    """Sums since the daemon started."""
+    """Counters of the admin endpoint since the daemon started."""
 
     def __init__(self) -> None:
         self.requests = {str(code): 0 for code in ANSWERS}
@@ -111,7 +111,7 @@ class AdminFigures:
 
 
 class Figures:
-    """Sums since the daemon started."""
+    """Counters since the daemon started."""
 
     def __init__(self) -> None:
         self.syncs = Durations()
@@ -121,7 +121,8 @@ class Figures:
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = self.log_descriptors = 0
-        """How often no descriptor was free for a commit, for an upkeep, or to decode what only the disk has of the log."""
+        """Number of times that no file descriptor was free for a commit, for an upkeep, or for reading the log from
+        disk."""
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -129,11 +130,11 @@ class Figures:
 
 
 AWAITED_MAX = 1000
-"""Streams of a source that /status lists with the events they wait for."""
+"""Maximum number of a source's streams that /status lists with awaited events."""
 
 
 class SessionStatus(msgspec.Struct, kw_only=True):
-    """The progress of a session's clock against wall time (see `ingest.clocks`). Times are Unix seconds."""
+    """The progress of a session's clock relative to wall time (see `ingest.clocks`). Times are Unix seconds."""
 
     progress: str
     reached_ticks: int
@@ -144,7 +145,7 @@ class SessionStatus(msgspec.Struct, kw_only=True):
 
 
 class Awaited(msgspec.Struct, kw_only=True):
-    """Events that have not arrived and still may. No row of the table calls them missing yet."""
+    """Number of events of a stream that may still arrive. The table does not count these events as missing."""
 
     session: str
     stream: str
@@ -152,8 +153,8 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """One source in /status. The fields have the names of the metrics, and those that encode the figures
-    where they arise (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
+    """One source in /status. The fields have the names of the metrics, and the encoded names of the structs that
+    count the figures (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
 
     type: str
     format: str
@@ -167,9 +168,9 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     rows: int
     records: dict[str, int]
     packed_records: int
-    """Records since the start that a compiled kernel read into blocks."""
+    """Number of records that a compiled kernel decoded into blocks, since the start."""
     slow_records: int
-    """Lines read one by one in Python since the start."""
+    """Number of lines that Python decoded one by one, since the start."""
     flaws: dict[str, int]
     malformed_records: dict[str, int]
     expected_events: int
@@ -186,15 +187,14 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     open_windows: int
     awaited_events: int
     awaited: list[Awaited]
-    """At most `AWAITED_MAX` streams. `awaited_events` covers all streams, and gaps that are not committed
-    yet."""
+    """At most `AWAITED_MAX` streams with awaited events. `awaited_events` counts all streams and uncommitted gaps."""
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int
     state_bytes: int
-    """Memory of the state that sessions hold, bounded by `ledger.source_state_max`."""
+    """Memory (bytes) of the state of sessions, limited by `ledger.source_state_max`."""
     evicted: dict[str, int]
-    """Entries of state that this and other limits evicted, by kind."""
+    """Number of state entries evicted for `ledger.source_state_max` and other limits, by kind."""
     unassigned_drops: int
     restarts: int
     sessions_opened: int
@@ -220,32 +220,32 @@ class SourceStatus(msgspec.Struct, kw_only=True):
 
 
 class HeartbeatStatus(msgspec.Struct, kw_only=True):
-    """The heartbeats since the daemon started; all zero without heartbeats."""
+    """The heartbeats since the daemon started. All values are zero without heartbeats."""
 
     interval_seconds: float = 0.0
     made: int = 0
     committed: int = 0
     age_seconds: float = 0.0
-    """Time since the newest heartbeat in the table was made."""
+    """Seconds since the creation of the newest committed heartbeat."""
     commit_seconds: Durations = msgspec.field(default_factory=Durations)
-    """Time from the making of each heartbeat to its commit."""
+    """Histogram of the time between creation and commit of a heartbeat."""
 
 
 class MemoryStatus(msgspec.Struct, kw_only=True):
-    """The memory of the process; see `daemon.memory`."""
+    """The memory of the process (see `daemon.memory`)."""
 
     state_bytes: int
-    """State of all sessions, bounded by `ledger.state_max`."""
+    """Memory (bytes) of the state of all sessions, limited by `ledger.state_max`."""
     bound_bytes: int
-    """The most memory that the process takes with its configuration."""
+    """Maximum memory (bytes) of the process with its configuration."""
     bounds: dict[str, int]
-    """The parts of `bound_bytes`."""
+    """Parts of `bound_bytes`, by name."""
 
 
 class SpoolStatus(msgspec.Struct, kw_only=True):
     size_bytes: int
     free_bytes: int | None
-    """Space that may still be used on the spool's file system; None if it does not report it."""
+    """Free space (bytes) on the spool's file system, or None if the file system does not report free space."""
     end: int
     durable: int
     decoded: int
@@ -258,7 +258,7 @@ class SpoolStatus(msgspec.Struct, kw_only=True):
 
 
 class Reload(msgspec.Struct, kw_only=True):
-    """The last attempt to load another configuration (Unix seconds)."""
+    """The last reload: time (Unix seconds), success and problems."""
 
     timestamp_seconds: float
     good: bool
@@ -266,7 +266,7 @@ class Reload(msgspec.Struct, kw_only=True):
 
 
 class ConfigStatus(msgspec.Struct, kw_only=True):
-    """The running configuration, when it was loaded (Unix seconds), and the results of reloads."""
+    """The running configuration, its load time (Unix seconds), and the results of reloads."""
 
     path: str | None
     sha256: str

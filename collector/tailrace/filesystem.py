@@ -1,10 +1,9 @@
-"""Explain why a file system refused an operation, and move away whatever stands where a file belongs.
+"""Explanations of file system errors, and renaming of obstacles in the place of a file.
 
-The system has one number, ENOSPC, for four things that may be used up: bytes, inodes, a quota of a directory tree, and the
-names that one directory holds. A person who looks at the wrong one finds room and is misled. So whoever reports such an
-error asks the file system what is left, and names the command that shows it.
-
-`make_way` renames whatever stands in the place of a file, and deletes nothing.
+The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory tree,
+and the names in one directory. A user who checks the wrong resource finds free space and is misled. So an error
+message checks the free resources of the file system, and has a command to display them. `make_way` renames any object
+in the place of a file, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
-"""Errors of a write that go away once there is room again, or a higher limit."""
+"""Error numbers of a write that succeeds once space is free or a limit is raised."""
 
 FEW_INODES = 16
-"""So few free inodes count as none: the writer that was refused an inode may have freed others before we look."""
+"""Maximum number of free inodes that counts as none, because the failed writer may have freed inodes meanwhile."""
 LITTLE = 256 * 2**20
-"""If at least this many bytes are free, a refused write did not lack bytes, since no call asks for more at once."""
+"""Number of free bytes from which a failed write did not lack bytes, because no single call writes as much."""
 
 _MEANING = {
     errno.EDQUOT: " on {0}: quota -s, or whoever set the quota",
@@ -31,11 +30,12 @@ _MEANING = {
     errno.EROFS: ": {0}; if it was mounted for writing, the kernel's log says what failed (dmesg)",
     errno.EIO: ": the disk of {0} failed; the kernel's log says how (dmesg)",
 }
-"""Texts behind the name of an error: its meaning on a file system that is mounted there, and what to look at."""
+"""Explanations of error numbers, with the mount point, for error messages."""
 
 
 class FreeRoom(NamedTuple):
-    """The room on a file system that this user may still take. `inodes` is None where the file system has no fixed number."""
+    """The free space of a file system for this user. `inodes` is None if the file system has no fixed number of
+    inodes."""
 
     mount: Path
     bytes: int
@@ -43,14 +43,14 @@ class FreeRoom(NamedTuple):
 
     @property
     def lack(self) -> str | None:
-        """Return a sentence that names what is used up, bytes or inodes; None if the file system has both."""
+        """Return a message about the exhausted resource, bytes or inodes, or None."""
         if self.inodes is not None and self.inodes <= FEW_INODES and self.bytes:
             return f"no inodes are left on {self.mount}: df -i {self.mount}"
         return None if self.bytes else f"no space is left on {self.mount}: df -h {self.mount}"
 
 
 def free_room(path: Path) -> FreeRoom:
-    """Return the room on the file system on which a path is, or would be made. Raise OSError."""
+    """Return the free space of the file system of a path, which need not exist. Raise OSError."""
     place = next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
     found = os.statvfs(place)
     inodes = found.f_favail if found.f_files else None
@@ -58,7 +58,7 @@ def free_room(path: Path) -> FreeRoom:
 
 
 def refusal_text(number: int | None, path: Path | str) -> str:
-    """Return why the system refused to change a path: what its error number means there, and what to look at."""
+    """Return the meaning of an error number for a path, with advice."""
     words = os.strerror(number or 0)
     with suppress(OSError):
         if "://" not in str(path):
@@ -84,7 +84,7 @@ def _no_room(words: str, free: FreeRoom) -> str:
 
 
 def _obstacle(path: Path) -> str:
-    """Return which part of a path is in the way of a directory; nothing if that cannot be seen any more."""
+    """Return which part of a path prevents creating a directory, or an empty string."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             return f": {part} is a link to {part.readlink()}, which is not there; make that, or remove the link"
@@ -94,7 +94,7 @@ def _obstacle(path: Path) -> str:
 
 
 def _mount(place: Path) -> Path:
-    """Return where the file system of an existing path is mounted, as far as its parents show it."""
+    """Return the mount point of an existing path, as far as its parents show the mount point."""
     device = place.stat().st_dev
     for parent in place.parents:
         if parent.stat().st_dev != device:
@@ -108,9 +108,10 @@ def _mib(free: FreeRoom) -> str:
 
 
 def move_away(path: Path) -> Path:
-    """Rename to `<name>.bad`, or to `<name>.bad2` and so on if that name is taken; return the new path.
+    """Rename a file to `<name>.bad`, or to the first free name of `<name>.bad2` and so on. Return the new path.
 
-    Raise OSError."""
+    Raise OSError.
+    """
     bad, number = path.with_name(f"{path.name}.bad"), 1
     while os.path.lexists(bad):
         number += 1
@@ -119,18 +120,18 @@ def move_away(path: Path) -> Path:
 
 
 def is_obstacle(path: Path) -> bool:
-    """Return whether this name belongs to something other than a file. A link to a file is none."""
+    """Return whether a path exists and is not a regular file. A link to a file counts as an obstacle."""
     return os.path.lexists(path) and not is_file(path)
 
 
 def is_file(path: Path) -> bool:
-    """Return whether this name belongs to a file, not to a link."""
+    """Return whether a path is a regular file and not a link."""
     with suppress(OSError):
         return stat.S_ISREG(path.lstat().st_mode)
     return False
 
 
 def make_way(path: Path) -> None:
-    """Move away what stands in a file's place without being a file. Raise OSError."""
+    """Move away an object in the place of a file that is not a file. Raise OSError."""
     if is_obstacle(path):
         move_away(path)

@@ -1,4 +1,4 @@
-"""Let a process give memory back to the system once its objects are freed. Do nothing where the C library is not glibc."""
+"""Settings of glibc's allocator that return freed memory to the system. With another C library, nothing is set."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ import os
 from contextlib import suppress
 
 HEAPS = 2
-"""The most heaps of a viewer. With a heap for each thread, a viewer of 200 million spans took 60 MB more."""
+"""Maximum number of heaps of a viewer. With one heap for each thread, a viewer of 200 million spans took 60 MB more.
+"""
 
 LARGE = 512 * 2**10
-"""Bytes from which a block of the daemon has pages of its own, which go back to the system with it. glibc raises its
-limit to the largest block that was ever freed: after 130 names of 500 kB, the daemon kept 110 MB in its heaps; with
-this, 20 MB."""
+"""Minimum size (bytes) of a block with its own pages, which return to the system when the block is freed.
+
+glibc raises this threshold to the largest freed block by default. After 130 names of 500 kB the daemon then kept 110
+MB in its heaps, and 20 MB with this setting.
+"""
 
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 
 def share() -> None:
-    """Let further threads share `HEAPS` heaps: each keeps the most that it ever needed."""
+    """Limit the number of heaps for further threads, because a heap keeps its maximum size."""
     _set(_M_ARENA_MAX, HEAPS)
 
 
 def return_large() -> None:
-    """Give large blocks back when they are freed, Arrow's too. Call this before Arrow is loaded.
+    """Return large blocks to the system when they are freed, including blocks of Arrow. Call this before loading
+    Arrow.
 
-    The memory pool that Python sets does not reach what Arrow's own code allocates: 35 MiB of commits."""
+    Setting the memory pool in Python would not affect allocations in Arrow's own code: 35 MiB during commits.
+    """
     _set(_M_MMAP_THRESHOLD, LARGE)
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 

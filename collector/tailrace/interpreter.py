@@ -1,13 +1,14 @@
-"""Keep the interpreter of Tailrace's processes apart from the user's modules and variables.
+"""Isolation of Tailrace's processes from the user's modules and variables.
 
     python -I …/tailrace/interpreter.py MODULE [ARGUMENT]...
 
-runs a module of this installation. A module that lies in the working directory, beside the script, in the user's own
-site-packages or in PYTHONPATH is not imported in place of ours or of the standard library's. These places count only
-where the installation itself is in one of them, as after `pip install --user` or `--target`: then they come last.
+runs a module of this installation. Modules in the working directory, beside the script, in the user's site-packages
+or in PYTHONPATH never replace modules of Tailrace or of the standard library. These directories are searched, last,
+only if one of them contains the installation, for example after `pip install --user` or `--target`.
 
-Commands begin with `isolate`; what they start begins with `command`. The environment stays as the user gave it, for a
-program of the user. This module imports nothing but what every interpreter has loaded, since anything else may be the user's.
+Commands call `isolate` first, and start other interpreters with `command`. The environment stays unchanged for the
+user's programs. This module imports only modules that every interpreter has loaded, because other modules may be the
+user's.
 """
 
 from __future__ import annotations
@@ -16,46 +17,51 @@ import os
 import sys
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib may be the user's
-"""The directory from which this installation is imported."""
+"""Directory of this installation in the module search path."""
 
 HARMLESS = frozenset({
     "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONMALLOC", "PYTHONNOUSERSITE",
     "PYTHONPYCACHEPREFIX", "PYTHONSAFEPATH", "PYTHONUNBUFFERED", "PYTHONUTF8",
 })  # fmt: skip
-"""Variables of an interpreter that change neither what a command imports nor what it does."""
+"""Variables of the interpreter that change neither imports nor behaviour of a command."""
 
 THREADS = "OPENBLAS_NUM_THREADS"
-"""pyarrow imports numpy, whose library for linear algebra starts a thread for each further core. Each of them spins
-before it sleeps, which takes CPU while a command starts (docs/decisions/speed.md, D171)."""
+"""Variable that limits the threads of numpy's linear algebra library.
+
+pyarrow imports numpy, whose library starts a thread for each further core. Each thread spins before sleeping, which
+takes CPU while a command starts (docs/decisions/speed.md, D171).
+"""
 NO_THREADS = "01"
-"""The number 1: no thread but the caller's. The leading zero shows that Tailrace has set it, not the user."""
+"""The number 1: only the caller's thread. The leading zero marks a value set by Tailrace and not by the user."""
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
-"""The library of the table panics where this variable is no positive number."""
+"""Variable for the number of threads in the table's library, which panics if the value is not a positive number."""
 UMASK_OF_USER = os.umask(0o077)
-"""The umask with which this process was started, for a program of the user."""
-os.umask(UMASK_OF_USER)  # a umask is read only by setting another one
+"""The umask at the start of this process, for the user's programs."""
+os.umask(UMASK_OF_USER)  # Python can read the umask only by setting another one
 OTHERS_WRITE = 0o002
-"""The right that no file or directory of ours gives to all users, whatever the umask: they could replace what is in it."""
+"""Permission bit that files and directories of Tailrace never grant, regardless of the umask, because other users
+could replace the content."""
 _removed: dict[str, str] = {}
-"""Variables of the user that a library of ours must not see."""
+"""Variables of the user that are hidden from libraries."""
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of this installation in an interpreter of its own."""
+    """Return the command line that runs a module of this installation in a separate interpreter."""
     return [sys.executable, "-I", os.path.abspath(__file__), module, *arguments]  # noqa: PTH100 - as above
 
 
 def isolate() -> None:
-    """Make this process, which a user started, import from this installation and the standard library only.
+    """Limit imports of this process to this installation and the standard library.
 
-    If a variable is set that changes what an interpreter does, replace this process by a new interpreter. Call this
-    before all other imports."""
+    If a variable changes the behaviour of the interpreter, replace this process by a new interpreter. Call this
+    function before all other imports.
+    """
     if not sys.flags.isolated:
         if sys.executable and any(map(_obeyed, os.environ)):
             try:  # noqa: SIM105 - contextlib may be the user's
                 os.execve(sys.executable, command("tailrace", *sys.argv[1:]), environment_of_user())  # noqa: S606 - ourselves
             except OSError:
-                pass  # it has been replaced or removed; this one still runs
+                pass  # the executable was replaced or removed, but this process still runs
         if not sys.flags.safe_path:
             del sys.path[0]  # the directory of the script, or the working directory
         foreign = _foreign()
@@ -65,23 +71,25 @@ def isolate() -> None:
 
 
 def environment_of_user() -> dict[str, str]:
-    """Return the environment as the user gave it to this process, for a program of the user."""
+    """Return the user's original environment, for a program of the user."""
     environ = {n: value for n, value in os.environ.items() if (n, value) != (THREADS, NO_THREADS)}
     environ |= _removed
     if "LC_CTYPE" in environ and not _given("LC_CTYPE"):
-        del environ["LC_CTYPE"]  # Python sets it where the locale is C
+        del environ["LC_CTYPE"]  # Python sets the variable if the locale is C
     return environ
 
 
 def _settle() -> None:
-    """Protect this process from the user's umask, and from variables that would harm its libraries."""
+    """Set the umask of this process, and remove variables that would break its libraries."""
     os.umask(UMASK_OF_USER | OTHERS_WRITE)
     _limit_threads()
 
 
 def _limit_threads() -> None:
-    """Allow this process and its children no threads for linear algebra, unless the user has chosen a number. If the
-    user's number of threads for the table's library is unusable, remove it."""
+    """Allow no threads of linear algebra in this process and its children, unless the user has set a number.
+
+    Remove the user's number of threads for the table's library if the number is invalid.
+    """
     os.environ.setdefault(THREADS, NO_THREADS)
     count = os.environ.get(RUNTIME_THREADS, "1")
     if not (count.isascii() and count.isdecimal() and int(count)):
@@ -97,10 +105,10 @@ def _given(name: str) -> bool:
 
 
 def _obeyed(name: str) -> bool:
-    """Return whether this variable changes what an interpreter without `-I` does."""
+    """Return whether a variable changes the behaviour of an interpreter without `-I`."""
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})
-    # Images and build tools have PYTHON_VERSION and the like, which no interpreter reads.
+    # Images and build tools set PYTHON_VERSION and similar variables, which no interpreter reads.
     return name.startswith("PYTHON") and name[6:].isalpha() and name not in HARMLESS
 
 
@@ -110,7 +118,7 @@ def _python_path() -> list[str]:
 
 
 def _foreign() -> list[str]:
-    """Return the entries of `sys.path` that are the user's."""
+    """Return the entries of `sys.path` that belong to the user."""
     foreign = [] if sys.flags.ignore_environment else _python_path()
     site = sys.modules.get("site")
     if getattr(site, "ENABLE_USER_SITE", None) and getattr(site, "USER_SITE", None):
@@ -119,7 +127,7 @@ def _foreign() -> list[str]:
 
 
 def _behind_the_library(path: list[str], more: list[str]) -> list[str]:
-    """Return the entries with this installation and `more` before all but the standard library."""
+    """Return `path` with this installation and `more` inserted after the standard library."""
     standard = os.path.dirname(os.__file__)  # noqa: PTH120 - as above
     ours = (standard, os.path.join(standard, "lib-dynload"))  # noqa: PTH118 - as above
     at = max((place + 1 for place, entry in enumerate(path) if entry in ours), default=0)
@@ -127,7 +135,7 @@ def _behind_the_library(path: list[str], more: list[str]) -> list[str]:
 
 
 def _run() -> None:
-    """Run the module that the command line names, in an isolated interpreter."""
+    """Run the module named on the command line in an isolated interpreter."""
     from importlib.util import find_spec  # noqa: PLC0415 - commands need none of this
     from runpy import run_module  # noqa: PLC0415
 
@@ -142,7 +150,7 @@ def _run() -> None:
     _settle()
     sys.modules["tailrace.interpreter"] = sys.modules[
         "__main__"
-    ]  # which knows the user's umask and variables
+    ]  # it has the user's umask and variables
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

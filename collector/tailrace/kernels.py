@@ -1,8 +1,8 @@
-"""Say whether the compiled kernels run, or Python in their place.
+"""Choice between the compiled kernels and their Python equivalents.
 
-A kernel is a module `_NAME` compiled from `_NAME.pyx`, beside the Python that does the same more slowly. Either all
-kernels run or none does. The variable TAILRACE_KERNELS decides: unset, they run where all of them are built; `off`,
-they never run; `require`, nothing runs without them. A user of a kernel asks first:
+A kernel is a module `_NAME` compiled from `_NAME.pyx`, with a slower equivalent in Python. Either all kernels run or
+none. The variable TAILRACE_KERNELS decides. Unset, the kernels run if all are built. With `off`, the kernels never
+run. With `require`, nothing runs without the kernels. Callers check before an import:
 
     if kernels.active():
         from tailrace.decoding.formats.heph import _kernel
@@ -29,7 +29,7 @@ KERNELS = (
     "rows/_joined",
     "sources/_pump",
 )
-"""Every kernel, as a path in this package."""
+"""All kernels, as paths in this package."""
 
 VARIABLE = "TAILRACE_KERNELS"
 OFF, REQUIRE = "off", "require"
@@ -48,12 +48,12 @@ def active() -> bool:
 
 
 def word() -> str:
-    """Return the word for what runs, as users see it."""
+    """Return "compiled" or "python", as shown to users."""
     return COMPILED if active() else PYTHON
 
 
 def decide(mode: str, missing: list[str]) -> bool:
-    """Return whether kernels run, for a value of the variable and the kernels that are not built."""
+    """Return whether the kernels run, for a value of the variable and the list of unbuilt kernels."""
     if mode not in {"", OFF, REQUIRE}:
         allowed = f'allowed: "{OFF}", "{REQUIRE}", or unset'
         raise ConfigError([f"{VARIABLE}: {mode!r} is not allowed; {allowed}"])
@@ -65,7 +65,7 @@ def decide(mode: str, missing: list[str]) -> bool:
 
 
 def missing(package: Path) -> list[str]:
-    """Return the kernels that are not built in a directory of this package, for the running Python."""
+    """Return the kernels in the directory of this package that are not built for the running Python."""
     return [
         name
         for name in KERNELS

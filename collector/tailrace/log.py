@@ -1,7 +1,7 @@
-"""Log lines on standard error: text for people, or one JSON object a line.
+"""Log lines on standard error, as text or as one JSON object for each line.
 
-Each place in the code that logs writes at most `LINES_A_MINUTE` lines a minute, whatever happens outside.
-Names from outside (of peers, of files) can neither start a new line nor send control characters to a terminal.
+Each logging call in the code writes at most `LINES_A_MINUTE` lines a minute. Names from outside (peers, files) can
+neither start a new line nor send control characters to a terminal.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FIELDS = {
     "dropped": "How many lines before this one nobody read in time; they are lost.",
     "exception": "A traceback; only where Tailrace has a defect.",
 }
-"""Every field of a JSON line, with its meaning; the first four are always present."""
+"""All fields of a JSON line with their meanings. The first four fields are always present."""
 
 _ALWAYS = 4
 
 
 def configure(config: LogConfig, *, quiet: bool = False) -> None:
-    """Configure logging; with `quiet`, for commands with output of their own, show only warnings and worse."""
+    """Configure logging. With `quiet`, for commands with output of their own, show only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(LineLimit())
     handler.setFormatter(_Json() if config.format == "json" else _Console())
@@ -48,7 +48,7 @@ def configure(config: LogConfig, *, quiet: bool = False) -> None:
 
 
 def _dropped(handler: logging.Handler, lines: int) -> str:
-    """Return the line that stands for lines that nobody read in time."""
+    """Return the log line about dropped lines."""
     text = "%d lines before this one were dropped, because nobody read standard error in time"
     record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (lines,), None)
     record.dropped = lines
@@ -56,7 +56,8 @@ def _dropped(handler: logging.Handler, lines: int) -> str:
 
 
 class LineLimit(logging.Filter):
-    """Passes `LINES_A_MINUTE` lines of each place in the code; the next line that passes says how many did not."""
+    """A filter that passes `LINES_A_MINUTE` lines of each logging call. The next passed line has the number of
+    suppressed lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class LineLimit(logging.Filter):
 
 
 class _LogPlace:
-    """A place in the code: how many lines it wrote since a time (Unix), and how many were left out."""
+    """The state of a logging call: lines since a time (Unix seconds), and suppressed lines."""
 
     def __init__(self) -> None:
         self.since = 0.0
@@ -92,7 +93,7 @@ class _Console(logging.Formatter):
         if suppressed := getattr(record, "suppressed", 0):
             line += f" ({suppressed} more like this before it)"
         if record.exc_info:
-            # Indented, so that no line of a traceback looks like a log line.
+            # Indent the traceback, so that none of its lines looks like a log line.
             lines = self.formatException(record.exc_info).splitlines()
             line += "".join(f"\n  {printable(text)}" for text in lines)
         return line

@@ -1,7 +1,7 @@
-"""An overview of a running collector: what each source brings now, what is missing, and what is wrong.
+"""An overview of a running collector: rates of the sources, missing events and problems.
 
-Two statuses of a process make the rates between them. The time between them is the difference of the
-uptimes that the process reports, so that a slow answer does not distort a rate.
+Rates need two statuses of the same process. The time between them is the difference of their uptimes, so that a slow
+response does not distort a rate.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from tailrace.figures import SourceStatus, Status
 
 
 class SourceOverview(msgspec.Struct, kw_only=True):
-    """One source. Rates are None where only one status of the process is known."""
+    """One source. Rates are None with only one status of the process."""
 
     source: str
     format: str
     open: int
-    """Connections or files that are open."""
+    """Number of open connections or files."""
     streams: int
     rows: int
     rows_per_second: float | None
     received_bytes_per_second: float | None
     missing_events: int
     missing_is_known: bool
-    """False if more events may be missing than `missing_events`: streams without sequence numbers, or gaps
-    of unknown size."""
+    """Whether `missing_events` is exact. False for streams without sequence numbers and gaps of unknown size."""
     awaited_events: int
     malformed_records: int
     behind_bytes: int
-    """Bytes that producers have written and the collector has not received: in files and socket buffers."""
+    """Number of bytes that producers have written and the collector has not received, in files and socket buffers."""
 
 
 class Overview(msgspec.Struct, kw_only=True):
@@ -37,7 +36,7 @@ class Overview(msgspec.Struct, kw_only=True):
 
     state: str
     conditions: dict[str, str]
-    """Problems that do not stop the collector, each with its text."""
+    """Names of the present conditions, with their messages."""
     failure: str | None
     collector: str
     pid: int
@@ -48,15 +47,15 @@ class Overview(msgspec.Struct, kw_only=True):
     rows_committed: int
     rows_committed_per_second: float | None
     commit_seconds: float | None
-    """Mean duration of the commits between the two statuses; None if there was none."""
+    """Mean duration of the commits between the two statuses, or None without a commit."""
     uncommitted_bytes: int
-    """Bytes in the spool that the table does not show yet."""
+    """Number of bytes in the spool whose rows are not in the table."""
     state_bytes: int
     sources: list[SourceOverview]
 
 
 def overview(now: Status, before: Status | None) -> Overview:
-    """Return the overview at a status. A status of another process or of the same moment gives no rates."""
+    """Return the overview for the status `now`. Omit rates unless `before` is an earlier status of the same process."""
     if before is None or before.pid != now.pid or before.uptime_seconds >= now.uptime_seconds:
         before = None
     earlier = before.sources if before else {}

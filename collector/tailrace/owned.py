@@ -1,12 +1,12 @@
-"""The collector's own files and directories, by name: a name is not a lock.
+"""The collector's own files and directories, accessed by path. A path does not lock a file.
 
-Whoever may write to a directory can remove, rename and replace what is in it, while a process goes on with what it
-opened. So a process that holds a name remembers the device and inode that it opened, and compares (`found`) before it
-promises anything. Locks are on directories as well as on files in them: systemd-tmpfiles spares a locked directory
-with all that is in it, and a lock on a directory outlives the removal of the file.
+Any process that may write to a directory can remove, rename and replace the files there, while another process uses
+an open file. So a process keeps the device and inode of an opened file, and compares them (`found`) before an
+acknowledgement. The collector locks directories as well as files: systemd-tmpfiles skips a locked directory with its
+content, and a lock on a directory survives the removal of a file.
 
-No file is opened for writing through a link (`open_file`): a link that somebody planted would lead to a file that
-is not the collector's.
+No file is opened for writing through a link (`open_file`), because another user may have created the link to a file
+that does not belong to the collector.
 """
 
 from __future__ import annotations
@@ -25,24 +25,26 @@ from tailrace.errors import FullError, LostError, StoreError
 from tailrace.filesystem import make_way
 
 PATIENCE_SECONDS = 0.2
-"""How long to retry a taken lock: other processes take it for a moment, to see whether it is held."""
+"""Seconds to retry a lock, because other processes briefly take a lock to test whether the lock is held."""
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
-"""Errors of a call with a path, if a directory of the path was removed or renamed."""
+"""Error numbers of a call with a path if a directory of the path was removed or renamed."""
 
 Identity = tuple[int, int]
 """Device and inode."""
 
 
 def identity(fd: int) -> Identity:
-    """Return device and inode of an open file or directory, which identify it as long as it is open."""
+    """Return device and inode of an open file or directory, which are unique while the file is open."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
 def found(path: Path) -> Identity | None:
-    """Return the identity of what a name leads to; None if it leads nowhere. Raise FullError where this cannot be known
-    for now, as while a network file system fails."""
+    """Return the identity of the file at a path, or None if the path does not exist.
+
+    Raise FullError if the identity is not available, for example during a failure of a network file system.
+    """
     try:
         status = path.stat()
     except OSError as error:
@@ -53,7 +55,7 @@ def found(path: Path) -> Identity | None:
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a file, through no link. Raise OSError."""
+    """Open a file without following a link. Raise OSError."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -63,8 +65,10 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Give a file this content, in one step: nobody sees a part of it. Move away what stands in its place without being
-    a file. Raise OSError, and leave nothing behind."""
+    """Replace the content of a file atomically. Move away an object at the path that is not a file.
+
+    Raise OSError and leave no temporary file.
+    """
     new = path.with_name(f"{path.name}.new")
     for place in (path, new):
         make_way(place)
@@ -84,7 +88,7 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Make a file with this content, in place of one that a killed process left. Raise OSError."""
+    """Create a file with `data`. Replace the file if a killed process left one. Raise OSError."""
     path.unlink(missing_ok=True)
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
         file.write(data)
@@ -94,9 +98,12 @@ def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def refuse_foreign(directory: Path) -> None:
-    """Raise StoreError if other users could put links or files into a directory, or remove ours: it belongs to
-    neither this user nor root, or all users may write to it and it has no sticky bit. A missing directory is no
-    error, nor is a file in its place: whoever makes the directory names that."""
+    """Raise StoreError if other users could create links or files in a directory, or remove files of the collector.
+
+    Other users can do so if the directory belongs to neither this user nor root, or if all users may write and the
+    sticky bit is not set. A missing directory and a file at the path are ignored, because creating the directory
+    detects both.
+    """
     try:
         status = directory.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -121,7 +128,7 @@ def open_directory(path: Path) -> int:
 
 
 def lock(fd: int, operation: int) -> None:
-    """Lock an open file or directory. With LOCK_NB, raise BlockingIOError if another process keeps the lock."""
+    """Lock an open file or directory. With LOCK_NB, raise BlockingIOError if another process holds the lock."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -135,8 +142,10 @@ def lock(fd: int, operation: int) -> None:
 
 
 def lock_file(path: Path, operation: int) -> int:
-    """Open a file, which is made if it is missing, and lock it. Return its descriptor once the name leads to the
-    locked file. Raise OSError."""
+    """Open or create a file, and lock the file. Return its descriptor once the path leads to the locked file.
+
+    Raise OSError.
+    """
     while True:
         fd = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -146,13 +155,14 @@ def lock_file(path: Path, operation: int) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # it was removed or replaced meanwhile
+        os.close(fd)  # removed or replaced meanwhile
 
 
 def lock_directory(path: Path, operation: int) -> int:
     """Return a descriptor of the locked directory. Raise OSError, and BlockingIOError as `lock` does.
 
-    Some file systems lock no directory. There the descriptor holds no lock."""
+    On a file system that cannot lock directories, the descriptor holds no lock.
+    """
     fd = open_directory(path)
     try:
         lock(fd, operation)
@@ -165,10 +175,10 @@ def lock_directory(path: Path, operation: int) -> int:
 
 
 class HeldDirectories:
-    """Directories whose names must go on leading to what they led to at first. A context manager."""
+    """A context manager for directories whose paths must continue to lead to the opened directories."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        """Raise OSError."""
+        """Open the directories. Raise OSError."""
         self._fds: dict[Path, int] = {}
         try:
             for path in paths:
@@ -188,14 +198,14 @@ class HeldDirectories:
         self._fds.clear()
 
     def check(self) -> None:
-        """Raise LostError if a name leads to something else, or nowhere."""
+        """Raise LostError if a path leads to another directory or does not exist."""
         for path, fd in self._fds.items():
             if found(path) != identity(fd):
                 raise lost(path)
 
 
 def lost(path: Path) -> LostError:
-    """Return the error of a name that leads to something else, or nowhere."""
+    """Return the error for a path that leads to another file or does not exist."""
     what = "leads to something else" if os.path.lexists(path) else "is gone"
     return LostError(
         f"{path} {what}: it was removed, renamed, replaced or mounted over while in use"

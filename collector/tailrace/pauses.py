@@ -1,6 +1,6 @@
-"""Pauses that end together: all that looks around from time to time wakes the process at the same moments.
+"""Pauses that end at common moments, so that periodic tasks wake the process together.
 
-A process that sleeps pays more for being woken than for what it then looks at.
+Waking a sleeping process costs more than the periodic work.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ import trio
 
 
 async def pause(seconds: float) -> None:
-    """Sleep until the next moment that is a multiple of so many seconds: for that long at most."""
+    """Sleep until the next multiple of `seconds` on trio's clock."""
     past = trio.current_time() // seconds
     await trio.sleep_until((past + 1) * seconds)

@@ -1,8 +1,8 @@
-"""Wait for a process on behalf of others: hand signals on to it, and reap orphans, as process 1 of a container must.
+"""A parent process that forwards signals to its child and reaps orphans, as process 1 of a container must.
 
-The kernel gives the orphans of a PID namespace to its process 1, and keeps each one that ends as a zombie until process 1
-waits for it. It also ignores signals that process 1 has no handler for. So process 1 does this and nothing else, and the
-command runs as its child, where subprocesses can be waited for as usual.
+The kernel makes process 1 the parent of all orphans in a PID namespace, and keeps an ended orphan as a zombie until
+process 1 waits for it. The kernel also ignores signals without a handler in process 1. So process 1 does only this
+work, and the command runs as its child, where subprocesses work as usual.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ HANDED_ON = signal.valid_signals() - {
     signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
 }  # fmt: skip
-"""All signals but those that concern only the process that receives them, or that no process can handle."""
+"""All signals except those that concern only their receiver and those that no process can handle."""
 
 ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
-"""Variables in which a service manager names the process that they are for."""
+"""Variables in which a service manager stores the pid of the process that they are for."""
 
 
 def leave_process_1() -> None:
-    """Return at once unless this is process 1. Process 1 forks: the child returns, and process 1 waits for it and
-    ends with its status.
+    """Fork if this is process 1. The child returns; process 1 waits for the child and exits with its status.
 
-    Call this before there are threads."""
+    In any other process, return at once. Call this function before starting threads.
+    """
     if os.getpid() != 1:
         return
     try:
         child = fork()
     except OSError:
-        return  # no second process can be had: the command runs, and orphans stay
+        return  # without a second process, the command runs here and orphans stay
     if child:
         os._exit(attend(child))
     for name in ADDRESSED:
@@ -39,7 +39,7 @@ def leave_process_1() -> None:
 
 
 def fork() -> int:
-    """Fork. Return 0 in the child, and its pid in the parent, where signals wait for `attend` from now on."""
+    """Fork. Return 0 in the child, and the child's pid in the parent, where signals stay pending until `attend`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON | {signal.SIGCHLD})
     try:
         child = os.fork()
@@ -52,19 +52,20 @@ def fork() -> int:
 
 
 def attend(child: int) -> int:
-    """Return the exit status of a forked child as a shell does, 128 + N after signal N, once it has ended."""
+    """Wait for a forked child while forwarding signals. Return its exit status as a shell does: 128 + N after signal
+    N."""
     status = None
     while status is None:
         received = signal.sigwaitinfo(HANDED_ON | {signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
             status = _reaped(child)
-        elif received.si_code <= 0:  # the kernel sends a terminal's signals to the child itself
+        elif received.si_code <= 0:  # the kernel sends signals of a terminal to the child directly
             os.kill(child, received.si_signo)
     return status if status >= 0 else 128 - status
 
 
 def _reaped(child: int) -> int | None:
-    """Reap all processes that have ended. Return the child's exit code, if it is among them."""
+    """Wait for all ended processes. Return the exit code of `child` if it has ended, else None."""
     found = None
     while True:
         try:

@@ -1,22 +1,19 @@
-"""The standard streams of a process: standard input, output and error, whatever is behind them.
+"""Standard input, output and error of a process, safe for any kind of file behind them.
 
-People and programs read what we print. They may be slow or gone, the disk may be full, and whoever started us may have
-closed a stream. None of that may reach data:
+The reader of the output may be slow or gone, the disk may be full, and the parent process may have closed a stream. The
+collected data must not suffer:
+- A file of the store or a socket would get a closed descriptor from 0 to 2, and messages of a library would be written to
+  that file. So `begin` opens /dev/null there in the opposite mode, input for writing and output for reading. Each use
+  then fails like a use of a closed descriptor. The descriptor is closed on exec, so child processes find it closed.
+- Standard output has the result of a command. A write waits for a slow reader, even if another process made the
+  descriptor non-blocking. A failed write raises StreamError once. Later writes are ignored, so that no exit handler fails.
+- Standard error has the messages of a command. Messages that cannot be written are dropped, without effect on
+  the exit code.
+- `never_wait` is for processes that collect or serve: a thread writes while the process continues. At most `ROOM` bytes are
+  queued. Lines that do not fit are dropped and counted, and the next written line has the number of dropped lines. At
+  exit the process waits while the thread makes progress, and up to `DRAIN_SECONDS` longer (`drain`).
 
-- A descriptor from 0 to 2 that is closed would become a file of the store, or a socket, and a library's message would be
-  written into it. So `begin` opens /dev/null there in the opposite mode, input for writing and output for reading:
-  each use fails as on a closed descriptor. Programs that we start find it closed, as we did, because it is closed on
-  exec.
-- Standard output is what a command was asked for. It waits for a slow reader, also where another process made the
-  descriptor non-blocking. A failed write raises StreamError, once: later writes go nowhere, so that no exit
-  handler fails again.
-- Standard error has the messages of a command. Messages that cannot be written there are dropped, and change no exit
-  code.
-- `never_wait` is for processes that collect or serve: a thread writes, and the process goes on. At most `ROOM` bytes wait.
-  Lines that do not fit are dropped and counted, and the next line that passes says how many. The end of the process
-  waits as long as the thread makes progress, and `DRAIN_SECONDS` longer (`drain`).
-
-Text is UTF-8 whatever the locale, and a character that has no UTF-8 is escaped.
+Text is UTF-8 in any locale, and a character without a UTF-8 encoding is escaped.
 """
 
 from __future__ import annotations
@@ -39,31 +36,31 @@ NAMES = ("standard input", "standard output", "standard error")
 STDIN, STDOUT, STDERR = range(3)
 
 ROOM = 2**20
-"""Bytes that wait for a reader at most."""
+"""Maximum number of bytes that wait for a reader."""
 
 BUFFER = 2**16
-"""Bytes of a line that is dropped or written as a whole."""
+"""Maximum length (bytes) of a line that is written or dropped as a whole."""
 
 DRAIN_SECONDS = 1.0
-"""How long the end of a process waits for a reader that takes nothing."""
+"""Seconds that the exit of a process waits for a reader that does not read."""
 
 _streams: dict[int, StandardStream] = {}
 
 
 def begin() -> None:
-    """Make the standard streams of this process safe to use. Call this before anything opens a file."""
+    """Make the standard streams of this process safe to use. Call this function before opening any file."""
     for number, wrong_way in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, wrong_way)  # gets the lowest number that is free, which is this one
+            os.open(os.devnull, wrong_way)  # gets the lowest free number, which is `number`
     _streams.update((number, StandardStream(number)) for number in range(len(NAMES)))
     sys.stdin, sys.stdout, sys.stderr = (stream.text() for stream in _streams.values())
 
 
 def never_wait(*numbers: int) -> None:
-    """Make a thread write these streams from now on, so that no write waits for a reader or fails. Change nothing if
-    no thread can be started."""
+    """Start a thread that writes these streams, so that a write neither waits nor fails. Do nothing if no thread can
+    start."""
     for number in numbers:
         stream = _streams.get(number)
         if stream is not None and stream.queue is None:
@@ -73,19 +70,19 @@ def never_wait(*numbers: int) -> None:
 
 
 def dropped_lines() -> int:
-    """Return how many lines of this process found no reader in time, since `never_wait`."""
+    """Return the number of lines of this process that were dropped since `never_wait`."""
     return sum(stream.queue.dropped for stream in _streams.values() if stream.queue)
 
 
 def spell_drops(spell: Callable[[int], str]) -> None:
-    """Choose the line on standard error that says how many lines before it were dropped."""
+    """Set the function that formats the message about dropped lines on standard error."""
     stream = _streams.get(STDERR)
     if stream is not None and stream.queue is not None:
         stream.queue.spell = spell
 
 
 def keep_errors_apart() -> None:
-    """Discard what libraries write to standard error from now on, while Python's own words still go there."""
+    """Discard further output of libraries on standard error, but keep the output of Python."""
     sys.stderr.flush()
     _streams[STDERR] = StandardStream(STDERR, os.dup(STDERR))
     sys.stderr = _streams[STDERR].text()
@@ -95,7 +92,8 @@ def keep_errors_apart() -> None:
 
 
 def last_words(text: str) -> None:
-    """Write a line to standard error if it takes the line at once. It needs no thread and hardly any memory."""
+    """Write a line to standard error if this is possible without waiting. The write needs no thread and little
+    memory."""
     poll = select.poll()
     poll.register(STDERR, select.POLLOUT)
     if poll.poll(0):
@@ -104,7 +102,7 @@ def last_words(text: str) -> None:
 
 
 class StandardStream(io.RawIOBase):
-    """A standard stream, which may be at another descriptor than its number."""
+    """A standard stream, whose descriptor may differ from its number."""
 
     def __init__(self, number: int, descriptor: int | None = None) -> None:
         self._descriptor = number if descriptor is None else descriptor
@@ -114,7 +112,7 @@ class StandardStream(io.RawIOBase):
         self._broken = False
 
     def text(self) -> io.TextIOWrapper:
-        """Return the stream of text above it."""
+        """Return a text stream on top of this stream."""
         if self._number == STDIN:
             return io.TextIOWrapper(io.BufferedReader(self), encoding="utf-8")
         lines = self._number == STDERR or self.isatty()
@@ -163,7 +161,7 @@ class StandardStream(io.RawIOBase):
             if self._number == STDOUT:
                 self._broken = True
                 raise self._error(error) from error
-        except BaseException:  # KeyboardInterrupt: the end does not wait for this reader again
+        except BaseException:  # KeyboardInterrupt: do not wait for this reader again at exit
             self._broken = True
             raise
 
@@ -173,9 +171,10 @@ class StandardStream(io.RawIOBase):
 
 
 class WriteQueue:
-    """Bytes on their way to a descriptor, which a thread writes; in pieces, each of one line or more.
+    """A queue of bytes that a thread writes to a descriptor, in pieces of one or more lines.
 
-    `dropped` counts lines that did not fit or could not be written. `spell` makes the line that says so."""
+    `dropped` counts lines that did not fit or could not be written. `spell` formats the message about dropped lines.
+    """
 
     def __init__(self, number: int) -> None:
         self.dropped = 0
@@ -199,7 +198,7 @@ class WriteQueue:
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Wait until all is written, or the reader takes nothing for a while."""
+        """Wait until the queue is empty, or until the reader reads nothing for `DRAIN_SECONDS`."""
         with self._changed:
             while self._pieces:
                 left = len(self._pieces)
@@ -207,7 +206,7 @@ class WriteQueue:
                     return
 
     def _run(self) -> None:
-        # To write from the background of a terminal may stop the process, unless this signal is blocked.
+        # Block SIGTTOU, which may stop a background process that writes to a terminal.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         while True:
             with self._changed:
@@ -231,7 +230,7 @@ class WriteQueue:
                 self._changed.notify_all()
 
     def _report(self, error: OSError) -> None:
-        """Name an error of standard output on standard error, once."""
+        """Report an error of standard output on standard error, once."""
         if self._number == STDOUT and error.errno != errno.EPIPE and not self._said:
             self._said = True
             sys.stderr.write(f"tailrace: {NAMES[STDOUT]}: {error.strerror}\n")
@@ -243,11 +242,11 @@ class WriteQueue:
 
 
 def write_all(number: int, data: memoryview) -> None:
-    """Write all of it, however slow the reader is. Raise OSError."""
+    """Write all of `data`, and wait for a slow reader. Raise OSError."""
     while data:
         try:
             data = data[os.write(number, data) :]
-        except BlockingIOError:  # another process made it non-blocking
+        except BlockingIOError:  # another process made the descriptor non-blocking
             _wait(number, select.POLLOUT)
 
 

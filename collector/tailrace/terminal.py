@@ -1,8 +1,8 @@
-"""Text on its way to a terminal: plain text and our own colours pass, everything else is escaped.
+"""Escaping of text for a terminal. Printable text and Tailrace's own colours pass; other characters are escaped.
 
-Names, attributes, paths and error texts come from outside. A control character in them may clear the
-screen, change the window's title or make the terminal answer as if somebody typed; a character that
-changes the direction of text makes a name look like another one. We write such characters as Python does.
+Names, attributes, paths and error messages come from outside. A control character may clear the screen, change the
+window title, or make the terminal send input. A character that changes the direction of text makes one name look like
+another. Such characters are escaped as in Python.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ import sys
 from typing import BinaryIO, TextIO, cast
 
 COLOUR = re.compile("\x1b\\[(?:[01]|3[1-7]|9[0-7])?m")
-"""The escape sequences that pass: the colours and bold type of our own words."""
+"""Escape sequences that pass: the colours and bold type of Tailrace's own output."""
 
 _OBEYED = re.compile(
     f"({COLOUR.pattern})|"
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
-"""Control characters except newline and tab, direction marks and invisible characters, lone surrogates."""
+"""Control characters except newline and tab, direction marks, invisible characters, and lone surrogates."""
 
 
 def printable(text: str) -> str:
-    """Return text for one line; control characters and invisible ones are escaped as Python does it."""
+    """Return text for one line, with control characters and invisible characters escaped as in Python."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def harmless(text: str) -> str:
-    """Return text of any number of lines in which only newlines, tabs and colours keep their effect on a terminal."""
+    """Return text with all control characters escaped except newlines, tabs and colours."""
     return _OBEYED.sub(lambda match: match[1] or printable(match[0]), text)
 
 
 def lines(text: str) -> str:
-    """Return text of any number of lines in which no character but the newline has an effect, colours included."""
+    """Return text with all control characters escaped except newlines."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def guard() -> None:
-    """Make everything that this process prints on a terminal `harmless` from now on, whichever code prints it."""
+    """Apply `harmless` to all further output of this process on a terminal."""
     sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """Return a stream that writes harmless text to the terminal; any other stream is returned as it is."""
+    """Return a stream that applies `harmless` to text for a terminal. Return any other stream unchanged."""
     return _text(_Guard(stream)) if stream.isatty() else stream
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return the stream behind a guarded one: for our own cursor movements, and for no other text."""
+    """Return the stream behind a guarded stream, only for cursor movements."""
     inner = getattr(stream, "buffer", None)
     return _text(_Passing(inner)) if isinstance(inner, _Guard) else stream
 
@@ -63,10 +63,12 @@ def _text(out: io.BufferedIOBase) -> TextIO:
 
 
 class _Guard(io.BufferedIOBase):
-    """A writer that makes UTF-8 harmless on its way to a terminal; writes may be cut anywhere."""
+    """A writer that applies `harmless` to UTF-8 for a terminal. A write may end within a character."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream  # kept, since a stream that is collected closes its file
+        self._stream = (
+            stream  # keeps the stream alive, because a garbage-collected stream closes its file
+        )
         self._out = stream.buffer
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
         self._colour = ""
@@ -87,7 +89,7 @@ class _Guard(io.BufferedIOBase):
             self._out.flush()
 
     def close(self) -> None:
-        """Write what is left, and leave the terminal open: it is not ours."""
+        """Write the remaining bytes, and leave the terminal open."""
         if not self.closed and not self._out.closed:
             self.put(harmless(self._colour + self._decoder.decode(b"", final=True)).encode())
             self._colour = ""
@@ -104,7 +106,7 @@ class _Guard(io.BufferedIOBase):
 
 
 class _Passing(io.BufferedIOBase):
-    """A writer of unchanged bytes to the terminal, in order with the text that the guard escapes."""
+    """A writer of unescaped bytes to the terminal, in order with the escaped text."""
 
     def __init__(self, guard_: _Guard) -> None:
         self._guard = guard_
@@ -126,6 +128,6 @@ class _Passing(io.BufferedIOBase):
 
 
 def _cut_colour(text: str) -> int:
-    """Return where an unfinished colour sequence begins at the end of `text`; else the text's length."""
+    """Return the index of an incomplete colour sequence at the end of `text`, or the length of the text."""
     at = text.rfind("\x1b", -4)
     return at if at >= 0 and re.fullmatch(r"\x1b(\[\d{0,2})?", text[at:]) else len(text)

@@ -1,14 +1,14 @@
-"""Start all worker threads of a long-running process at its start, and keep them.
+"""Start all worker threads of a long-running process at its start, and keep the threads.
 
-trio starts a thread when a blocking call finds none idle, and ends a thread that was idle for 10 s. A daemon without
-work for a while would then need a new thread for its next commit, and might not get it: a limit of the user or of the
-control group (`ulimit -u`, pids.max) also counts the threads of other processes. So `hold` starts as many threads as
-ever work at once, and keeps them.
+trio starts a thread for a blocking call if none is idle, and ends a thread after 10 idle seconds. An idle daemon
+would need a new thread for its next commit, and might not get one: a limit of the user or of the control group
+(`ulimit -u`, pids.max) also counts the threads of other processes. So `hold` starts the maximum number of concurrent
+threads, and keeps the threads.
 
-The library that writes the table has threads of its own for blocking calls, and ends them after 10 s as well. If it then
-gets none, its call never returns, even when there are threads again. So `occupy` calls the library every few seconds,
-which keeps the threads that its calls need. A call at the start that gets no thread hangs as well, so `require` refuses such
-a start first.
+The table's library has its own threads for blocking calls, and also ends idle threads after 10 s. If the library
+cannot start a thread, its call never returns, even when threads are available later. So `occupy` calls the library
+every few seconds, which keeps the threads alive. A call without a thread at the start would also hang, so `require`
+checks the limit first.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tailrace.errors import TailraceError
 from tailrace.pauses import pause
 
 WORKERS = 6
-"""Blocking calls at once: a sync, two commits, an upkeep that may take long, a reload, and one to spare."""
+"""Number of concurrent blocking calls: a sync, two commits, an upkeep, a reload, and one spare."""
 WRITERS = 1
-"""Blocking calls at once that write metrics, which have a limiter of their own, so that many scrapes at a time delay
-no sync."""
+"""Number of concurrent blocking calls that write metrics. They have a separate limiter, so that many concurrent
+scrapes delay no sync."""
 
 NEEDED = 24
-"""Threads of a collector on two processors, most of them the library's. The library has two more for each further
-processor."""
+"""Number of threads of a collector on two processors, mostly of the library. Each further processor adds two
+threads."""
 
 OCCUPY_SECONDS = 4.0
-"""Seconds between two calls, less than half of the time after which the library ends an idle thread."""
+"""Seconds between two calls: less than half of the library's idle timeout for threads."""
 
 
 def require() -> None:
-    """Raise TailraceError if this process cannot have as many threads as a collector needs."""
+    """Raise TailraceError if this process cannot start as many threads as a collector needs."""
     try:
         present = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no path is needed
     except OSError:
@@ -59,7 +59,8 @@ def require() -> None:
 
 
 async def hold() -> None:
-    """Start the threads, and keep them for the process. Raise TailraceError if they cannot be started."""
+    """Start the worker threads and keep the threads for the life of the process. Raise TailraceError if one cannot
+    start."""
     trio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
     _thread_cache.IDLE_TIMEOUT = threading.TIMEOUT_MAX  # type: ignore[assignment]  # seconds, of either type
     ready = threading.Barrier(WORKERS + WRITERS)
@@ -68,7 +69,7 @@ async def hold() -> None:
     async def start() -> None:
         try:
             await trio.to_thread.run_sync(ready.wait, limiter=every)
-        except threading.BrokenBarrierError:  # another one could not be started
+        except threading.BrokenBarrierError:  # another thread could not start
             pass
         except RuntimeError as error:
             ready.abort()
@@ -80,7 +81,7 @@ async def hold() -> None:
 
 
 async def occupy(call: Callable[[], object]) -> None:
-    """Call a library at regular intervals, so that it does not end the thread that the call needs."""
+    """Call a library at regular intervals, so that the library keeps the thread of the call."""
     while True:
         await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         await pause(OCCUPY_SECONDS)

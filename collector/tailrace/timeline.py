@@ -1,11 +1,10 @@
-"""Place rows and gaps on one axis of nanoseconds: the geometry that exports and drawn timelines share.
+"""Positions of rows and gaps on one time axis in nanoseconds, for exports and drawn timelines.
 
-A session whose clock is tied to wall time has its rows at their Unix times. Any other session has an axis
-of its own: the first row of its run stands at the moment at which the collector opened the run's first
-session, and all other rows are as far from it as their ticks are. A tick without a known length is drawn
-as a nanosecond. `SessionClock.clock_words` states which of these it is, and every writer shows these words.
-
-A gap has no time. It lies between the events before and behind it (`between`).
+A session whose clock is related to wall time has its rows at their Unix times. Any other session has a separate axis.
+The first row of its run is at the time at which the collector opened the first session of the run. All other rows
+have the distance of their ticks from that row. A tick of unknown length is drawn as one nanosecond.
+`SessionClock.clock_words` describes the kind of axis, and every writer shows these words. A gap has no time. Its
+position is between the events before and after the gap (`between`).
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 LATEST = 2**63 - 1
-"""The latest time that all formats can hold; the earliest is 0. Nothing is drawn beyond it: rows are left out, and ends are cut."""
+"""Maximum time (ns) that all formats support; the minimum is 0. Rows outside are omitted, and ends are clipped."""
 
 DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
-"""The kinds of rows that are drawn. For a list of these, DuckDB would expect few rows, and hold them all to
-join them with the sessions' clocks."""
+"""Condition for rows that are drawn. With a list of drawn kinds, DuckDB would expect few rows, and keep them all in
+memory for the join with the sessions' clocks."""
 
 SessionKey = tuple[str, str]
 """Source and session."""
@@ -31,13 +30,14 @@ FROM sessions AS s WHERE {chosen}
 
 
 DEEPEST = 256
-"""Spans inside each other that a lane shows. Perfetto gives up at 512."""
+"""Maximum depth of nested spans in a lane. The limit of Perfetto is 512."""
 
 NUMBERS = """CASE format
   WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
   WHEN 'et3' THEN start
   ELSE seq END"""
-"""The number of an event that its stream's gaps name, where it is not `seq`: see the pages of the formats."""
+"""SQL expression for the event number that the gaps of a stream use, if different from `seq` (see the pages of the
+formats)."""
 
 _PLACED = {
     (True, True): "between two events",
@@ -45,7 +45,7 @@ _PLACED = {
     (False, True): "before an event",
     (False, False): "somewhere in its session",
 }
-"""How a gap is placed, by whether there is an event before it, and one behind."""
+"""Description of a gap's position, by whether there is an event before the gap and an event after it."""
 
 GAPS_OF = """
 SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
@@ -54,16 +54,16 @@ ORDER BY source, session, stream, first, "offset", reason, id
 """
 
 StreamPlace = tuple[str, str, str]
-"""Source, session and stream; the stream is empty for a gap of no known one."""
+"""Source, session and stream. The stream is empty for a gap without a known stream."""
 
 
 class Ticks(NamedTuple):
-    """The length of a session's ticks: `rate` in a second, or None."""
+    """The tick length of a session. `rate` is the number of ticks in a second, or None."""
 
     rate: float | None
 
     def ns(self, ticks: int) -> int:
-        """Return ticks as nanoseconds, rounded down, as the views do."""
+        """Return ticks as nanoseconds, rounded down as in the views."""
         rate = self.rate
         if rate is None or rate <= 0 or rate == 1e9:
             return ticks
@@ -73,11 +73,12 @@ class Ticks(NamedTuple):
 
 
 class SessionClock(NamedTuple):
-    """A session with a place on the axis.
+    """A session with its position on the axis.
 
-    `shift` is added to aligned ticks, as nanoseconds, of rows of a session without an epoch. `first` and `last`
-    are the times of its first row's start and of its last row's end or, without drawn rows, of its opening
-    and close, both `LATEST` at most; None if nothing is known."""
+    `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the start
+    of the first row and the end of the last row. Without drawn rows, they are the times of the session's open and
+    close. Both are at most `LATEST`, or None if unknown.
+    """
 
     source: str
     format: str
@@ -103,7 +104,7 @@ class SessionClock(NamedTuple):
         return f"{kind} clock without wall time: drawn from its arrival on"
 
     def place(self, time: int | None, aligned: int | None) -> int | None:
-        """Return where a row begins, or None if that is unknown or cannot be drawn."""
+        """Return the start time of a row, or None if the time is unknown or not drawable."""
         if time is None:
             if aligned is None or self.epoch is not None:
                 return None
@@ -111,19 +112,20 @@ class SessionClock(NamedTuple):
         return time if 0 <= time <= LATEST else None
 
     def place_tick(self, tick: int) -> int | None:
-        """Return where a tick is that is no row's start, or None as `place` does."""
+        """Return the time of a tick that is not the start of a row, or None as `place` does."""
         if self.epoch is not None:
             return self.place(self.epoch + self.ticks.ns(tick), None)
         return None if self.tied else self.place(None, tick + self.clock_offset)
 
     def end(self, begin: int, start: int, end: int) -> int:
-        """Return where a row ends that begins at `begin`; not before that."""
+        """Return the end time of a row that begins at `begin`, at least `begin`."""
         ns = self.ticks.ns
         return min(max(begin + ns(end) - ns(start), begin), LATEST)
 
 
 class Extent(NamedTuple):
-    """The extent of a session's drawn rows, in ticks: those with wall time, those without, and ends without a begin."""
+    """The extent of a session's drawn rows, in ticks: rows with wall time, rows without wall time, and ends without
+    a begin."""
 
     source: str
     session: str
@@ -138,7 +140,7 @@ class Extent(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The clock, the times and the peer of a session, as the view `sessions` shows them."""
+    """Clock, times and peer of a session, from the view `sessions`."""
 
     source: str
     format: str
@@ -158,18 +160,17 @@ class Facts(NamedTuple):
 
     @property
     def zero(self) -> int | None:
-        """Return the time of tick 0, where the views have times for ticks."""
+        """Return the Unix time (ns) of tick 0, or None if the views have no times for ticks."""
         return self.epoch if self.rate is not None and 0 < self.rate < 1e18 else None
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
-    """Return sessions with their places, in the order of source and id.
-
-    A session may have an extent, facts, or both."""
+    """Return the positions of sessions, sorted by source and session id. A session may have an extent, facts, or
+    both."""
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():
-        if facts_of.zero is not None and key in of_rows:  # rows without a time have none that fits
+        if facts_of.zero is not None and key in of_rows:  # rows without a time would not fit
             of_rows[key] = of_rows[key]._replace(first_aligned=None, last_aligned=None)
     for key in sorted(known.keys() - of_rows.keys()):
         of_rows[key] = Extent(*key, known[key].format)
@@ -180,12 +181,12 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
 
 
 def axis(of: Facts | SessionClock) -> SessionKey:
-    """Return what shares an axis with a session that has no wall time: its run, or the session alone."""
+    """Return the id of the axis of a session without wall time: its run, or the session itself."""
     return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
 
 def _shifts(extents: Iterable[Extent], facts: dict[SessionKey, Facts]) -> dict[SessionKey, int]:
-    """Return, for each axis without wall time, the time of its tick 0."""
+    """Return the time of tick 0 on each axis without wall time."""
     firsts: dict[SessionKey, int] = {}
     opened: dict[SessionKey, int] = {}
     for extent in extents:
@@ -237,7 +238,7 @@ def _session(extent: Extent, facts: Facts, shifts: dict[SessionKey, int]) -> Ses
 
 
 class Gap(NamedTuple):
-    """A row of `gaps`."""
+    """A row of the view `gaps`."""
 
     source: str
     session: str
@@ -264,7 +265,7 @@ class Gap(NamedTuple):
 def between(
     session: SessionClock, before: int | None, behind: int | None
 ) -> tuple[int, int, str] | None:
-    """Return where a gap between events at two times begins and ends, and how exact that is; None if that is unknown."""
+    """Return begin, end and accuracy of a gap between events at two times, or None if the times are unknown."""
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:

@@ -1,7 +1,7 @@
-"""Sizes, durations and counts as people write them: "16 MiB", "250 ms", "1 event".
+"""Sizes, durations and counts in text for users: "16 MiB", "250 ms", "1 event".
 
-A `Size` is a whole number of bytes, a `Duration` a number of seconds. Code uses both as plain
-numbers; their text parses to the same value.
+A `Size` is a whole number of bytes, a `Duration` a number of seconds. Code uses both as numbers; parsing their text
+gives the same value.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a count in words: "1 event", "2 events". Pass `plural` for nouns that take no s."""
+    """Return a count in words: "1 event", "2 events". Pass `plural` for irregular nouns."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 class Size(int):
-    """Bytes. `Size.parse("4 MiB") == 4194304`."""
+    """A number of bytes. `Size.parse("4 MiB") == 4194304`."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a size. Raise ValueError, saying what is allowed, for anything but a whole number of bytes."""
+        """Parse a size. Raise ValueError with the allowed values unless the text is a whole number of bytes."""
         size = _value(text, _SIZE_UNITS, "a size", "16 MiB")
         if size.denominator != 1:
             raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -56,14 +56,16 @@ class Size(int):
 
 
 class Duration(float):
-    """Seconds, to the nanosecond. `Duration.parse("250 ms") == 0.25`."""
+    """A number of seconds, with nanosecond precision. `Duration.parse("250 ms") == 0.25`."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a duration. Raise ValueError, saying what is allowed, for anything but a number with a
-        unit; raise OverflowError for a number too large for a float."""
+        """Parse a duration. Raise ValueError with the allowed values unless the text is a number with a unit.
+
+        Raise OverflowError for a number too large for a float.
+        """
         return cls(_value(text, _DURATION_UNITS, "a duration", "250 ms"))
 
     @property
@@ -85,7 +87,7 @@ def _value(text: str, units: dict[str, Fraction], what: str, example: str) -> Fr
 
 
 def _spell(value: Fraction, units: dict[str, Fraction]) -> str:
-    """Write a value in the largest unit that divides it."""
+    """Return a value in the largest unit that divides the value."""
     for unit, worth in units.items():
         if value and value % worth == 0:
             return f"{value // worth} {unit}"

@@ -1,3 +1,3 @@
-"""Talk to the service manager in systemd's protocol."""
+"""The protocol of systemd between a service and its service manager."""
 
 from __future__ import annotations

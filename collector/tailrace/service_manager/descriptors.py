@@ -1,9 +1,9 @@
-"""Listening sockets that outlive the process. The service manager keeps them (its descriptor store) or
-makes them (socket units), and hands them to the next process of the service (sd_listen_fds(3)).
+"""Listening sockets that survive a restart of the process.
 
-Bytes that arrive while no service runs wait in these sockets. A socket is identified by its address,
-whatever its name. Only a socket whose address the system chose is identified by the name under which it
-was stored.
+The service manager keeps the sockets (its descriptor store) or creates the sockets (socket units). It passes the
+sockets to the next process of the service (sd_listen_fds(3)). While no process runs, incoming bytes wait in the
+sockets. A socket is identified by its address, regardless of its name. A socket on a port chosen by the system is
+identified by the name under which the service manager stores the socket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from tailrace.service_manager.notify import Notifier
 
 FIRST = 3
-"""The first descriptor that a service receives. The others follow."""
+"""Number of the first descriptor that the service manager passes to a service."""
 
 NAME_MAX = 255
 
@@ -32,7 +32,7 @@ class Handed(NamedTuple):
 
 
 class Descriptors:
-    """The sockets that the manager handed over. `handed` are those that nobody has taken yet."""
+    """The sockets that the service manager passed to this process. `handed` are the sockets without a listener."""
 
     def __init__(self, notifier: Notifier, handed: list[Handed] | None = None) -> None:
         self._notifier = notifier
@@ -41,7 +41,8 @@ class Descriptors:
 
     @classmethod
     def from_environment(cls, notifier: Notifier, environ: MutableMapping[str, str]) -> Self:
-        """Return the sockets handed to this process, and remove the manager's variables."""
+        """Return the sockets passed to this process, and remove the service manager's variables from the
+        environment."""
         pid = environ.pop("LISTEN_PID", "")
         count = environ.pop("LISTEN_FDS", "")
         names = environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -53,14 +54,16 @@ class Descriptors:
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
-        """Return the slot of a listener's socket. The name is ASCII without colons. With `anywhere`, a
-        socket of another name will do if it fits."""
+        """Return the slot of a listener's socket. The name is ASCII without colons.
+
+        With `anywhere`, a socket with another name and the wanted address is accepted.
+        """
         if len(name) > NAME_MAX:
             name = blake2s(name.encode(), digest_size=16).hexdigest()
         return Slot(self, name, anywhere=anywhere)
 
     def close(self) -> None:
-        """Close the sockets that nobody has taken. The manager keeps its copies."""
+        """Close the sockets without a listener. The service manager keeps its copies."""
         for _, sock in self._handed:
             sock.close()
         self._handed.clear()
@@ -68,7 +71,7 @@ class Descriptors:
     def take(
         self, name: str, fits: Callable[[socket.socket], bool], *, anywhere: bool
     ) -> Handed | None:
-        """Return a handed socket that fits, or None."""
+        """Return a passed socket that `fits` accepts, or None."""
         found = next(
             (h for h in self._handed if (anywhere or h.name == name) and fits(h.sock)), None
         )
@@ -79,14 +82,15 @@ class Descriptors:
         return found
 
     def close_rest(self) -> bool:
-        """Close every untaken socket, here and in the manager. Return whether there was any."""
+        """Close all sockets without a listener, in this process and in the service manager. Return whether one was
+        closed."""
         names = {handed.name for handed in self._handed}
         for name in sorted(names):
             self._refuse(name)
         return bool(names)
 
     def store(self, name: str, sock: socket.socket) -> bool:
-        """Hand a socket to the manager, in place of the one it had by this name. Return whether the
+        """Pass a socket to the service manager, which replaces the socket of the same name. Return whether the
         message was sent."""
         self._refuse(name)
         return self._notifier.store(name, sock)
@@ -95,29 +99,29 @@ class Descriptors:
         self._notifier.remove(name)
 
     def _refuse(self, name: str) -> None:
-        """Close the sockets of this name that were handed over and not taken."""
+        """Close the sockets of this name that have no listener."""
         refused = [handed for handed in self._handed if handed.name == name]
         for handed in refused:
             logger.info("closes the socket %s of the service manager: no listener wants it", name)
             handed.sock.close()
             self._handed.remove(handed)
-        # The same name may come from a socket unit and from the store.
+        # A socket unit and the descriptor store may have sockets of the same name.
         if refused and name not in self._taken:
             self._notifier.remove(name)
 
 
 class Slot:
-    """The place where the manager keeps one listener's socket while no process has it."""
+    """The place of one listener's socket in the service manager."""
 
     def __init__(self, descriptors: Descriptors, name: str, *, anywhere: bool) -> None:
         self.kept = False
-        """Whether the manager has the socket."""
+        """Whether the service manager has the socket."""
         self._descriptors = descriptors
         self._name = name
         self._anywhere = anywhere
 
     def take(self, fits: Callable[[socket.socket], bool]) -> socket.socket | None:
-        """Return the kept socket if there is one and it fits."""
+        """Return the kept socket if `fits` accepts the socket, else None."""
         found = self._descriptors.take(self._name, fits, anywhere=self._anywhere)
         if found is None:
             return None
@@ -125,27 +129,27 @@ class Slot:
         return found.sock
 
     def keep(self, sock: socket.socket) -> None:
-        """Hand a new socket to the manager, if there is a manager."""
+        """Pass a new socket to the service manager, if there is one."""
         self.kept = self._descriptors.store(self._name, sock)
 
     def forget(self) -> None:
-        """Remove the socket from the manager, since nobody will listen there any more."""
+        """Remove the socket from the service manager, because the listener is gone."""
         if self.kept:
             self._descriptors.remove(self._name)
             self.kept = False
 
     def make_way(self) -> bool:
-        """Close the sockets that nobody has taken, because one of them may hold the wanted address.
-        Return whether it is worth another try."""
+        """Close the sockets without a listener, one of which may use the wanted address. Return whether a retry is
+        useful."""
         return self._descriptors.close_rest()
 
 
 NOWHERE = Descriptors(Notifier()).slot("")
-"""The slot of a socket that ends with its process."""
+"""The slot of a socket that is closed with its process."""
 
 
 def _adopted(fd: int, name: str) -> list[Handed]:
-    """Return a descriptor that was handed to us as a socket, or close it if it is not a socket."""
+    """Return a passed descriptor as a socket. Close a descriptor that is not a socket."""
     try:
         sock = socket.socket(fileno=fd)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Notify the service manager: states, signs of life, and sockets to keep (sd_notify(3)).
+"""Notifications to the service manager: state, watchdog signals, and sockets to keep (sd_notify(3)).
 
-Without a manager, all calls do nothing. A message that the manager does not accept within a second is
-lost, and the next message is tried again.
+Without a service manager, all calls do nothing. A message that the manager does not accept within `SEND_SECONDS` is
+lost.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """A connection to the manager. `address` is its socket (`@`: abstract namespace), or empty.
+    """A connection to the service manager. `address` is the path of its socket (`@`: abstract namespace), or empty.
 
-    `watchdog_seconds` is how long the manager waits for the next `alive`; None means for ever."""
+    `watchdog_seconds` is the time that the manager waits for the next watchdog signal, or None without a watchdog.
+    """
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         self.watchdog_seconds = watchdog_seconds
@@ -31,8 +32,8 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> Self:
-        """Build a notifier from the manager's variables, and remove them, since they are not meant for
-        our children."""
+        """Create a notifier from the service manager's variables. Remove the variables, which child processes must
+        not inherit."""
         address = environ.pop("NOTIFY_SOCKET", "")
         microseconds, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         if address and address[0] not in "/@":
@@ -46,45 +47,44 @@ class Notifier:
 
     @property
     def present(self) -> bool:
-        """Return whether a manager listens."""
+        """Return whether there is a service manager."""
         return bool(self._address)
 
     def ready(self) -> None:
-        """Tell that every listener is up or, after `reloading`, that the new configuration is in use."""
+        """Report that all listeners are open or, after `reloading`, that the new configuration is current."""
         self._send("READY=1")
 
     def reloading(self, monotonic: float) -> None:
-        """Tell that a new configuration is being read since `monotonic` (seconds), until `ready`."""
+        """Report that a reload began at `monotonic` (seconds). The reload ends with `ready`."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={round(monotonic * 1e6)}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
     def status(self, line: str) -> None:
-        """Tell what is going on, in one line."""
+        """Report the status in one line."""
         self._send(f"STATUS={line.splitlines()[0] if line else ''}")
 
     def alive(self) -> None:
-        """Tell that work got done, which restarts the watchdog's timer."""
+        """Send a watchdog signal, which restarts the watchdog's timer."""
         self._send("WATCHDOG=1")
 
     def extend(self, seconds: float) -> None:
-        """Tell that a long start or stop goes on, and ask for at least this much more time."""
+        """Report that a long start or stop continues, and request at least `seconds` more."""
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def store(self, name: str, sock: socket.socket) -> bool:
-        """Let the manager keep a socket for the next process. Return whether the message was sent."""
-        # Without FDPOLL=0 the manager would drop a socket at its first error.
+        """Ask the service manager to keep a socket for the next process. Return whether the message was sent."""
+        # Without FDPOLL=0 the manager would close a socket at its first error.
         return self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", sock.fileno())
 
     def remove(self, name: str) -> None:
-        """Have the manager close the sockets that it keeps by this name. On return their address is free,
-        unless the manager takes longer than a second."""
+        """Ask the service manager to close its sockets of this name, and wait up to `SEND_SECONDS` for the result."""
         if self._send(f"FDSTOREREMOVE=1\nFDNAME={name}"):
             self._wait()
 
     def _wait(self) -> None:
-        """Return when the manager has read all messages so far: then it closes its end of a pipe."""
+        """Wait until the service manager has read all messages, which it confirms by closing its end of a pipe."""
         reading, writing = os.pipe()
         try:
             self._send("BARRIER=1", writing)

@@ -89,7 +89,7 @@ def locked_again(path: Path, operation: int) -> int:
     """Create and lock a lock file again that was removed or replaced while this process held the lock.
 
     Raise LostError if the directory is gone. Raise StoreError if the file cannot be created or another process has
-    locked the new file. That process is often a start that will be refused, because the spool is locked too.
+    locked the new file. The other process is often a start that will be refused, because the spool is locked too.
     """
     try:
         make_way(path)

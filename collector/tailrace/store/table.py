@@ -383,7 +383,7 @@ class Table:
         )
 
     def _reopen(self, position: int | None = None) -> bool:
-        """Reopen the table, and return whether the table has the commit up to `position`, rather than only the
+        """Open the table again, and return whether the table has the commit up to `position`, rather than only the
         previous one.
 
         Raise FencedError, or StoreError if the table is not readable. A handle reads all versions since its opening
