@@ -1,7 +1,7 @@
-"""Check all settings against the schema, each on its own, so that one run reports every mistake.
+"""Check of each setting against the schema, so that one run reports all problems.
 
-Two checks compare settings: a source's type must be able to carry its format, and no two listeners may
-share an address.
+Two checks compare several settings: a source type must support the format, and two listeners must not have the same
+address.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ from tailrace.config.schema import (
 )
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
-"""Returns the types of source that can carry each format. It is called only if a format was written."""
+"""Function that returns the source types that support each format. It is called only if a format is configured."""
 
 NEEDED = {
     "tls_certificate": "tls_key",
     "tls_key": "tls_certificate",
     "tls_client_authority": "tls_certificate",
 }
-"""Keys that need another key."""
+"""Keys that require another key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
-_COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # names are names of directories
-SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are values of metric labels
+_COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # names are also directory names
+SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are also label values in metrics
 
 SectionValues = dict[str, Any]
 
 
 class Given:
-    """All settings that were given, by section and key and by source and key, and where each source was
-    first named."""
+    """All settings in the input: by section and key, and by source and key.
+
+    `begun` has the location where each source was first named.
+    """
 
     def __init__(self) -> None:
         self.sections: dict[str, dict[str, Setting]] = {name: {} for name in SECTIONS}
@@ -64,7 +66,7 @@ class Given:
 
 
 class Check:
-    """One check of all settings. `problems` lists what it found."""
+    """One check of all settings. `problems` has the results."""
 
     def __init__(self, given: Given, formats: Transports) -> None:
         self.problems: list[Problem] = []
@@ -111,7 +113,7 @@ class Check:
         return setting.value
 
     def _source(self, name: str, type_: str | None) -> SectionValues:
-        """Return a source's values without `type`. If the type is unknown, accept the keys of all types."""
+        """Return a source's values without `type`. For an unknown type, accept the keys of all types."""
         home = self._given.begun[name]
         if SOURCE_NAME.fullmatch(name) is None:
             self._problem(home, "is not a valid name for a source; allowed: a to z, 0 to 9 and _")
@@ -142,7 +144,7 @@ class Check:
     def _values(
         self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
     ) -> SectionValues:
-        """Return the valid values, by key. Keys in `also` exist and are checked elsewhere."""
+        """Return the valid values by key. Keys in `also` are valid and checked elsewhere."""
         values: SectionValues = {}
         for key, setting in settings.items():
             if key not in fields:
@@ -157,7 +159,7 @@ class Check:
     def _check_listen(
         self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check the address, if there is one. Drop an invalid address, to report it only once."""
+        """Check the listen address, if set. Remove an invalid address, to report each problem once."""
         if "listen" not in values:
             return
         try:
@@ -169,10 +171,10 @@ class Check:
     def _check_guard(
         self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check that TLS keys come in pairs, and that a listener open to other machines is guarded."""
+        """Check that TLS keys come in pairs, and that a listener for other machines has access control."""
 
         def given(key: str) -> bool:
-            """Return whether a key was given. An invalid value counts, since it has its own problem."""
+            """Return whether a key is set. An invalid value counts as set, because it has its own problem."""
             return key in settings and bool(values.get(key, True))
 
         for key, needed in NEEDED.items():
@@ -198,7 +200,7 @@ class Check:
     def _check_pending(
         self, struct: type[Section], values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check that `pending_max` has room for one record of the longest size."""
+        """Check that `pending_max` is at least `record_max`."""
         sizes = {
             key: values.get(key, keys(struct)[key].default) for key in ("record_max", "pending_max")
         }
@@ -216,9 +218,10 @@ class Check:
         types: Mapping[str, str | None],
         sources: Mapping[str, SectionValues],
     ) -> None:
-        """Report equal addresses on one protocol. Port 0 differs each time.
+        """Report equal addresses of one protocol, except with port 0.
 
-        The system finds other conflicts, such as with a wildcard address."""
+        The system detects other conflicts, such as with a wildcard address.
+        """
         taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
         for owner, protocol, address, where in self._listeners(admin, types, sources):
             host, port = _place(protocol, address)
@@ -233,7 +236,7 @@ class Check:
         types: Mapping[str, str | None],
         sources: Mapping[str, SectionValues],
     ) -> Iterator[tuple[str, str, str, Where]]:
-        """Yield owner, protocol, address and origin of each valid address."""
+        """Yield owner, protocol, address and location of each valid address."""
         default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))
         setting = self._given.sections["admin"].get("listen", default)
         if setting is default or "listen" in admin:
@@ -249,30 +252,28 @@ class Check:
 
 
 def _place(protocol: str, address: str) -> tuple[str, int | None]:
-    """Return host and port, or the path of a unix socket, in a spelling that equal addresses share.
-
-    Raise ValueError."""
+    """Return host and port, or the path of a unix socket, in canonical form. Raise ValueError."""
     return (listen.parse_path(address), None) if protocol == "unix" else listen.parse(address)
 
 
 def _below(home: Where, key: str) -> Where:
-    """Return where `key` would have been written in the table that begins at `home`."""
+    """Return the location that `key` would have in the table at `home`."""
     variable = home.origin == ENVIRONMENT
     return home._replace(key=f"{home.key}_{key}".upper() if variable else f"{home.key}.{key}")
 
 
 OWN = 128
-"""Descriptors that the process needs for itself: for the spool, the table, clients of the admin endpoint
-and the upkeep process."""
+"""Number of file descriptors for the spool, the table, clients of the admin endpoint and the upkeep process."""
 
 
 def needed(config: Config) -> int:
-    """Return the sum of what connections_max and descriptors_max allow, and `OWN`."""
+    """Return the maximum number of file descriptors of all sources, plus `OWN`."""
     return OWN + sum(map(_of_source, config.sources.values()))
 
 
 def too_few(config: Config, limit: int) -> str | None:
-    """Return a sentence if a limit (negative means none) is lower than what may be needed."""
+    """Return a message if `limit` is lower than the number of required file descriptors, else None. A negative limit
+    means none."""
     wanted = needed(config)
     if limit < 0 or limit >= wanted:
         return None
@@ -283,7 +284,7 @@ def too_few(config: Config, limit: int) -> str | None:
 
 
 def _of_source(source: SourceConfig) -> int:
-    """Return the descriptors of a source. All UDP peers share one socket."""
+    """Return the maximum number of file descriptors of a source. All UDP peers share one socket."""
     match source:
         case TcpConfig() | UnixConfig():
             return 1 + source.connections_max

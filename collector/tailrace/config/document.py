@@ -1,10 +1,9 @@
-"""Read a TOML file as a tree, with the line of every key.
+"""Reader of a TOML file that returns the line of every key.
 
-`tomllib` reports the line of a syntax error but not the line of a value, and so does every maintained
-parser on PyPI. We find the lines with tomllib itself. A statement of TOML (`key = value`, `[table]`)
-begins on a line of its own and is valid TOML by itself, while a statement that is cut inside an array or
-a multi-line string is not. So we cut the text into the shortest runs of lines that parse, and each run
-names its keys.
+`tomllib` reports the line of a syntax error but not the line of a value, and the same is true of all maintained
+parsers on PyPI. This module finds the lines with tomllib. A TOML statement (`key = value`, `[table]`) begins on a new
+line and is valid TOML, while a statement that is cut inside an array or a multi-line string is invalid. So the text
+is split into the shortest runs of lines that parse. The result of a run has the names of its keys.
 """
 
 from __future__ import annotations
@@ -25,9 +24,11 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Where(NamedTuple):
-    """The place where a setting was written. `origin` is the file's path, `environment`, `default`, or
-    empty for an option of the command line. `key` is spelled as it was written there. Lines count from
-    1."""
+    """The location of a setting.
+
+    `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` has the original
+    spelling. `line` counts from 1.
+    """
 
     origin: str
     line: int | None
@@ -44,7 +45,7 @@ class Setting(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """One problem. It prints as one line: `file:line: key: what is wrong; what is allowed`."""
+    """One problem. Its text is one line: `file:line: key: problem; allowed values`."""
 
     where: Where
     message: str
@@ -54,7 +55,7 @@ class Problem(NamedTuple):
 
 
 def dotted(path: tuple[str, ...]) -> str:
-    """Return `("sources", "a b")` as `sources."a b"`, on one line whatever the names contain."""
+    """Return a key path in dotted form on one line: `("sources", "a b")` becomes `sources."a b"`."""
     return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in path)
 
 
@@ -62,11 +63,11 @@ _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _AT_END = " (at end of document)"
 
 DEPTH = 3
-"""Names in the longest path of a known key, such as `sources.runs.format`."""
+"""Maximum number of names in the path of a key, such as `sources.runs.format`."""
 
 
 class Document:
-    """The text of a valid TOML file, and its tree."""
+    """The text of a valid TOML file, and its parsed tree."""
 
     def __init__(self, path: Path, text: str, tree: dict[str, Any]) -> None:
         self.tree = tree
@@ -74,13 +75,13 @@ class Document:
         self._lines = key_lines(text)
 
     def where(self, *keys: str) -> Where:
-        """Return where a key of the tree, or its nearest parent, was first written."""
+        """Return the location of a key, or of its nearest parent, in the file."""
         above = (self._lines.get(keys[:depth]) for depth in range(len(keys), 0, -1))
         return Where(str(self._path), next(filter(None, above)), dotted(keys))
 
 
 def read(path: Path) -> Document | Problem:
-    """Return the document, or the problem that prevents reading it."""
+    """Return the document, or the problem that prevents parsing."""
     try:
         text = decoded(path.read_bytes())
     except OSError as error:
@@ -91,7 +92,7 @@ def read(path: Path) -> Document | Problem:
         return Document(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         line, what = _mistake(text, str(error))
-    except ValueError:  # int() has a limit that tomllib does not know of
+    except ValueError:  # int() has a size limit that tomllib does not handle
         line, what = _unended(text), "a number is too long"
     except RecursionError:
         line, what = _unended(text), "tables or arrays are nested too deeply"
@@ -101,7 +102,7 @@ def read(path: Path) -> Document | Problem:
 
 
 def _mistake(text: str, message: str) -> tuple[int, str]:
-    """Return the line of a syntax error, and the message without it."""
+    """Return the line of a syntax error, and the message without the line."""
     if found := _AT_LINE.search(message):
         return int(found[1]), message.removesuffix(found[0])
     return _unended(text), message.removesuffix(_AT_END)
@@ -116,7 +117,7 @@ def _unended(text: str) -> int:
 
 
 def key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """Return the line on which each key and each table was first written, by path."""
+    """Return the first line of each key and each table, by path."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for line, run, statement in _statements(text):
@@ -130,12 +131,12 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
-    """Yield the first line, the text and the tree of each statement. A statement without an end comes
-    last, with None.
+    """Yield the first line, the text and the tree of each statement.
 
-    Each comment and each empty line is a statement of its own."""
+    An incomplete statement comes last, with None. Each comment and each empty line counts as a statement.
+    """
     run, first = "", 1
-    for line, content in enumerate(text.split("\n"), 1):  # splitlines() cuts more than TOML
+    for line, content in enumerate(text.split("\n"), 1):  # splitlines() splits at more than LF
         run += content + "\n"
         try:
             statement = tomllib.loads(run)
@@ -148,9 +149,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
 
 
 def _paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield every path of up to `DEPTH` names in the tree, parents first.
-
-    An array of tables, which no known key can be, is a path like any other."""
+    """Yield every path of up to `DEPTH` names in the tree, parents first. An array of tables counts as one value."""
     for name, value in tree.items():
         yield (*above, name)
         if isinstance(value, dict) and len(above) + 1 < DEPTH:

@@ -1,15 +1,15 @@
-"""Read settings from environment variables: `TAILRACE_<SECTION>_<KEY>` for every key of the schema.
+"""Reader of settings from environment variables: `TAILRACE_<SECTION>_<KEY>` for every key of the schema.
 
     TAILRACE_STORE_COMMIT_INTERVAL=500ms           [store] commit_interval
     TAILRACE_SOURCES_RUNS_PATHS=/a/*,/b/*          [sources.runs] paths: a list, separated by commas
     TAILRACE_STORE_OPTIONS_AWS_REGION=eu-north-1   [store.options] aws_region: an entry of a table
     TAILRACE_STORE_RETENTION_AGE=                  empty: none, for a key that may be none
-    TAILRACE_…_FILE=/run/secrets/key               the value is the file's content without a last newline
+    TAILRACE_…_FILE=/run/secrets/key               the value is the file's content without a final newline
 
-Names of sources and of a table's entries become lower case, whatever the case of the variable. A name
-that ends in `_FILE` always names a file; an entry whose own name ends that way belongs in the
-configuration file. A variable that begins with a section's name, or nearly so, and matches no key is
-refused. Other variables are ignored, and so are those that describe a service (`service_links`).
+Names of sources and of table entries are converted to lower case. A variable with the suffix `_FILE` always has the
+path of a file, so an entry with such a name can be set only in the configuration file. A variable that begins with a
+section's name, or a similar name, and matches no key is refused. Other variables are ignored, as are variables that
+describe a service (`service_links`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
 NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG", "TAILRACE_KERNELS"})
-"""Variables with other readers: the clients, the code that looks for the file to load, and `kernels`. They stay
-allowed even if a section gets a name like theirs."""
+"""Variables for other readers: the clients, `configuration` and `kernels`. They remain allowed even if a new section
+has a name of the same form."""
 
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
-"""Keys whose values name files with secrets. With `_FILE`, the variable would be mistaken for the file
-itself."""
+"""Keys whose values are paths of secret files. With the suffix `_FILE`, a variable would wrongly have the secret's
+path."""
 
 _LINK = re.compile(
     r"(?P<service>TAILRACE(_\w+?)??)_"
@@ -48,7 +48,7 @@ KeyPath = tuple[str, ...]
 
 
 class Target(NamedTuple):
-    """The setting that a variable changes: a path such as `("store", "path")`, and the type of its value."""
+    """The setting of a variable: a path such as `("store", "path")`, and the type of the value."""
 
     path: KeyPath
     type: object
@@ -56,8 +56,7 @@ class Target(NamedTuple):
 
 @cache
 def variables() -> dict[str, Target]:
-    """Return the variable of every key in a section. Variables of a table's entries begin with the
-    table's variable."""
+    """Return the variable of every key in a section. Variables of table entries have the table's variable as prefix."""
     return {
         f"{PREFIX}{section}_{key}".upper(): Target((section, key), field.type)
         for section, struct in SECTIONS.items()
@@ -66,8 +65,10 @@ def variables() -> dict[str, Target]:
 
 
 def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Problem]]:
-    """Return every setting in the environment by its path. A table's entry has a third name, as in
-    `("store", "options", "aws_region")`."""
+    """Return all settings in the environment by path, and the problems.
+
+    The path of a table entry has three names, such as `("store", "options", "aws_region")`.
+    """
     settings: dict[KeyPath, Setting] = {}
     problems: list[Problem] = []
     ignored = NOT_CONFIGURATION | set(service_links(environ))
@@ -97,7 +98,7 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
 
 
 def service_links(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables in which Kubernetes and Docker describe services that are called `tailrace` or `tailrace-…`."""
+    """Return the variables with which Kubernetes and Docker describe services named `tailrace` or `tailrace-…`."""
     return [name for name in sorted(environ) if _is_link(name, environ)]
 
 
@@ -107,7 +108,7 @@ def _is_link(name: str, environ: Mapping[str, str]) -> bool:
         return False
     if found["url"]:
         return bool(_URL.fullmatch(environ[name]))
-    # The name of a container or a variable of its own: only beside the address of the link.
+    # A container's name or its variables count only together with the link's address.
     return not found["docker"] or bool(_URL.fullmatch(environ.get(f"{found['service']}_PORT", "")))
 
 
@@ -120,7 +121,10 @@ def _target(name: str) -> Target | None:
             return target
     if name.startswith(SOURCES_PREFIX):
         rest = name.removeprefix(SOURCES_PREFIX).lower()
-        for key, type_ in _source_types().items():  # no key ends with another key, so only one fits
+        for (
+            key,
+            type_,
+        ) in _source_types().items():  # no key ends with another key, so at most one matches
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:
                 return Target(("sources", source, key), type_)
@@ -142,7 +146,7 @@ def _content(path: str) -> str:
 
 
 def _value(type_: object, text: str) -> object:
-    """Return the text as TOML would give it. The check refuses values that do not fit."""
+    """Return the text as a TOML value. A later check refuses invalid values."""
     if not text and optional(type_):
         return None
     if stripped(type_) is int and re.fullmatch(r"[+-]?[0-9]{1,20}", text):
@@ -155,7 +159,7 @@ def _value(type_: object, text: str) -> object:
 
 
 def _stray(name: str, where: Where) -> Iterator[Problem]:
-    """Yield a problem if the variable is in a section's namespace, or was probably meant to be."""
+    """Yield a problem if a variable has the prefix of a section or a similar prefix."""
     section, _, rest = name.removeprefix(PREFIX).removesuffix(FILE_SUFFIX).partition("_")
     near = get_close_matches(section.lower(), [*SECTIONS, "sources"], n=1, cutoff=0.75)
     if near:
@@ -167,9 +171,10 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 
 
 def _endings(section: str, rest: str) -> list[str]:
-    """Return how the variables of a section end after its name.
+    """Return the possible variable endings after a section's name.
 
-    A source's variable may split into name and key at any `_` of `rest`, so return all endings."""
+    In a source's variable any `_` of `rest` may separate name and key, so all endings are returned.
+    """
     if section != "sources":
         return [
             key.upper() + ("_<NAME>" if get_origin(field.type) is dict else "")

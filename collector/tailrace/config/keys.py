@@ -1,9 +1,8 @@
-"""The schema as mappings of keys, derived from its structs, so that no key is written twice, and the conversion of values.
+"""Conversion of values, and the schema as mappings of keys, derived from the schema's structs.
 
-Beyond its type, a value must make sense. A number is at least 1 and fits in 64 bits with a sign, the
-widest integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of
-paths is not empty, and a list of networks holds only networks. Text must be valid UTF-8 and must not
-contain NUL, which the system does not accept.
+Each value is also checked beyond its type. A number is at least 1 and fits in a signed 64-bit integer, the widest
+integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of paths is not empty,
+and a list of networks has only networks. Text is valid UTF-8 without NUL, which the system does not accept.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _WORDS: dict[object, str] = {
 
 @cache
 def keys(struct: type[Section]) -> Keys:
-    """Return the keys of one section, or of one type of source, in the schema's order."""
+    """Return the keys of a section or a source type, in the schema's order."""
     return {field.name: field for field in msgspec.structs.fields(struct)}
 
 
@@ -47,22 +46,22 @@ SECTIONS: dict[str, type[Section]] = {
 SOURCES: dict[str, type[Section]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(SourceConfig)
 }
-"""The values that a source's `type` may have, with the struct of each."""
+"""The source types, each with its struct."""
 
 
 def keys_of_any(structs: Iterable[type[Section]]) -> Keys:
-    """Return the keys that any of these structs has. Keys with the same name have the same type."""
+    """Return the keys of all given structs. Keys with equal names have equal types."""
     return {name: field for struct in structs for name, field in keys(struct).items()}
 
 
 def required_of_all(structs: Iterable[type[Section]]) -> list[str]:
-    """Return the keys that each of these structs requires."""
+    """Return the keys that all given structs require."""
     required = [[n for n, field in keys(struct).items() if field.required] for struct in structs]
     return [name for name in required[0] if all(name in each for each in required)]
 
 
 def stripped(type_: object) -> object:
-    """Return the type without None: `Size` for `Size | None`."""
+    """Return a type without None: `Size` for `Size | None`."""
     return next(t for t in get_args(type_) if t is not NoneType) if optional(type_) else type_
 
 
@@ -71,12 +70,12 @@ def optional(type_: object) -> bool:
 
 
 def choices(type_: object) -> tuple[str, ...]:
-    """Return the values that a Literal allows, or nothing for any other type."""
+    """Return the allowed values of a Literal, or an empty tuple for other types."""
     return get_args(type_) if get_origin(type_) is Literal else ()
 
 
 def words(type_: object) -> str:
-    """Return the words for a type in messages and in the documentation."""
+    """Return the name of a type for messages and documentation."""
     if allowed := choices(type_):
         return alternatives(allowed)
     return _WORDS[stripped(type_)]
@@ -87,7 +86,7 @@ def alternatives(allowed: Iterable[str]) -> str:
 
 
 def hint(given: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the nearest known word, or all of them."""
+    """Return a hint for a message about an unknown word: the most similar known word, or all known words."""
     known = list(known)
     if near := get_close_matches(given, known, n=1):
         return f"did you mean {near[0]}?"
@@ -96,7 +95,7 @@ def hint(given: str, known: Iterable[str]) -> str:
 
 NUMBER_MAX = 2**63 - 1
 DURATION_MAX = Duration(106_751 * 86_400)
-"""The whole days in 2**63 ns."""
+"""Maximum duration: the whole days in 2**63 ns."""
 
 _KINDS = {
     bool: "a boolean",
@@ -109,7 +108,8 @@ _KINDS = {
 
 
 def convert(key: str, type_: object, value: object) -> object:
-    """Return `value` as the schema's type for `key`. Raise ValueError with what is wrong and allowed."""
+    """Return `value` converted to the schema's type for `key`. Raise ValueError with the problem and the allowed
+    values."""
     if value == "none" and optional(type_):
         return None  # TOML has no null
     try:
@@ -130,7 +130,7 @@ def convert(key: str, type_: object, value: object) -> object:
 
 
 def kind(value: object) -> str:
-    """Return TOML's name for the type of this value."""
+    """Return TOML's name for the type of a value."""
     return _KINDS.get(type(value), "a date or a time")
 
 
@@ -139,7 +139,7 @@ def _quantity(type_: type[Size | Duration], value: object) -> Size | Duration:
         raise ValueError(_without_unit(type_, value))  # noqa: TRY004 - what msgspec passes on
     try:
         return type_.parse(value)
-    except OverflowError:  # more digits than a float can hold
+    except OverflowError:  # more digits than a float allows
         raise ValueError(f"is too large for a {words(type_)}") from None
 
 
@@ -153,7 +153,8 @@ def _without_unit(type_: type[Size | Duration], value: object) -> str:
 def _mismatch(type_: object, value: object, example: str) -> str:
     """Return the message for a value of the wrong type.
 
-    Strings are shown only where a single word is expected. Elsewhere they may be secrets."""
+    Strings appear in the message only where a single word is expected, because other strings may be secrets.
+    """
     if get_origin(type_) in {list, dict}:
         wrong = "must contain only strings" if type(value) is get_origin(type_) else ""
         return wrong or f"must be a {words(type_)}, not {kind(value)}"

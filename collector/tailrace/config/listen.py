@@ -1,4 +1,4 @@
-"""Parse addresses to listen on (`host:port`, `[v6]:port`, or the path of a unix socket), and networks in CIDR notation."""
+"""Parser of listen addresses (`host:port`, `[v6]:port`, path of a unix socket) and of networks in CIDR notation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ _ALLOWED = "allowed: host:port or [v6]:port"
 _MODE = re.compile(r"0?[0-7]{3}")
 
 PATH_MAX = 107
-"""The longest path of a unix socket in Linux, in bytes."""
+"""Maximum length (bytes) of a unix socket's path in Linux."""
 
 
 def parse(text: str) -> tuple[str, int]:
-    """Return the host, in a spelling that equal addresses share, and the port; 0 lets the system choose.
-
-    Raise ValueError."""
+    """Return the host in canonical form, and the port. Port 0 means that the system chooses. Raise ValueError."""
     form = _FORM.fullmatch(text)
     if form is None:
         raise ValueError(f"{text!r} is not an address; {_ALLOWED}")
@@ -37,9 +35,10 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host that `parse` returned.
+    """Return whether a host from `parse` is reachable only from this machine.
 
-    A name counts only if it is loopback by definition (RFC 6761): other names' addresses may change."""
+    A name counts only if it is loopback by definition (RFC 6761), because the address of another name may change.
+    """
     if is_localhost(host):
         return True
     try:
@@ -51,7 +50,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_localhost(host: str) -> bool:
-    """Return whether a name means this machine by definition (RFC 6761), in both families."""
+    """Return whether a name is loopback by definition (RFC 6761), for IPv4 and IPv6."""
     name = host.lower()
     return name == "localhost" or name.endswith(".localhost")
 
@@ -66,7 +65,7 @@ def _v6(text: str) -> str:
 def _host(text: str) -> str:
     if not text:
         raise ValueError(f'has no host; {_ALLOWED}, "0.0.0.0:port" for every interface')
-    if not text.strip("0123456789."):  # only an IPv4 address can look like one
+    if not text.strip("0123456789."):  # only an IPv4 address has this form
         try:
             return ip_address(text).compressed
         except ValueError:
@@ -77,7 +76,7 @@ def _host(text: str) -> str:
 
 
 def parse_path(text: str) -> str:
-    """Return the path of a unix socket, in a spelling that equal paths share. Raise ValueError."""
+    """Return the path of a unix socket in canonical form. Raise ValueError."""
     if not text.startswith("/") or text.endswith("/"):
         raise ValueError(f"{text!r} is not the path of a socket; allowed: an absolute path")
     size = len(os.fsencode(text))
@@ -87,14 +86,14 @@ def parse_path(text: str) -> str:
 
 
 def parse_mode(text: str) -> int:
-    """Return a file mode, given in octal. Raise ValueError."""
+    """Return the file mode of an octal string. Raise ValueError."""
     if _MODE.fullmatch(text) is None:
         raise ValueError(f'{text!r} is not a file mode; allowed: octal, as in "0660"')
     return int(text, 8)
 
 
 _MAPPED = 96
-"""Bits of an IPv4-mapped IPv6 address (::ffff:0:0/96) that precede the IPv4 address."""
+"""Number of bits before the IPv4 address in an IPv4-mapped IPv6 address (::ffff:0:0/96)."""
 
 Network = IPv4Network | IPv6Network
 
@@ -118,7 +117,7 @@ def parse_network(text: str) -> Network:
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return an IPv4-mapped address as the IPv4 address it stands for."""
+    """Return the IPv4 address of an IPv4-mapped address, or else the address itself."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address

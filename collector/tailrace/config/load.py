@@ -1,8 +1,8 @@
-"""Build the effective configuration from command options, environment, file and defaults.
+"""Loader of the effective configuration from command line options, environment, file and defaults.
 
-For each key, the first of these that sets it wins. Only sources differ: the sources of a file replace all
-default sources, and the environment adds to the resulting set. One run reports all problems, each with
-its file and line, variable or option.
+For each key, the first of these with a value is used. Sources are different: the sources of a file replace all
+default sources, and the environment adds sources or changes their keys. One run reports all problems, each with its
+file and line, variable or option.
 """
 
 from __future__ import annotations
@@ -33,29 +33,30 @@ from tailrace.errors import ConfigError
 from tailrace.units import Duration, Size
 
 COLLECTORS = "collectors"
-"""The directory in a store, or beside a spool, that has a directory for each collector with a name of its own."""
+"""Name of the directory, in a store or a spool directory, with one directory for each named collector."""
 
 FLAGS = {"store": ("store", "path"), "listen": ("admin", "listen")}
-"""Command line options, without dashes, that set a key, and the key."""
+"""Command line options that set a key, without dashes, with section and key."""
 
 
 NO_HOME = "this user has no home directory (HOME is not set, and the host does not know the user)"
 
 
 class Loaded(NamedTuple):
-    """A configuration, the file it came from, if any, and its digest.
+    """A configuration, its file, if any, and its digest.
 
-    `sha256` (hex) covers all keys with their effective values, wherever they came from. It covers only
-    the names of storage options, because their values may be secrets and may change on their own."""
+    `sha256` (hex) covers the effective values of all keys, from any origin. For storage options it covers only the
+    names, because the values may be secrets and may change independently.
+    """
 
     config: Config
     path: Path | None
     sha256: str
     places: Mapping[tuple[str, ...], Where] = {}
-    """Where each key was written, by section and key; for a source by `("sources", name, key)`."""
+    """Location of each key: by section and key, or by `("sources", name, key)` for a source."""
 
     def where(self, *keys: str) -> Where:
-        """Return where a key was written. For a default value, that is the key's name alone."""
+        """Return the location of a key. The location of a default value is only the key's name."""
         return self.places.get(keys, Where(DEFAULT, None, dotted(keys)))
 
 
@@ -66,7 +67,7 @@ def load(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> Loaded:
-    """Return the configuration. Raise ConfigError with every problem. See `examine` for the arguments."""
+    """Return the configuration. Raise ConfigError with all problems. The arguments are those of `examine`."""
     loaded, problems = examine(path, environ=environ, flags=flags, formats=formats)
     if loaded is None:
         raise ConfigError([str(problem) for problem in problems])
@@ -80,10 +81,11 @@ def examine(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> tuple[Loaded | None, list[Problem]]:
-    """Return the configuration, or None and its problems: those of the file by line, then the others.
+    """Return the configuration, or None and its problems: problems of the file by line, then others.
 
-    `flags` holds the command line options (see `FLAGS`); None means not given. `formats` returns the
-    types of source that can carry each format."""
+    `flags` has the values of the command line options (see `FLAGS`), or None for options not given. `formats` returns
+    the source types that support each format.
+    """
     given = Given()
     problems: list[Problem] = []
     document = None if path is None else read(path)
@@ -104,7 +106,7 @@ def examine(
 
 
 def expanded(path: str) -> Path:
-    """Return a path of the configuration, in which `~` is a home directory. Raise ConfigError if nobody knows which."""
+    """Return a path from the configuration with `~` expanded. Raise ConfigError if the home directory is unknown."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -112,9 +114,11 @@ def expanded(path: str) -> Path:
 
 
 def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
-    """Return the per-user data directory: `tailrace` in the one of the XDG Base Directory Specification.
+    """Return the per-user data directory: `tailrace` in the data directory of the XDG Base Directory Specification.
 
-    Raise ConfigError if there is none, with `what` it is for and the `keys` that name another directory."""
+    Raise ConfigError without a home directory. The message has `what`, the purpose, and `keys`, which set another
+    directory.
+    """
     home = Path(environ.get("XDG_DATA_HOME", ""))
     if not home.is_absolute():  # the specification requires an absolute path
         try:
@@ -135,23 +139,24 @@ def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def own_part(directory: Path, name: str) -> Path:
-    """Return the part of a directory that is the collector's of this name alone: the whole, or one below it."""
+    """Return the subdirectory for a named collector, or the directory itself for `main`."""
     return directory if name == MAIN else directory / COLLECTORS / name
 
 
 def collector_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the local directory that only this collector writes: in a local store, or the spool's for a store at a URL."""
+    """Return the local directory of this collector: in a local store, or in the spool directory for a store at a
+    URL."""
     return own_part(shared_path(config, environ), config.collector.name)
 
 
 def shared_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the local directory in which all collectors of the store on this host have theirs: `own_part` of it."""
+    """Return the local directory that contains the directories of all collectors on this host."""
     store = store_path(config, environ)
     return spools_path(config, environ) if "://" in store else Path(store)
 
 
 def quarantine_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory of bytes that could not be decoded."""
+    """Return the directory for undecodable bytes."""
     return collector_path(config, environ) / "quarantine"
 
 
@@ -164,10 +169,11 @@ def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def spools_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory that has the spools of all collectors of a store at a URL, or those of `spool.path`.
+    """Return the directory that contains the spools of all collectors, for `spool.path` or a store at a URL.
 
-    For a store at a URL it is in the per-user data directory, one for each URL, so that entries that await one
-    store never go to another."""
+    Without `spool.path`, each URL has its own directory in the per-user data directory, so that a collector never
+    writes entries for one store to another.
+    """
     if config.spool.path:
         return expanded(config.spool.path)
     name = hashlib.sha256(store_path(config, environ).rstrip("/").encode()).hexdigest()[:16]
@@ -202,7 +208,7 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Add the default sources with their required keys only: the environment may change the type."""
+    """Add the default sources with only their required keys, because the environment may change the type."""
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))
         tree = msgspec.to_builtins(source, enc_hook=str)
@@ -228,7 +234,7 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
 
 
 def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
-    """Set an entry of a table. It replaces an entry of the same name in any case."""
+    """Set an entry of a table. Replace an entry whose name differs only in case."""
     table = section.get(key, Setting({}, setting.where))
     if isinstance(table.value, dict):
         others = {n: value for n, value in table.value.items() if n.lower() != name}
@@ -269,5 +275,5 @@ def _sha256(config: Config) -> str:
 
 
 def _number(quantity: Size | Duration) -> int | float:
-    """Return the exact number, which the printed form is not."""
+    """Return the exact number. The text of a quantity is rounded."""
     return int(quantity) if isinstance(quantity, Size) else float(quantity)

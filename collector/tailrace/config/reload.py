@@ -1,8 +1,8 @@
-"""The effect of a reload on each changed key. This is the only place that defines it.
+"""The only definition of how a reload applies each changed key.
 
-A key of a section that is not listed here needs a restart. A key of a source that is not listed restarts
-the source: it keeps its socket, its peers and its files, and closes connections once their bytes are
-received.
+A key of a section that is not listed here needs a restart of the daemon. A key of a source that is not listed
+restarts the source. The source keeps its socket, its peers and its files, and closes connections after receiving
+their bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tailrace.config.schema import (
 
 
 class Takes(StrEnum):
-    """When a changed key takes effect."""
+    """The time at which a changed key takes effect."""
 
     NOW = "at once"
     SESSIONS = "new sessions"
@@ -96,20 +96,20 @@ class Change(NamedTuple):
 
 
 def takes(struct: type[Section], key: str) -> Takes:
-    """Return when a change of this key takes effect."""
+    """Return when a change of a key takes effect."""
     otherwise = Takes.SOURCE if struct in _SOURCES else Takes.RESTART
     return _TAKES.get(struct, {}).get(key, otherwise)
 
 
 def changes(old: Config, new: Config) -> Iterator[Change]:
-    """Yield the keys that differ between the sections of two configurations."""
+    """Yield the keys with different values in two configurations, except keys of sources."""
     for name in keys(Config):
         if name != "sources":
             yield from _changes(name, getattr(old, name), getattr(new, name))
 
 
 def starts_anew(old: SourceConfig, new: SourceConfig) -> bool:
-    """Return whether the source must restart to follow the new configuration."""
+    """Return whether a source must restart to apply the new configuration."""
     if type(old) is not type(new):
         return True
     return any(change.takes is Takes.SOURCE for change in _changes("", old, new))

@@ -1,6 +1,7 @@
-"""Every configuration key with its type, default and meaning: the only place that defines them.
+"""The only definition of all configuration keys, with type, default and meaning.
 
-The field name is the key, and the string under a field is its documentation. `config/tailrace.toml` lists the same for people; a test compares the two.
+The field name is the key, and the string under a field is its documentation. `config/tailrace.toml` lists the keys
+for users; a test compares both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tailrace.units import Duration, Size
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 OWN_SOURCE = "tailrace"
-"""The source of the daemon's own rows. No configured source can have its name."""
+"""Source name of the daemon's own rows, which no configured source can have."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ class StoreConfig(Section, frozen=True):
 
 
 MAIN = "main"
-"""The name of a collector that was given none."""
+"""Name of a collector without a configured name."""
 
 
 class CollectorConfig(Section, frozen=True):
@@ -235,7 +236,7 @@ class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
 
 
 INFLATING_MIN = Size(MIB)
-"""Memory with which files can still be inflated in turn."""
+"""Minimum of `inflating_max`, with which files can still be decompressed one after another."""
 
 
 class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):

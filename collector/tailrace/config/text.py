@@ -1,5 +1,7 @@
-"""Decode what people save as text: UTF-8, with or without a byte order mark. Whatever else an editor, a shell, a web page or
-a crash leaves in a file is named, since nobody sees it there.
+"""Decoder of text files in UTF-8, with or without a byte order mark.
+
+Error messages name characters that an editor, a shell, a web page or a crash left in the file, because users cannot
+see such characters.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Notepad and PowerShell put it before UTF-8. It says nothing."""
+"""Byte order mark that Notepad and PowerShell write before UTF-8. It has no meaning."""
 
 _ENCODINGS = (
     (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"),
@@ -15,11 +17,11 @@ _ENCODINGS = (
 _MANY = 0.3
 
 QUOTES = "\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2032\u2033\u0060\u00b4\uff02\uff07"
-"""Characters that word processors and web pages write in place of straight quotes."""
+"""Characters that word processors and web pages use instead of straight quotes."""
 
 
 class EncodingError(ValueError):
-    """Bytes that are not UTF-8 text: the text says what they are, and `line` where, counted from 1."""
+    """Bytes are not UTF-8 text. The message describes the bytes, and `line` is the line number, counted from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -27,12 +29,12 @@ class EncodingError(ValueError):
 
 
 def unmarked(data: bytes) -> bytes:
-    """Return the bytes without a byte order mark of UTF-8."""
+    """Return the bytes without a UTF-8 byte order mark."""
     return data.removeprefix(BYTE_ORDER_MARK)
 
 
 def decoded(data: bytes) -> str:
-    """Return the text without a byte order mark. Raise EncodingError if it is not UTF-8, or has a zero byte."""
+    """Return the text without a byte order mark. Raise EncodingError for text that is not UTF-8 or has a zero byte."""
     begin = next((name for mark, name in _ENCODINGS if data.startswith(mark)), None)
     if begin is not None:
         raise EncodingError(
@@ -58,8 +60,7 @@ def _zeros(data: bytes) -> str:
 
 
 def odd_character(text: str) -> str | None:
-    """Name the first character that looks like a straight quote or a space, or is invisible, and has another meaning
-    to programs."""
+    """Return a message about the first invisible character or look-alike of a straight quote or space, or None."""
     for character in text:
         kind = unicodedata.category(character)
         if kind in {"Zs", "Cf"} and character != " ":

@@ -1,3 +1,3 @@
-"""Export the daemon's figures to Prometheus."""
+"""The export of the daemon's figures to Prometheus."""
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The list of all metrics, and the laws between them that hold at each scrape.
+"""The list of all metrics, and the laws between metrics that hold at each scrape.
 
-Metrics of the daemon have only their own label. Metrics of a source also have `source`, with one value
-for each configured source; metrics of a session have `source` and `session`. REFERENCE.md is written from
-these tables. Tests compare the tables with what a daemon exposes, and check the laws at each of its
-scrapes.
+Metrics of the daemon have only their own label. Metrics of a source also have the label `source`, with one value for
+each configured source. Metrics of a session have the labels `source` and `session`. REFERENCE.md is generated from
+these tables. Tests compare the tables with the metrics of a daemon, and check the laws at each scrape.
 
-A metric has a name, a type, labels and a bound, and the field of the status that holds its value.
+A metric has a name, a type, labels and a bound, and the name of the status field with its value.
 """
 
 from __future__ import annotations
@@ -40,27 +39,27 @@ UNITS = frozenset(
         "ticks",
     }
 )
-"""Units that may end the name of a metric."""
+"""Units that may be the last part of a metric's name."""
 
 
 class Type(StrEnum):
     COUNTER = "counter"
-    """Only grows."""
+    """A value that never decreases, except at a restart."""
     GAUGE = "gauge"
     STATES = "states"
-    """One gauge for each value of the label: 1 if it holds, 0 if not."""
+    """One gauge for each value of the label: 1 for current values, else 0."""
     HISTOGRAM = "histogram"
     INFO = "info"
-    """Always 1. Its labels carry the information."""
+    """Constant 1. The labels have the information."""
 
     @property
     def exposed(self) -> str:
-        """Return the type as OpenMetrics spells it."""
+        """Return the name of the type in OpenMetrics."""
         return "gauge" if self is Type.STATES else self.value
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Return the suffixes of the names of its samples."""
+        """Return the suffixes of the sample names."""
         several: dict[Type, tuple[str, ...]] = {
             Type.COUNTER: ("_total",),
             Type.INFO: ("_info",),
@@ -73,29 +72,33 @@ class Restart(StrEnum):
     """The effect of a restart of the daemon on a value."""
 
     KEPT = "goes on"
-    """The value is a part of the ingest's state, which outlives the process."""
+    """The value is part of the ingest's saved state."""
     ZERO = "begins at 0"
     NOW = "is what it is then"
 
 
 class Label(NamedTuple):
-    """A label beside those of the subject.
+    """A label in addition to `source` and `session`.
 
-    `of` names its values for people. `values` returns the values that are possible for a source of a type
-    and format; all of them are shown from the start. It is None where the set is not fixed."""
+    `of` is the plural noun for the label's values. `values` returns all possible values for a source type and a
+    format, all of which are exposed from the start. `values` is None if the set is not fixed.
+    """
 
     name: str
     of: str
     values: Callable[[str, str], Collection[str]] | None = None
 
     def all(self, type_: str = "", format_: str = "") -> list[str]:
-        """Return the possible values, or nothing for a label without a fixed set."""
+        """Return all possible values, or an empty list for a label without a fixed set."""
         return sorted(self.values(type_, format_)) if self.values else []
 
 
 class Metric(NamedTuple):
-    """One metric family. `field` is the path of its value in the status of its subject. The value is a
-    number, a number for each value of the label, or, for `states`, the states that hold now."""
+    """One metric family.
+
+    `field` is the path of its value in the status. The value is a number, a number for each label value, or, for
+    `states`, the current states.
+    """
 
     name: str
     field: str
@@ -104,26 +107,28 @@ class Metric(NamedTuple):
     help: str
     label: Label | None = None
     counts: str = ""
-    """The unit, where the name does not end with it."""
+    """The unit, if it is not the last part of the name."""
     optional: bool = False
-    """Whether the value may be absent; the help has the reason."""
+    """Whether the value may be absent. The help text has the reason."""
 
     @property
     def unit(self) -> str:
-        """Return what is measured or counted, or an empty string if the metric is only true or false."""
+        """Return the unit, or an empty string for a truth value."""
         last = self.name.rpartition("_")[2]
         return last if last in UNITS else self.counts
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """Return the names of its samples."""
+        """Return the names of the samples."""
         return tuple(self.name + ending for ending in self.type.endings)
 
 
 class Law(NamedTuple):
-    """A relation between metrics at every scrape: `left` equals (`=`) or is at most (`<=`) `right`, for
-    each value of the labels `by`. Both sides are sums and differences of families and numbers. A family
-    stands for the sum over its other labels."""
+    """A relation between metrics at every scrape: `left` equals (`=`) or is at most (`<=`) `right`.
+
+    The relation holds for each value of the labels `by`. Both sides are sums and differences of families and numbers.
+    A family stands for the sum over its other labels.
+    """
 
     left: str
     relation: str
@@ -137,7 +142,7 @@ class Law(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Return the families in it."""
+        """Return the metric families in the law."""
         return [w for w in f"{self.left} {self.right}".split() if w.startswith("tailrace_")]
 
 
@@ -149,7 +154,7 @@ _KINDS = tuple(set(Kind) - {Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 
 def _rules(_: str, format_: str) -> frozenset[str]:
-    """Return the rules that a format's records can break. Only events without numbers have ids."""
+    """Return the rules that records of a format can break. Only events without sequence numbers have ids."""
     of_format = FORMATS[format_]
     return of_format.flaws if of_format.counter_bits else of_format.flaws | FLAWS
 
@@ -265,17 +270,16 @@ SESSION = (
     Metric("tailrace_session_last_event_timestamp_seconds", "last_event_timestamp_seconds", GAUGE, NOW, "When the session's last events arrived (Unix time)."),
     Metric("tailrace_session_advanced_timestamp_seconds", "advanced_timestamp_seconds", GAUGE, NOW, "When the session's clock last advanced (Unix time)."),
 )  # fmt: skip
-"""Metrics of the sessions that are followed, at most `metrics.series_max`. They begin anew after a
-restart."""
+"""Metrics of the followed sessions, at most `metrics.series_max`. The values restart with the daemon."""
 
 LAWS = (
     Law("tailrace_source_received_bytes", "=", "tailrace_source_decoded_bytes + tailrace_source_malformed_bytes + tailrace_source_pending_bytes"),
     Law("tailrace_source_imbalance_bytes", "=", "0"),
     Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
     Law("tailrace_ledger_imbalance_events", "=", "0"),
-    # An event that is missing and in no gap yet has an open window.
+    # A missing event without a gap belongs to an open window.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
-    # Such an event is awaited.
+    # A missing event without a gap counts as awaited.
     Law("tailrace_ledger_missing_events", "<=", "tailrace_ledger_gap_events - tailrace_ledger_heal_events + tailrace_ledger_awaited_events"),
     Law("tailrace_ledger_heal_events", "<=", "tailrace_ledger_gap_events", ("source", "reason")),
     Law("tailrace_ledger_duplicate_events", "<=", "tailrace_ledger_seen_events"),
@@ -284,7 +288,7 @@ LAWS = (
     Law("tailrace_source_sessions_closed", "<=", "tailrace_source_sessions_opened"),
     Law("tailrace_tail_waiting_files", "<=", "tailrace_tail_files"),
     Law("tailrace_state", "=", "1", ()),
-    # The table holds only decoded bytes, and the spool keeps all that is not in the table.
+    # The table contains only decoded bytes, and the spool keeps all bytes that are not in the table.
     Law("tailrace_spool_undecoded_bytes", "<=", "tailrace_spool_uncommitted_bytes", ()),
     Law("tailrace_spool_uncommitted_bytes", "<=", "tailrace_spool_size_bytes", ()),
 )  # fmt: skip
@@ -292,22 +296,24 @@ LAWS = (
 METRICS = (*DAEMON, *SOURCE, *SESSION)
 
 _OF_ONE_TYPE = {"tailrace_tcp_": "tcp", "tailrace_udp_": "udp", "tailrace_tail_": "tail"}
-"""Prefixes of metrics that only one type of source has."""
+"""Name prefixes of metrics that only one source type has, with the type."""
 
 
 def type_of(metric: Metric) -> str | None:
-    """Return the only type of source that has this metric, or None if all types have it."""
+    """Return the only source type with this metric, or None if all types have the metric."""
     return next((t for prefix, t in _OF_ONE_TYPE.items() if metric.name.startswith(prefix)), None)
 
 
 def laws_of(metric: Metric) -> Iterator[Law]:
-    """Return the laws in which this metric stands."""
+    """Return the laws that contain this metric."""
     return (law for law in LAWS if metric.name in law.names)
 
 
 def bound(metric: Metric) -> str:
-    """Return the largest number of samples, as an expression over keys of the configuration, the number
-    of `sources`, and the number of sources of a type, such as `udp sources`."""
+    """Return the maximum number of samples, as an expression over configuration keys and numbers of sources.
+
+    The names `sources` and `udp sources` (or another type) stand for numbers of sources.
+    """
     own = 1
     if metric.type is HISTOGRAM:
         own = len(Durations.BOUNDS) + 3  # the bucket +Inf, the sum and the count

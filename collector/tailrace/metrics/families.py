@@ -1,4 +1,4 @@
-"""Turn the status into Prometheus families, anew at each scrape, so that no series outlives its subject."""
+"""Conversion of the status into Prometheus families, from scratch at each scrape, so that removed sources disappear."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from tailrace.figures import Durations, SourceStatus, Status
 from tailrace.metrics.contract import DAEMON, SESSION, SOURCE, Label, Metric, Type, type_of
 
 OTHER = "other"
-"""The label value that sums up all values beyond a bound."""
+"""Label value for the sum of all values beyond a bound."""
 
 
 def families(status: Status, series_max: int) -> Iterator[Family]:
-    """Yield all families. A label without a fixed set of values has at most `series_max` label sets over
-    all sources, and at least one for each source."""
+    """Yield all families.
+
+    A label without a fixed set of values has at most `series_max` label sets over all sources, and at least one for
+    each source.
+    """
     share = max(1, series_max // max(1, len(status.sources)))
     for metric in DAEMON:
         family = family_of(metric)
@@ -41,7 +44,7 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
 
 
 def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
-    """Return at most `most` entries, the last of which (`other`) sums up the rest."""
+    """Return at most `most` entries. The last entry (`other`) is the sum of the rest."""
     if len(values) <= most:
         return dict(values)
     kept = dict(list(values.items())[: most - 1])
@@ -52,8 +55,8 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
 def _labelled(
     label: Label, values: Mapping[str, float], source: SourceStatus, share: int
 ) -> dict[str, float]:
-    """Return the value of each label value, including those that are 0. Prometheus does not count the
-    first appearance of a series as growth."""
+    """Return the number for each label value, including zeros, because Prometheus does not count the first sample of
+    a series as an increase."""
     if label.values is None:
         return bounded(values, share)
     return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)
@@ -70,7 +73,7 @@ def fill(family: Family, metric: Metric, labels: dict[str, str], value: object) 
 
 
 def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield the suffix, own labels and value of each sample, or nothing for None."""
+    """Yield the suffix, additional labels and value of each sample, or nothing for None."""
     label = metric.label.name if metric.label else ""
     match value:
         case None if metric.optional:

@@ -1,7 +1,7 @@
-"""The metrics of a store's collectors, as its table shows them to an observer on any host.
+"""Metrics of a store's collectors, read from the table by an observer on any host.
 
-An age that the observer computed would stop growing when the observer stops. So the metrics give the time of the newest
-heartbeat, and the alerting rule computes its age.
+The metrics have the time of the newest heartbeat, and the alerting rule computes its age. An age computed by the
+observer would stop growing when the observer stops.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLLECTORS = (
     Metric("tailrace_collector_spool_bytes", "spool_bytes", GAUGE, NOW, "Size of the collector's spool when its newest heartbeat was made; absent if that does not say.", optional=True),
     Metric("tailrace_collector_missing_events", "missing_events", GAUGE, NOW, "Events that the collector's ledger lacked when its newest heartbeat was made; absent if that does not say.", optional=True),
 )  # fmt: skip
-"""Metrics of each collector, which have the labels of `SUBJECT`. Their fields are those of `ObservedCollector`."""
+"""Metrics of each collector, with the labels in `SUBJECT`. `ObservedCollector` has the fields."""
 
 SUBJECT = ("collector", "host", "identity")
 
@@ -38,7 +38,7 @@ OBSERVED = (READ, *COLLECTORS)
 
 
 class ObservedCollector:
-    """The facts about a collector that metrics show. None is unknown."""
+    """The figures of one collector. None means unknown."""
 
     def __init__(self, each: CollectorHistory) -> None:
         self.health = each.health if each.health in HEALTHS else UNKNOWN
@@ -52,9 +52,11 @@ class ObservedCollector:
 
 
 def observed(found: Iterable[CollectorHistory], read: int) -> Iterator[Family]:
-    """Yield the families about collectors that were found at a time (Unix ns).
+    """Yield the families about the collectors in `found`, which were read at time `read` (Unix ns).
 
-    No two may have the same labels; of collectors without an identity, the one with the newest heartbeat counts."""
+    Each set of labels is unique. Among collectors without an identity, only the one with the newest heartbeat is
+    included.
+    """
     newest: dict[tuple[str, ...], CollectorHistory] = {}
     for each in sorted(found, key=attrgetter("heartbeat")):
         newest[each.name, each.host, each.identity] = each

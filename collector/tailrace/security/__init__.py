@@ -1,3 +1,3 @@
-"""Decide who may talk to a listener, by certificates, tokens and networks."""
+"""Access control of a listener by certificates, tokens and networks."""
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A listener's TLS: its certificate and key, and the authority that must have signed its peers'
-certificates.
+"""TLS of a listener: its certificate and key, and the authority for client certificates.
 
-TLS 1.2 is the lowest version. Sessions are not resumed, so each connection is checked against the current
-files, and a peer that only sends receives nothing that it would leave unread. Before a certificate is
-used, it is tried in a handshake in memory, which also shows its period of validity.
+The minimum version is TLS 1.2. Sessions are not resumed, so each connection is checked against the current files, and
+a client that only sends gets no session tickets, which it would leave unread. A new certificate is tested in an
+in-memory handshake, which also returns its validity period.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from tailrace.clock import Clock
 from tailrace.security.files import Kept, UnusableError, read
 
 _NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL."""
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME."""
 
 
 class _Usable(NamedTuple):
     context: ssl.SSLContext
     begins: float
     ends: float
-    """The period of validity, in Unix seconds."""
+    """End of the validity period (Unix seconds)."""
 
     def validity(self, now: float) -> str | None:
-        """Return what is wrong with the certificate at this time, or None."""
+        """Return why the certificate is not valid at time `now`, or None."""
         if now < self.begins:
             return f"is not valid before {_day(self.begins)}"
         if now > self.ends:
@@ -36,16 +35,19 @@ class _Usable(NamedTuple):
 
 
 class Certificates:
-    """The TLS context of new connections, rebuilt when one of its files has changed.
+    """The TLS context of new connections, rebuilt when a file changes.
 
-    A new certificate that is not valid now does not replace a valid one. At the start it is used anyway:
-    peers then refuse it, while the daemon's other listeners work."""
+    A certificate outside its validity period never replaces a valid one. At the start such a certificate is used
+    anyway: clients reject it, while other listeners work.
+    """
 
     def __init__(
         self, certificate: Path, key: Path, authority: Path | None, *, clock: Clock
     ) -> None:
-        """Read PEM files. With `authority`, peers must show a certificate that it signed. Raise
-        UnusableError."""
+        """Read PEM files. With `authority`, clients must present a certificate signed by that authority.
+
+        Raise UnusableError.
+        """
         self._certificate = certificate
         self._key = key
         self._authority = authority
@@ -59,12 +61,12 @@ class Certificates:
 
     @property
     def expires(self) -> float:
-        """Return when the certificate in use expires (Unix seconds)."""
+        """Return the expiry time of the current certificate (Unix seconds)."""
         return self._kept.get().ends
 
     @property
     def problem(self) -> str | None:
-        """Return why the current files are not used, or what is wrong with the files in use."""
+        """Return why the current files are not used or the certificate is not valid, or None."""
         usable = self._kept.get()
         if self._kept.problem is not None:
             return self._kept.problem
@@ -99,7 +101,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.num_tickets = 0
     _trust(
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate
-    )  # tells which of the two files is wrong
+    )  # shows which of the two files is wrong
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _EncryptedError:
@@ -114,7 +116,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def _demand(context: ssl.SSLContext, authority: Path) -> None:
-    """Require that peers show a certificate signed by the authority."""
+    """Require client certificates signed by the authority."""
     if b"-----BEGIN CERTIFICATE-----" not in read(authority):
         raise UnusableError(authority, "holds no certificate in PEM")
     _trust(context, authority)
@@ -131,7 +133,7 @@ def _trust(context: ssl.SSLContext, certificates: Path) -> None:
 
 
 def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
-    """Return the period of validity, as seen by a client that trusts this certificate and checks no name."""
+    """Return the validity period, as received by a client that trusts the certificate and checks no name."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
@@ -154,7 +156,7 @@ def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]
 
 
 def explain(error: ssl.SSLError) -> str:
-    """Return the error in OpenSSL's words."""
+    """Return the message of an OpenSSL error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return (error.reason or str(error)).replace("_", " ").lower()
@@ -165,7 +167,7 @@ class _EncryptedError(Exception):
 
 
 def _no_password() -> str:
-    """Refuse an encrypted key, where OpenSSL would ask for a password at the terminal."""
+    """Refuse an encrypted key. Otherwise OpenSSL would ask for a password at the terminal."""
     raise _EncryptedError
 
 

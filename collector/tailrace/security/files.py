@@ -1,8 +1,7 @@
-"""Values built from files: rebuilt when a file has changed, and kept as they were while that fails.
+"""Values built from files, rebuilt when a file changes. The last valid value is kept while a rebuild fails.
 
-The files are checked when somebody asks for the value, at most once a second, so that nobody has to
-announce a change. A half-written pair of files is bad for a moment; until it is whole, the last good
-value is used.
+A request for the value checks the files, at most once a second, so changes need no notification. While a pair of
+files is half-written, the rebuild fails and the last valid value is used.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from typing import Generic, TypeVar
 from tailrace.clock import Clock
 
 LOOK_EVERY = 1.0
-"""Seconds."""
+"""Minimum interval (seconds) between two checks of the files."""
 
 SIZE_MAX = 2**20
-"""Bytes of a file that are read. No certificate, key or list of tokens is larger."""
+"""Maximum size (bytes) of a file. Certificates, keys and lists of tokens are smaller."""
 
 T = TypeVar("T")
 
 
 class UnusableError(Exception):
-    """A file that cannot be used. `message` says what is wrong with it."""
+    """A file is unusable. `message` has the reason."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -34,12 +33,12 @@ class UnusableError(Exception):
 
 
 class Kept(Generic[T]):
-    """The last value that could be built from the files."""
+    """The last value that was built from the files."""
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T], clock: Clock) -> None:
-        """Build the first value. Raise UnusableError when that fails."""
+        """Build the first value. Raise UnusableError."""
         self.problem: str | None = None
-        """Why the current files are not used."""
+        """The reason why the current files are not used, or None."""
         self._paths = paths
         self._make = make
         self._clock = clock
@@ -55,8 +54,8 @@ class Kept(Generic[T]):
         return self._value
 
     def _look(self) -> None:
-        """Rebuild the value if the files changed, or if the last attempt failed: files may be whole now
-        and look the same."""
+        """Rebuild the value if a file changed or the last rebuild failed. A file may be complete now without a
+        visible change."""
         state = self._state()
         if state == self._seen and self.problem is None:
             return
@@ -73,9 +72,7 @@ class Kept(Generic[T]):
 
 
 def read(path: Path, *, secret: bool = False) -> bytes:
-    """Return a file's content. A file with secrets must not be readable by every user of this host.
-
-    Raise UnusableError."""
+    """Return a file's content. A secret file must not be readable by all users of the host. Raise UnusableError."""
     try:
         with open(path, "rb", opener=_open) as file:
             found = os.fstat(file.fileno())
@@ -92,7 +89,7 @@ def read(path: Path, *, secret: bool = False) -> bytes:
 
 
 def _open(path: str, flags: int) -> int:
-    """Open a file. If it is a pipe, do not wait for a writer."""
+    """Open a file. For a pipe, do not wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -1,4 +1,4 @@
-"""Guard one listener as its keys say: with TLS, tokens and a list of networks."""
+"""Access control of one listener by TLS, tokens and a list of networks, from its configuration keys."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from tailrace.security.files import UnusableError
 from tailrace.security.tokens import Tokens
 
 _REMEMBERED = 4096
-"""Addresses whose answer is cached. Any other address takes 4 us to look up."""
+"""Number of addresses with a cached result. Other lookups take 4 µs."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
-"""The prefix of an IPv4-mapped IPv6 address."""
+"""Prefix of IPv4-mapped IPv6 addresses."""
 
 
 class Networks:
-    """A list of networks. An IPv4 address is the same address in any spelling, including
-    ::ffff:192.0.2.1."""
+    """A list of networks. An IPv4 address equals its IPv4-mapped form (::ffff:192.0.2.1)."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         """Parse networks in CIDR notation. An empty list allows every address. Raise ValueError."""
@@ -35,10 +34,10 @@ class Networks:
             for network in map(parse_network, networks)
         ]
         self.allows = lru_cache(_REMEMBERED)(self._allows)
-        """Whether a peer with this address (`host`, without a port) may talk."""
+        """Function that returns whether an address (`host`, without a port) is allowed."""
 
     def __bool__(self) -> bool:
-        """Return whether there is a list."""
+        """Return whether the list has networks."""
         return bool(self._networks)
 
     def _allows(self, host: str) -> bool:
@@ -53,7 +52,7 @@ class Networks:
 
 
 def _packed(host: str) -> bytes:
-    """Return the bytes of an address in the form that a socket reports."""
+    """Return the bytes of an address that a socket reports, as IPv4 if the address is IPv4-mapped."""
     if ":" not in host:
         return socket.inet_pton(socket.AF_INET, host)
     packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
@@ -64,7 +63,7 @@ _CERTIFICATES = ("tls_certificate", "tls_key", "tls_client_authority")
 
 
 class Guard(NamedTuple):
-    """The guards of one listener. A missing guard (None, or an empty list) admits everybody."""
+    """The access control of one listener. A missing part (None, or an empty list) admits all clients."""
 
     certificates: Certificates | None = None
     tokens: Tokens | None = None
@@ -72,22 +71,22 @@ class Guard(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """Return what is wrong with the guard's files now, one sentence each."""
+        """Return the problems with the current certificate and token files, one message each."""
         files = [self.certificates, self.tokens]
         return [each.problem for each in files if each is not None and each.problem is not None]
 
     @property
     def expires(self) -> float | None:
-        """Return when the certificate in use expires (Unix seconds)."""
+        """Return the expiry time of the current certificate (Unix seconds), or None without TLS."""
         return self.certificates.expires if self.certificates else None
 
 
 OPEN = Guard()
-"""Admits everybody."""
+"""Access control that admits all clients."""
 
 
 def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
-    """Build the guard of section `owner`, as in "sources.runs". Raise ConfigError for unusable files."""
+    """Build the access control of section `owner`, such as "sources.runs". Raise ConfigError for unusable files."""
     made, wrong = _made(config, clock)
     if wrong:
         raise ConfigError([f"{owner}.{key}: {message}" for key, message in wrong.items()])
@@ -95,7 +94,7 @@ def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
 
 
 def problems(loaded: Loaded) -> list[Problem]:
-    """Return the files of a configuration that cannot be used, each with the place of its key."""
+    """Return the unusable files of a configuration, each with the location of its key."""
     config = loaded.config
     listeners = {("admin",): config.admin} | {
         ("sources", name): source
@@ -110,7 +109,7 @@ def problems(loaded: Loaded) -> list[Problem]:
 
 
 def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[str, str]]:
-    """Return the guard, and what is wrong with the file of each key."""
+    """Return the access control, and the problem of each key with an unusable file."""
     wrong: dict[str, str] = {}
     certificates, tokens = None, None
     files = {key: expanded(path) for key in _CERTIFICATES if (path := getattr(config, key))}

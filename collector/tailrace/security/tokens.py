@@ -1,7 +1,6 @@
-"""The tokens of a listener's clients: a file with one token a line; `#` begins a comment line.
+"""The tokens of a listener's clients: a file with one token on each line; `#` begins a comment line.
 
-Tokens are secrets. The duration of a comparison shows neither which token was meant nor how nearly it
-matched, and memory holds only digests.
+Tokens are secrets. The duration of a comparison does not depend on the tokens, and memory contains only digests.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from tailrace.config.text import EncodingError, decoded, unmarked
 from tailrace.security.files import Kept, UnusableError, read
 
 SIZE_MIN = 16
-"""The shortest token, in bytes. Shorter tokens can be guessed."""
+"""Minimum length (bytes) of a token. Shorter tokens can be guessed."""
 
 SIZE_MAX = 256
 
 TOKENS_MAX = 1024
-"""Tokens in one file. Each costs a comparison for every new connection."""
+"""Maximum number of tokens in a file. Each token is compared for every new connection."""
 
 _TOKEN = re.compile(rb"[!-~]+")
 
 
 class Tokens:
-    """The tokens of a file, read again when it has changed. While the new content cannot be used, the old
-    tokens count."""
+    """The tokens of a file, read again when the file changes. While the new content is invalid, the old tokens are
+    valid."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         """Read the file. Raise UnusableError."""
@@ -44,7 +43,7 @@ class Tokens:
 
     @property
     def problem(self) -> str | None:
-        """Return why the file's current content is not used."""
+        """Return why the file's current content is not used, or None."""
         self._kept.get()
         return self._kept.problem
 
@@ -71,7 +70,7 @@ class Tokens:
 
 
 def _wrong(token: bytes) -> str | None:
-    """Return what is wrong with a token, without showing it."""
+    """Return why a token is invalid, without the token, or None."""
     if _TOKEN.fullmatch(token) is None:
         return "is not a token; allowed: printable ASCII characters without spaces"
     if not SIZE_MIN <= len(token) <= SIZE_MAX:

@@ -1,3 +1,3 @@
-"""The admin endpoint of the ingest process."""
+"""The admin endpoint of the daemon, over HTTP."""
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""One HTTP/1.1 connection: it receives requests and sends answers, each within a time limit.
+"""One HTTP/1.1 connection, which receives requests and sends responses within time limits.
 
-A peer can cost no more than one connection. A request is a line and some headers, a body is never read,
-and an answer that nobody reads is abandoned. There is no HTTP/2 and no upgrade. `exposed` writes metrics as Prometheus asks.
+The cost of a client is limited to one connection. A request is a line and some headers; a body is never read. A
+response that the client does not read is dropped. HTTP/2 and upgrades are not supported. `exposed` formats metrics
+for Prometheus.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from prometheus_client.registry import Collector
 from tailrace.figures import AdminRefusal
 
 HEADERS_MAX = 16 * 2**10
-"""Bytes of a request's line and headers."""
+"""Maximum size (bytes) of a request's line and headers."""
 
 REQUEST_SECONDS = 10.0
-"""Limit for a request to arrive: for the first since the connection began, for others since their first
-byte."""
+"""Timeout (seconds) for receiving a request: from the start of the connection for the first request, else from the
+first byte of the request."""
 
 IDLE_SECONDS = 75.0
-"""Limit for the pause between two requests. Many scrapers ask once a minute."""
+"""Timeout (seconds) between two requests. Many scrapers send one request a minute."""
 
 ANSWER_SECONDS = 10.0
-"""Limit for the peer to read an answer."""
+"""Timeout (seconds) for sending a response."""
 
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**20
-"""After the last answer, this much input is discarded for at most `LINGER_SECONDS`. Closing a socket with
-unread input would destroy the answer."""
+"""Maximum number of input bytes that are discarded after the last response, within `LINGER_SECONDS`. Closing a
+socket with unread input could drop the response."""
 
 RECEIVE_MAX = 16 * 2**10
 
@@ -45,9 +46,9 @@ class Request(NamedTuple):
     path: str
     """The path without the query."""
     headers: dict[str, str]
-    """Headers by their names in lower case. If a header is repeated, the last one counts."""
+    """Headers by lower-case name. The last of repeated headers is used."""
     query: str = ""
-    """The query as it stands in the request, without the question mark."""
+    """The undecoded query without the question mark."""
 
 
 class Response(NamedTuple):
@@ -61,7 +62,7 @@ HttpAnswer = Callable[[Request], Awaitable[Response]]
 
 
 class EndedError(Exception):
-    """The connection is over. `cause` is set if the peer is to blame."""
+    """The connection has ended. `cause` is set if the client caused the end."""
 
     def __init__(self, cause: AdminRefusal | None = None) -> None:
         super().__init__(cause)
@@ -73,8 +74,8 @@ def plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
 
 
 class Conversation:
-    """The requests and answers of one connection. `waiting` says that it waits for its client, which is to ask or
-    to read."""
+    """The requests and responses of one connection. `waiting` is set while the server waits for the client to send
+    or read."""
 
     def __init__(self, stream: trio.abc.Stream, answer: HttpAnswer) -> None:
         self.waiting = True
@@ -82,12 +83,12 @@ class Conversation:
         self._answer = answer
         self._wire = h11.Connection(h11.SERVER, HEADERS_MAX)
         self._received = b""
-        """The bytes that h11 has not received yet. It receives one whole head at a time."""
+        """Received bytes not passed to h11 yet. h11 gets one complete head at a time."""
         self._ended = False
-        """Whether the peer has ended its side of the connection."""
+        """Whether the client has closed its sending side."""
 
     async def run(self) -> None:
-        """HttpAnswer requests until the connection is over. Raise EndedError with the cause."""
+        """Answer requests until the connection ends. Raise EndedError with the cause."""
         await self._exchange()
         while self._wire.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             self._wire.start_next_cycle()
@@ -97,7 +98,7 @@ class Conversation:
             await self._exchange()
 
     async def linger(self) -> None:
-        """Let the last answer arrive."""
+        """Wait until the client has received the last response, at most `LINGER_SECONDS`."""
         if not isinstance(self._stream, trio.SocketStream):
             return
         left = LINGER_BYTES
@@ -163,7 +164,7 @@ class Conversation:
                 raise EndedError from problem
 
     def _has_body(self) -> bool:
-        """Return whether any part of the request is left to read."""
+        """Return whether the request has a body."""
         try:
             return not isinstance(self._wire.next_event(), h11.EndOfMessage)
         except h11.RemoteProtocolError:
@@ -171,10 +172,11 @@ class Conversation:
 
 
 def _head(data: bytes) -> int:
-    """Return where a request's head ends, or 0 if it is not whole yet. Raise RemoteProtocolError.
+    """Return the end of a request's head, or 0 if the head is incomplete. Raise RemoteProtocolError.
 
-    Refuse lines that end with LF alone, and headers that continue on a line that begins with white space. h11 accepts
-    both, but a proxy in front of this server may read them differently."""
+    Refuse lines that end with LF alone, and headers that continue on a second line. h11 accepts both, but a proxy in
+    front of this server may parse such requests differently.
+    """
     end = data.find(b"\r\n\r\n", 0, HEADERS_MAX) + 4
     if end < 4 and len(data) > HEADERS_MAX:
         raise h11.RemoteProtocolError("the line and the headers are too long", 431)
@@ -191,7 +193,7 @@ def _head(data: bytes) -> int:
 
 @contextmanager
 def within(seconds: float, cause: AdminRefusal | None) -> Iterator[None]:
-    """Raise EndedError with this cause when the block takes longer."""
+    """Raise EndedError with `cause` if the block takes longer than `seconds`."""
     with trio.move_on_after(seconds) as patience:
         yield
     if patience.cancelled_caught:
@@ -199,7 +201,7 @@ def within(seconds: float, cause: AdminRefusal | None) -> Iterator[None]:
 
 
 class _Families(Collector):
-    """Families in the form that prometheus_client requires."""
+    """Families as the collector object that prometheus_client requires."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._all = families
@@ -209,7 +211,7 @@ class _Families(Collector):
 
 
 def exposed(families: Iterable[Metric], accept: str = "") -> Response:
-    """Return the answer to a request for metrics, whose header Accept names the format."""
+    """Return the response with metrics. The header `accept` selects the format."""
     all_ = _Families(families)
     if "application/openmetrics-text" in accept:
         # prometheus_client has no types for this function

@@ -1,7 +1,7 @@
-"""An endpoint about the collectors of a store, by a process that only reads the table and may run anywhere.
+"""An endpoint about the collectors of a store, in a process that only reads the table, on any host.
 
-Each request for /metrics reads the table anew. If that fails, the answer is an error and no figures: whoever scrapes
-must not take old ones for new ones.
+Each request for /metrics reads the table. If a read fails, the response is an error without figures, because a
+scraper must not store outdated figures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TableLook = Callable[[], Iterable[Metric]]
 
 
 class ObserverPages:
-    """The answers: metrics, which `look` makes, and which a token opens if `accepts` is given."""
+    """The pages of the endpoint. `look` returns the metrics. With `accepts`, a request needs a valid token."""
 
     def __init__(self, look: TableLook, accepts: Callable[[bytes], bool] | None) -> None:
         self._look = look
@@ -56,8 +56,10 @@ class ObserverPages:
 
 
 def serve(config: AdminConfig, look: TableLook, ready: Callable[[str], None]) -> None:
-    """Serve on the address of a section `[admin]`, to whom it admits, until SIGINT or SIGTERM. `ready` is told the
-    address. Raise ConfigError."""
+    """Serve on the address of a section `[admin]` until SIGINT or SIGTERM. Call `ready` with the address.
+
+    Raise ConfigError.
+    """
     certificates, tokens, networks = guard("admin", config, SystemClock())
     pages = ObserverPages(look, tokens.accepts if tokens else None)
     server = Server(

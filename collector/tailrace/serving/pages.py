@@ -1,9 +1,9 @@
-"""The admin endpoint's pages: /, /status, /metrics, /healthz, /readyz. They change nothing.
+"""The read-only pages of the admin endpoint: /, /status, /metrics, /healthz, /readyz.
 
-/healthz answers 200 while the process lives and can recover by itself (ok, degraded, starting, stopping),
-and 503 once it cannot. /readyz answers 200 only while the daemon receives what is sent. Both say in JSON
-what is wrong; if tokens are required, a request without one gets the status alone. /status is HTML for a
-browser and JSON for all other clients. For people they are plain HTML without scripts, which text browsers can show, too.
+/healthz has status code 200 while the daemon runs or can recover by itself (ok, degraded, starting, stopping), else
+503. /readyz has status code 200 only while the daemon receives input. Both return the problems as JSON. If tokens are
+required, a request without a token gets only the state. /status is HTML for browsers and JSON for other clients. HTML
+pages have no scripts, and text browsers can display them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGES = {
     "/healthz": "200 as long as a restart would not help",
     "/readyz": "200 while the daemon receives what is sent",
 }
-"""The paths that the endpoint serves, each with its purpose."""
+"""Paths of the endpoint, with their purpose."""
 
 STYLE = """\
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -51,23 +51,23 @@ ALARMING = frozenset(
         "failure", "admin_refused",
     }
 )  # fmt: skip
-"""Figures that a page highlights unless they are zero or empty."""
+"""Figures that a page highlights if they are neither zero nor empty."""
 
 FIRST = (
     "expected_events", "seen_events", "missing_events", "awaited_events", "unknown_gaps",
     "duplicate_events", "received_bytes", "rows",
 )  # fmt: skip
-"""The figures of a source that come first in its table."""
+"""Figures of a source that come first in its table."""
 
 
 def index(version: str) -> str:
-    """Return the page that lists the others."""
+    """Return the HTML page with links to the other pages."""
     links = (f'<li><a href="{path}">{path}</a>: {about}</li>' for path, about in PAGES.items())
     return _page(f"Tailrace {version}", ["<ul>", *links, "</ul>"])
 
 
 def status(value: msgspec.Struct) -> str:
-    """Return a page with every figure of a status: first those of the daemon, then those of each source."""
+    """Return the HTML page with all figures of a status: first of the daemon, then of each source."""
     figures = msgspec.to_builtins(value)
     sources = figures.pop("sources", {})
     parts = ['<p><a href="/">all pages</a></p>', *_table(figures)]
@@ -99,7 +99,7 @@ def _table(figures: Mapping[str, object]) -> Iterator[str]:
 
 
 def _words(value: object) -> str:
-    """Return a figure as text for people. For a dict of figures, show those that are not zero."""
+    """Return a figure as text. A dict shows only figures that are not zero."""
     words = str(value)
     if isinstance(value, bool):
         words = "yes" if value else "no"
@@ -127,14 +127,13 @@ SECURITY_HEADERS = (
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),
 )
-"""Headers of every answer. No page is meant for other sites, and no page needs more than text and its
-style."""
+"""Headers of every response. Other sites need no page, and a page needs only text and its style."""
 
 _SCHEME = "bearer "
 
 
 class HealthAnswer(msgspec.Struct):
-    """The answer of the probes."""
+    """The JSON body of /healthz and /readyz."""
 
     status: str
     conditions: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
@@ -148,11 +147,11 @@ class Probe(msgspec.Struct):
 
 
 HEALTH = {"/healthz", "/readyz"}
-"""Pages about health, which cost little and which everybody may see."""
+"""Paths of the health pages, which are cheap and need no token."""
 
 
 class Pages:
-    """The pages, made from functions that read the daemon, and the check of who may see them."""
+    """The pages of the admin endpoint, with the token check."""
 
     def __init__(
         self,
@@ -162,7 +161,7 @@ class Pages:
         families: Callable[[], Iterable[Metric]],
         accepts: Callable[[bytes], bool] | None,
     ) -> None:
-        """Take functions that read the daemon. `accepts` checks a token; None requires no token."""
+        """Set the functions that read the daemon. `accepts` checks a token; None means that no token is required."""
         self._probe = probe
         self._status = status
         self._accepts = accepts
@@ -208,24 +207,24 @@ class Pages:
         return _json(200 if fine else 503, health)
 
     async def _metrics(self, accept: str) -> Response:
-        # Make all families at one moment. Writing them takes much longer, so a thread does that while we receive.
+        # Collect all families at one moment. Formatting takes much longer, so a thread formats while sources receive.
         return await trio.to_thread.run_sync(
             exposed, list(self._families()), accept, limiter=self._writing
         )
 
 
 def has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
-    """Return whether a request bears a token that `accepts` knows."""
+    """Return whether a request has a token that `accepts` accepts."""
     given = request.headers.get("authorization", "")
     is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
     return is_bearer and accepts(given[len(_SCHEME) :].strip().encode("latin-1"))
 
 
 def wanted(request: Request) -> str:
-    """Return the form that a request asks for.
+    """Return the response format of a request: the query parameter `format`, or else "html" or "json".
 
-    `format` decides. Otherwise the header Accept must name HTML, as browsers do; everybody else gets
-    JSON."""
+    Without `format`, HTML needs a higher weight than JSON in the header Accept, as browsers send.
+    """
     given = parse_qs(request.query).get("format")
     if given:
         return given[-1]
@@ -238,7 +237,7 @@ def wanted(request: Request) -> str:
 
 
 def _range(text: str) -> tuple[str, float]:
-    """Return a media range of an Accept header, and its weight."""
+    """Return a media range of an Accept header and its weight."""
     name, _, parameters = text.partition(";")
     weight = parameters.replace(" ", "").rpartition("q=")[2]
     try:

@@ -1,12 +1,15 @@
-"""The admin endpoint's connections: who may connect, how many at a time, and how much they may cost.
+"""The connections of the admin endpoint: allowed clients, number of connections, and limits of their cost.
 
-No client can keep the daemon from its work. Connections are accepted one at a time with a pause after
-each. Each answer is followed by a pause longer than the time it took to make.
+Clients cannot block the daemon. The server accepts one connection at a time with a pause after each. After each
+response it pauses longer than it took to produce the response.
 
-/healthz and /readyz do not wait for other answers. When half of the connections wait for these, further requests are refused.
-When there are too many connections, the oldest that waits for its client is closed, so that whoever asks at once is not locked
-out by silent connections or by clients that do not read. A flood of connections thus leaves each client the time of half of the
-connections (0.16 s for 64) to ask, and as much to read: it cuts off a health check that asks later, and answers to slow scrapers.
+/healthz and /readyz do not wait for other responses. When half of the connections wait for other responses, further
+requests are refused.
+
+When there are too many connections, the oldest connection that waits for its client is closed, so that silent and
+slow clients do not lock out new clients. During a flood of connections, each client thus has the time of half of the
+connections (0.16 s for 64) to send a request, and as much to read. Slower health checks and slow scrapers are cut
+off.
 """
 
 from __future__ import annotations
@@ -31,11 +34,14 @@ from tailrace.serving.http import (
 from tailrace.serving.pages import HEALTH
 
 ACCEPT_SECONDS = 0.005
-"""The pause after a connection. A TLS handshake takes up to 2 ms."""
+"""Pause (seconds) after accepting a connection. A TLS handshake takes up to 2 ms."""
 
 REST = 3
-"""The pause after an answer, as a multiple of the time it took to make, so that answers take at most a
-quarter of the daemon's time, and those about health and refusals as much."""
+"""Pause after a response, as a multiple of the time for producing the response.
+
+Responses thus take at most a quarter of the daemon's time. Health pages and refusals, which have a separate pause,
+take as much.
+"""
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -55,15 +61,17 @@ class Server:
         allows: Callable[[str], bool],
         context: Callable[[], ssl.SSLContext | None],
     ) -> None:
-        """Serve `pages`. `allows` checks a client's address. `context` returns the TLS context for a new connection, or
-        None without TLS."""
+        """Create a server for `pages`. `allows` checks a client's address.
+
+        `context` returns the TLS context for a new connection, or None without TLS.
+        """
         self._pages = pages
         self._figures = figures
         self._connections_max = connections_max
         self._allows = allows
         self._context = context
         self._open: dict[trio.CancelScope, Conversation] = {}
-        """Ordered from the oldest to the newest."""
+        """Open connections by cancel scope, oldest first."""
         self._short, self._long = _Turn(), _Turn()
 
     async def serve(
@@ -72,7 +80,7 @@ class Server:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """HttpAnswer on a bound socket until cancelled. Call `started` once it listens."""
+        """Answer requests on a bound socket until cancelled. Report the start once the socket listens."""
         listener.listen(BACKLOG)
         async with trio.open_nursery() as nursery:
             task_status.started()
@@ -107,7 +115,7 @@ class Server:
         return True
 
     def _make_room(self) -> None:
-        """Close the oldest connection that waits for its client, or else the oldest."""
+        """Close the oldest connection that waits for its client, or else the oldest connection."""
         waiting = (scope for scope, each in self._open.items() if each.waiting)
         scope = next(waiting, None) or next(iter(self._open))
         del self._open[scope]
@@ -135,7 +143,7 @@ class Server:
             await trio.aclose_forcefully(stream)
 
     async def answer(self, request: Request) -> Response:
-        """HttpAnswer a request when its turn has come and the pause after the previous answer is over."""
+        """Answer a request after the pause that follows the previous response of the same kind."""
         about_health = request.path in HEALTH
         most = max(1, self._connections_max // 2)
         lock = self._long.lock
@@ -159,18 +167,18 @@ class Server:
 
 
 class _Turn:
-    """The order of answers of one kind."""
+    """The lock and the pause for responses of one kind."""
 
     def __init__(self) -> None:
         self.lock = trio.Lock()
         self.rested = 0.0
-        """The time at which the next answer may be made."""
+        """Time (trio's clock) at which the pause ends."""
 
 
 def _secured(
     stream: trio.SocketStream, context: ssl.SSLContext
 ) -> trio.SSLStream[trio.SocketStream]:
-    # The end of the stream needs no proof, because every HTTP message states its length.
+    # TLS need not prove the end of the stream, because every HTTP message has its length.
     return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 
