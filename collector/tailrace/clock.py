@@ -35,9 +35,9 @@ class SystemClock:
 class Timeline:
     """The time of the log (Unix ns), which never goes back and never jumps.
 
-    The timeline starts at the time of the log's last entry or later, even if the wall clock is behind that time. It
-    advances with the monotonic clock, which ignores changes of the wall clock. Wall time is the time of the log plus
-    `ahead`. `look` updates `ahead`.
+    The timeline starts at the time of the log's last entry or later, even if the wall clock is behind that time. The
+    timeline advances with the monotonic clock, which ignores changes of the wall clock. Wall time is the time of the
+    log plus `ahead`. `look` updates `ahead`.
     """
 
     def __init__(self, clock: Clock, last: int) -> None:

@@ -153,8 +153,8 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """One source in /status. The fields have the names of the metrics, and the encoded names of the structs that
-    count the figures (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
+    """The figures of one source in /status. The field names are those of the metrics and of the structs that count
+    the figures (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
 
     type: str
     format: str

@@ -21,7 +21,8 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 FEW_INODES = 16
 """Maximum number of free inodes that counts as none, because the failed writer may have freed inodes meanwhile."""
 LITTLE = 256 * 2**20
-"""Number of free bytes from which a failed write did not lack bytes, because no single call writes as much."""
+"""Minimum number of free bytes at which a failed write has another cause than lack of bytes, because no call writes
+as much."""
 
 _MEANING = {
     errno.EDQUOT: " on {0}: quota -s, or whoever set the quota",

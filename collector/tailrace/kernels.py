@@ -43,7 +43,7 @@ _BUILD = (
 
 @cache
 def active() -> bool:
-    """Return whether the kernels run. Raise ConfigError if they are required and one is not built."""
+    """Return whether the kernels run. Raise ConfigError if the kernels are required and one kernel is not built."""
     return decide(os.environ.get(VARIABLE, ""), missing(Path(__file__).parent))
 
 

@@ -1,7 +1,7 @@
 """An overview of a running collector: rates of the sources, missing events and problems.
 
-Rates need two statuses of the same process. The time between them is the difference of their uptimes, so that a slow
-response does not distort a rate.
+Rates need two statuses of the same process. The divisor of a rate is the difference of the two uptimes, so that a
+slow response does not distort the rate.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The collector's own files and directories, accessed by path. A path does not lock a file.
 
 Any process that may write to a directory can remove, rename and replace the files there, while another process uses
-an open file. So a process keeps the device and inode of an opened file, and compares them (`found`) before an
-acknowledgement. The collector locks directories as well as files: systemd-tmpfiles skips a locked directory with its
-content, and a lock on a directory survives the removal of a file.
+an open file. So a process keeps the device and inode of an opened file, and compares device and inode with the path
+(`found`) before an acknowledgement. The collector locks directories as well as files: systemd-tmpfiles skips a locked
+directory with its content, and a lock on a directory survives the removal of a file.
 
 No file is opened for writing through a link (`open_file`), because another user may have created the link to a file
 that does not belong to the collector.

@@ -17,7 +17,7 @@ HANDED_ON = signal.valid_signals() - {
 """All signals except those that concern only their receiver and those that no process can handle."""
 
 ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
-"""Variables in which a service manager stores the pid of the process that they are for."""
+"""Environment variables with the pid of the process for which the service manager has set its variables."""
 
 
 def leave_process_1() -> None:

@@ -26,8 +26,8 @@ from tailrace.pauses import pause
 WORKERS = 6
 """Number of concurrent blocking calls: a sync, two commits, an upkeep, a reload, and one spare."""
 WRITERS = 1
-"""Number of concurrent blocking calls that write metrics. They have a separate limiter, so that many concurrent
-scrapes delay no sync."""
+"""Number of concurrent blocking calls that write metrics. The separate limiter of these calls prevents concurrent
+scrapes from delaying a sync."""
 
 NEEDED = 24
 """Number of threads of a collector on two processors, mostly of the library. Each further processor adds two

@@ -76,8 +76,8 @@ class SessionClock(NamedTuple):
     """A session with its position on the axis.
 
     `shift` (ns) is added to the aligned ticks of rows in a session without an epoch. `first` and `last` are the start
-    of the first row and the end of the last row. Without drawn rows, they are the times of the session's open and
-    close. Both are at most `LATEST`, or None if unknown.
+    of the first row and the end of the last row. Without drawn rows, `first` and `last` are the times of the
+    session's open and close. The maximum is `LATEST`; None means unknown.
     """
 
     source: str

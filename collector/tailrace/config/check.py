@@ -37,7 +37,8 @@ from tailrace.config.schema import (
 )
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
-"""Function that returns the source types that support each format. It is called only if a format is configured."""
+"""Function that returns the source types that support each format. The function is called only if a format is
+configured."""
 
 NEEDED = {
     "tls_certificate": "tls_key",
@@ -174,7 +175,8 @@ class Check:
         """Check that TLS keys come in pairs, and that a listener for other machines has access control."""
 
         def given(key: str) -> bool:
-            """Return whether a key is set. An invalid value counts as set, because it has its own problem."""
+            """Return whether a key is set. An invalid value counts as set, because another check reports the invalid
+            value."""
             return key in settings and bool(values.get(key, True))
 
         for key, needed in NEEDED.items():

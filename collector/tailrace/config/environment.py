@@ -30,8 +30,8 @@ SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
 NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG", "TAILRACE_KERNELS"})
-"""Variables for other readers: the clients, `configuration` and `kernels`. They remain allowed even if a new section
-has a name of the same form."""
+"""Variables for other readers: the clients, `configuration` and `kernels`. These variables remain allowed even if a
+new section's variables have the same prefix."""
 
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
 """Keys whose values are paths of secret files. With the suffix `_FILE`, a variable would wrongly have the secret's

@@ -1,6 +1,6 @@
 """Loader of the effective configuration from command line options, environment, file and defaults.
 
-For each key, the first of these with a value is used. Sources are different: the sources of a file replace all
+The first origin that sets a key determines the key's value. Sources are different: the sources of a file replace all
 default sources, and the environment adds sources or changes their keys. One run reports all problems, each with its
 file and line, variable or option.
 """
@@ -45,8 +45,8 @@ NO_HOME = "this user has no home directory (HOME is not set, and the host does n
 class Loaded(NamedTuple):
     """A configuration, its file, if any, and its digest.
 
-    `sha256` (hex) covers the effective values of all keys, from any origin. For storage options it covers only the
-    names, because the values may be secrets and may change independently.
+    `sha256` (hex) covers the effective values of all keys, from any origin. For storage options, the digest covers
+    only the names, because the values may be secrets and may change independently.
     """
 
     config: Config

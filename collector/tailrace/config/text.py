@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Byte order mark that Notepad and PowerShell write before UTF-8. It has no meaning."""
+"""Byte order mark that Notepad and PowerShell write before UTF-8. The mark has no meaning."""
 
 _ENCODINGS = (
     (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"),

@@ -90,7 +90,7 @@ class Health:
         self._phase = State.STOPPING
 
     def degrade(self, name: Condition, message: str) -> None:
-        """Begin a condition, or replace its message."""
+        """Begin a condition, or replace the message of a present condition."""
         if name not in self.conditions:
             logger.error("%s: %s", name, message, extra={"condition": name})
         self.conditions[name] = message

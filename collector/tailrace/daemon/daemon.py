@@ -332,8 +332,8 @@ def collecting(
 
     A source of files reads the `chosen` files, or all files if `chosen` is None. `descriptors` keep the sockets of
     the sources across restarts. Sockets in `held` are open already. With `memory`, the daemon counts starts that
-    exceed the memory limit (see `starts`). The daemon calls `working` during a long start. It calls `replayed` when
-    the ingest has reached the table's position, before further entries are decoded.
+    exceed the memory limit (see `starts`). The daemon calls `working` during a long start. The daemon calls
+    `replayed` when the ingest has reached the table's position, before further entries are decoded.
 
     Raise ConfigError, LockedError, StoreError, SyncError, MemoryLimitError or OSError. Raise TailraceError if no
     thread can start.

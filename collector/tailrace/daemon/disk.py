@@ -69,7 +69,7 @@ def _refills(
     """Return whether a collector's spool still has all rows from `position` on.
 
     If the spool has entries after `position`, mark the collector as unfinished: the repair may remove the rows from
-    the table next. Raise FullError if a full disk prevents the check.
+    the table next. Raise FullError if the check must be retried later.
     """
     path = Path(who.spool)
     if not path.is_dir():
@@ -161,8 +161,8 @@ class OpenedDisk(NamedTuple):
     committed: int
     marks: RunningMarks
     check_store: Callable[[], None]
-    """Function that raises LostError if a path of the store no longer leads to the opened directory. It raises
-    StoreError if a lock file was removed and cannot be created again."""
+    """Function that raises LostError if a path of the store no longer leads to the opened directory, and StoreError
+    if a removed lock file cannot be created again."""
 
 
 @contextmanager

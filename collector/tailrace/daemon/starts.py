@@ -3,7 +3,7 @@
 A start repeatedly writes the used share of its memory limit to a file. The daemon removes the file once the log is
 decoded or the start has failed with a message. A file that is left at the next start means that the earlier start
 was killed. If the killed start used at least half of its memory limit, lack of memory is the assumed reason.
-After `KILLED_MAX` such starts in a row, the next start depends on the stage:
+After `KILLED_MAX` such starts in a row, the behaviour of further starts depends on the stage for `REST_SECONDS`:
 - killed while reading the checkpoint: refuse the start, which cannot continue without the state;
 - killed while decoding the log: receive into the spool, and suspend decoding.
 
@@ -60,7 +60,7 @@ class Start(msgspec.Struct):
 
 
 class Starts:
-    """The starts on one spool. This process must hold the lock of the spool's directory when it calls `begin`."""
+    """The starts on one spool. The process must hold the lock of the spool's directory before a call of `begin`."""
 
     def __init__(self, directory: Path, memory: ProcessMemory, clock: Clock) -> None:
         self.killed = 0
@@ -79,8 +79,8 @@ class Starts:
         return int(limit.size * (1.0 - self._memory.share()) / 2)
 
     def begin(self, checkpoints: Checkpoints) -> None:
-        """Record that this start reads the newest checkpoint next. Raise MemoryLimitError if reading it has recently
-        killed `KILLED_MAX` starts."""
+        """Record that this start reads the newest checkpoint next. Raise MemoryLimitError if `KILLED_MAX` recent
+        starts were killed while reading the checkpoint."""
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
         before = self._read()

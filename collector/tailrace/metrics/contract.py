@@ -94,7 +94,7 @@ class Label(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """One metric family.
+    """A metric family.
 
     `field` is the path of its value in the status. The value is a number, a number for each label value, or, for
     `states`, the current states.

@@ -1,8 +1,8 @@
 """TLS of a listener: its certificate and key, and the authority for client certificates.
 
 The minimum version is TLS 1.2. Sessions are not resumed, so each connection is checked against the current files, and
-a client that only sends gets no session tickets, which it would leave unread. A new certificate is tested in an
-in-memory handshake, which also returns its validity period.
+a client that only sends has no unread session tickets. A new certificate is tested in an in-memory handshake, which
+also returns its validity period.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Listening sockets that survive a restart of the process.
 
-The service manager keeps the sockets (its descriptor store) or creates the sockets (socket units). It passes the
-sockets to the next process of the service (sd_listen_fds(3)). While no process runs, incoming bytes wait in the
+The service manager keeps the sockets (its descriptor store) or creates the sockets (socket units). The manager passes
+the sockets to the next process of the service (sd_listen_fds(3)). While no process runs, incoming bytes wait in the
 sockets. A socket is identified by its address, regardless of its name. A socket on a port chosen by the system is
 identified by the name under which the service manager stores the socket.
 """

@@ -84,7 +84,7 @@ class Notifier:
             self._wait()
 
     def _wait(self) -> None:
-        """Wait until the service manager has read all messages, which it confirms by closing its end of a pipe."""
+        """Wait until the service manager has read all messages and confirms this by closing its end of a pipe."""
         reading, writing = os.pipe()
         try:
             self._send("BARRIER=1", writing)

@@ -1,9 +1,9 @@
 """The read-only pages of the admin endpoint: /, /status, /metrics, /healthz, /readyz.
 
 /healthz has status code 200 while the daemon runs or can recover by itself (ok, degraded, starting, stopping), else
-503. /readyz has status code 200 only while the daemon receives input. Both return the problems as JSON. If tokens are
-required, a request without a token gets only the state. /status is HTML for browsers and JSON for other clients. HTML
-pages have no scripts, and text browsers can display them.
+503. /readyz has status code 200 only while the daemon receives input. Health pages return the problems as JSON. If
+tokens are required, a request without a token gets only the state. /status is HTML for browsers and JSON for other
+clients. HTML pages have no scripts, and text browsers can display the pages.
 """
 
 from __future__ import annotations

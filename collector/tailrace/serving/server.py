@@ -1,7 +1,7 @@
 """The connections of the admin endpoint: allowed clients, number of connections, and limits of their cost.
 
-Clients cannot block the daemon. The server accepts one connection at a time with a pause after each. After each
-response it pauses longer than it took to produce the response.
+Clients cannot block the daemon. The server accepts one connection at a time with a pause after each. The pause after
+each response is longer than the time for producing the response.
 
 /healthz and /readyz do not wait for other responses. When half of the connections wait for other responses, further
 requests are refused.

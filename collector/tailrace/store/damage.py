@@ -3,7 +3,8 @@
 Three sources describe the lost rows. The first available source is used:
 1. The journal, for files that upkeep wrote.
 2. The columns of the file, if they agree with the rest of the table: the number of rows is the number in the log, and
-   other files or the statistics in the log have the same sessions. Each stream gets a gap of its number of events.
+   other files or the statistics in the log have the same sessions. Each stream gets a gap with the stream's number of
+   lost events.
 3. The statistics in the log: they have the source, and the session if all rows belong to one session. Without a
    source in the statistics, each source of the table gets a gap.
 

@@ -227,7 +227,7 @@ class LocalVersions:
         self._checkpoint = version
 
     def sync(self, version: int) -> None:
-        """Sync all versions up to `version`, and add them to the journal. Raise SyncError.
+        """Sync all versions up to `version`, and add the versions to the journal. Raise SyncError.
 
         A failed write to the journal is ignored and retried by the next call.
         """

@@ -56,8 +56,8 @@ REMOVED_HOURS = 1
 """Hours that a merged or deleted file stays on disk for readers that have the file open."""
 
 REMOVED_RETENTION = "interval 150 minutes"
-"""Time that the log keeps the removal of a merged file. It exceeds `REMOVED_HOURS` plus the hour between vacuums;
-otherwise the vacuum would miss files."""
+"""Time that the log keeps the removal of a merged file. The time exceeds `REMOVED_HOURS` plus the hour between
+vacuums; otherwise the vacuum would miss files."""
 
 TRANSACTION_RETENTION = "interval 36500 days"
 """Time that a collector's spool offset is kept after its last commit: without limit.

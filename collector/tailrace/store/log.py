@@ -1,8 +1,8 @@
 """Reader of the files of a Delta log on a local disk, without the library, and the journal, a second record of the
 table.
 
-`_delta_log` has one JSON file for each version, `N.json` (N has 20 digits), with one action on each line. It also has
-checkpoints, `N.checkpoint*.parquet`, each the sum of versions 0 to N. The library gives an incomplete file the name
+`_delta_log` has one JSON file for each version, `N.json` (N has 20 digits), with one action on each line. A
+checkpoint, `N.checkpoint*.parquet`, is the sum of versions 0 to N. The library gives an incomplete file the name
 `NAME#1`. This module decodes only the actions that durability needs: the files that a version adds and removes.
 
 Source: Delta transaction log protocol, "Delta Log Entries" and "Actions".

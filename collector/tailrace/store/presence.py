@@ -3,13 +3,13 @@
 Constraint: a repair removes and restores versions in the table's log, so no process may write meanwhile. The kernel
 releases each lock when the process ends, for any reason.
 
-`DirectoryLock` admits one process at a time to a directory. It is a kernel lock (flock) on a file in the directory,
-and the file is never removed. If another program removes the file, `DirectoryLock.check` detects the removal and
-creates the file again. Meanwhile a lock on a whole directory without another use, if available, excludes other
-processes.
+`DirectoryLock` admits one process at a time to a directory. The lock is a kernel lock (flock) on a file in the
+directory, and the collector never removes the file. If another program removes the file, `DirectoryLock.check`
+detects the removal and creates the file again. Meanwhile a lock on a whole directory without another use, if
+available, excludes other processes.
 
-`Entrance` detects whether a collector is alone in a local store and may repair the table. It uses two kernel locks in
-the store's directory:
+`Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two kernel
+locks in the store's directory:
 - `writers.lock`: every collector holds this lock, shared, from start to end. A start that obtains an exclusive lock
   is the only process that may write. The directory is locked in the same way, for the case that the file is removed.
 - `start.lock`: one start at a time holds this lock until the table is repaired. A start that finds other collectors
@@ -104,9 +104,9 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a directory. It raises LockedError on entry if another process holds the lock.
+    """A context manager that locks a directory, and raises LockedError on entry if another process holds the lock.
 
-    With `wait`, it waits for the lock instead, which is meant for locks held for seconds. `whole` is a second
+    With `wait`, the entry waits for the lock, which is meant for locks held for seconds. `whole` is a second
     directory to lock, for which no other lock exists.
     """
 
@@ -172,7 +172,7 @@ START = "start.lock"
 class Entrance:
     """A context manager for the life of a collector, entered before any file of the store is read.
 
-    On entry it waits for another start to end, and raises StoreError if a lock is not available.
+    The entry waits for another start to end, and raises StoreError if a lock is not available.
     """
 
     def __init__(self, store: Path) -> None:
@@ -223,7 +223,7 @@ class Entrance:
         supported."""
         try:
             # Lock the directory first. Another collector may be creating a removed file again; without the
-            # directory's lock a start could lock the new file exclusively although it is not alone.
+            # directory's lock another start could lock the new file exclusively although a collector runs.
             self._fds.append(owned.lock_directory(self._store, operation))
             self._fds.append(locked(self._path, operation))
         except BlockingIOError:

@@ -1,6 +1,6 @@
 """Rule 5 of `durable`: a start repairs the table after a power cut or damage.
 
-After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Both cases look alike.
+After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Unsynced and damaged files look alike.
 Recovery changes nothing before it has found the best source for each repair:
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
 2. An incomplete *checkpoint* is removed, if older checkpoints and log entries replace it.
@@ -10,9 +10,9 @@ Recovery changes nothing before it has found the best source for each repair:
 4. Otherwise a damaged *file* is removed from the table and its rows become gaps (`damage`); all other rows stay. For an
    unrestorable entry, a StoreError explains what to do, and nothing is changed.
 
-A start reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older files. It
-checks the size and the magic bytes of all other files. `upkeep` verifies a file before a merge, and all files once a
-day. If the process is killed at any step, the next start continues the repair.
+A start reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older files. The
+start checks the size and the magic bytes of all other files. `upkeep` verifies a file before a merge, and all files
+once a day. If the process is killed at any step, the next start continues the repair.
 
 `EndOfLog` implements rule 3: it removes damaged versions if the spools still have their rows.
 """

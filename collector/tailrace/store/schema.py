@@ -5,11 +5,10 @@ a local table or at a URL. The version covers more than the columns: a reader of
 writers of the version have written. So the version also increases when older readers would misinterpret new rows.
 
 A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the rows
-of all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. It reads the
-columns of a newer table that it supports. A step that adds columns must add nullable columns in one commit first, and
-set the property last. In between, the table has the older version, and the next start continues. There is no step
-yet. The first step that adds columns must also make DuckDB combine old and new files by column name
-(`query/engine.py`).
+of all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. A reader of a
+newer table ignores unknown columns. A step that adds columns must add nullable columns in one commit first, and set
+the property last. In between, the table has the older version, and the next start continues. No step exists yet. The
+first step that adds columns must also make DuckDB combine old and new files by column name (`query/engine.py`).
 """
 
 from __future__ import annotations

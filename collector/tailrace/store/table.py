@@ -46,7 +46,8 @@ RENEW_DUE = 200
 
 CONFLICT_TRIES = 5
 CONFLICT_DELAY = 0.05
-"""Delay (seconds) before the second try. It doubles for each further try, and is reduced by up to half at random."""
+"""Delay (seconds) before the second try. The delay doubles for each further try, and is reduced by up to half at
+random."""
 
 LIBRARY_TRIES = 15
 """Number of the library's own retries for commits that used the same version number."""
@@ -55,8 +56,8 @@ LIBRARY_TRIES = 15
 SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
 """Maximum age (ns) of a data file at commit.
 
-An upkeep removes files without a log entry once they are `REMOVED_HOURS` old. It may have listed an older file before
-the commit, and remove the file after the commit.
+An upkeep removes files without a log entry once they are `REMOVED_HOURS` old. An upkeep may list an older file before
+the commit and remove the file after the commit.
 """
 
 
@@ -110,7 +111,7 @@ class PreparedRows(Sized):
             raise
 
     def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
-        """Write a version of the table with these rows. Return whether certainly no other writer added a version
+        """Write a version of the table with these rows. Return True if no other writer can have added a version
         meanwhile.
 
         Raise the library's exceptions, after which the version may or may not be in the table.
@@ -293,8 +294,8 @@ class Table:
         """Reduce the work of the next commit. Ignore failures, which only make commits slower.
 
         At a URL, shorten the log if the version passed a multiple of `CHECKPOINT_DUE` since this collector's last
-        commit or start. Counting only its own commits would fail for collectors that end after a few commits.
-        Otherwise, reopen the table after `RENEW_DUE` versions.
+        commit or start. A count of a collector's own commits would not suffice, because a collector may end after a
+        few commits. Otherwise, reopen the table after `RENEW_DUE` versions.
         """
         before, self._seen = self._seen, version
         if self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE:
@@ -312,8 +313,8 @@ class Table:
         """Shorten the log to `keep` versions. Return whether the log was shortened. Call this every
         `checkpoint_every` commits.
 
-        The log stays as it is if the disk is full, or if another process shortens it or has just done so. Commits
-        then become slower until a later call succeeds. Raise SyncError or FencedError.
+        The log stays unchanged if the disk is full, or if another process shortens the log or has recently shortened
+        the log. Commits then become slower until a later call succeeds. Raise SyncError or FencedError.
         """
         done = True
         try:

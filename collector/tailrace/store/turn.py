@@ -58,7 +58,7 @@ class UpkeepState(msgspec.Struct):
 
 
 class Turn(Protocol):
-    """A context manager for one upkeep. It raises LockedError on entry while another upkeep runs."""
+    """A context manager for one upkeep, which raises LockedError on entry while another upkeep runs."""
 
     def __enter__(self) -> Self: ...
 

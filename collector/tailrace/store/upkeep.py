@@ -1,9 +1,9 @@
 """Upkeep keeps the table small and fast: it merges small files, deletes old days and vacuums.
 
 `decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate process,
-because a merge takes up to 150 MB that the allocator does not return. Writers continue meanwhile without waits or
-losses, because of the table's commit protocol. A step that conflicts with a writer is retried once, and then left to
-the next run. Only one upkeep runs at a time (`turn`).
+because a merge takes up to 150 MB that the allocator does not return. Writers never wait for the upkeep and lose no
+rows, because the table's commit protocol resolves conflicts. A step that conflicts with a writer is retried once, and
+then left to the next run. Only one upkeep runs at a time (`turn`).
 
 * A first merge combines the files of days with many small files into files of 4 MiB. A second merge, every hour or
   for many files, combines the result into files of `compact_size`. A single kind of merge would copy each row a
@@ -16,8 +16,8 @@ the next run. Only one upkeep runs at a time (`turn`).
 * Replaced files are removed an hour after the replacement (`layout.REMOVED_HOURS`). Files that no version has ever
   used, for example of a killed process, are removed once a day.
 
-Deletion precedes merging, which needs disk space. After each step its files are synced (rule 4 of `durable`), and all
-versions are synced before a vacuum.
+Deletion precedes merging, which needs disk space. After each step the new files are synced (rule 4 of `durable`), and
+all versions are synced before a vacuum.
 
 `retention` returns the days to delete by the clock, as far as the rows confirm the clock. A clock that is set far
 ahead makes every day look old. So the clock may pass over a time without rows only within limits. A *jump* is a time

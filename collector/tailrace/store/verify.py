@@ -5,7 +5,7 @@ by their frames. A data file without a checksum in the journal is read completel
 its values cannot be compared. Files at a URL have no checksum in a journal.
 
 `damage` checks one data file, by checksum if the journal has one. Any other file is read completely, which does not
-detect changed values with a valid encoding. Such a file is not *verified*.
+detect changed values with a valid encoding. A file without a checksum never counts as *verified*.
 """
 
 from __future__ import annotations
