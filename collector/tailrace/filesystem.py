@@ -1,9 +1,9 @@
-"""Explanations of file system errors, and renaming of obstacles in the place of a file.
+"""Explain file system errors, and rename files or directories that block the path of a file.
 
 The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory tree,
-and the names in one directory. A user who checks the wrong resource finds free space and is misled. So an error
-message checks the free resources of the file system, and has a command to display them. `make_way` renames any object
-in the place of a file, and deletes nothing.
+and the names in one directory. A user who checks the wrong resource finds free space and is misled. So the code
+checks the free resources of the file system, and the error message has a command to display the resource. `make_way`
+renames any object in the place of a file, and deletes nothing.
 """
 
 from __future__ import annotations

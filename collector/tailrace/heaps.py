@@ -1,4 +1,5 @@
-"""Settings of glibc's allocator that return freed memory to the system. With another C library, nothing is set."""
+"""Settings of glibc's allocator that return freed memory to the system. With another C library, the functions do
+nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def return_large() -> None:
     """Return large blocks to the system when they are freed, including blocks of Arrow. Call this before loading
     Arrow.
 
-    Setting the memory pool in Python would not affect allocations in Arrow's own code: 35 MiB during commits.
+    A memory pool set in Python would not apply to allocations in Arrow's own code, which are 35 MiB during commits.
     """
     _set(_M_MMAP_THRESHOLD, LARGE)
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"

@@ -63,7 +63,7 @@ def isolate() -> None:
             except OSError:
                 pass  # the executable was replaced or removed, but this process still runs
         if not sys.flags.safe_path:
-            del sys.path[0]  # the directory of the script, or the working directory
+            del sys.path[0]  # removes the directory of the script, or the working directory
         foreign = _foreign()
         own = [entry for entry in sys.path if entry not in foreign]
         sys.path[:] = own if HOME in own else _behind_the_library(own, foreign)
@@ -150,7 +150,7 @@ def _run() -> None:
     _settle()
     sys.modules["tailrace.interpreter"] = sys.modules[
         "__main__"
-    ]  # it has the user's umask and variables
+    ]  # `__main__` has the user's umask and variables
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -25,7 +25,7 @@ from tailrace.errors import FullError, LostError, StoreError
 from tailrace.filesystem import make_way
 
 PATIENCE_SECONDS = 0.2
-"""Seconds to retry a lock, because other processes briefly take a lock to test whether the lock is held."""
+"""Timeout (seconds) for retries of a lock, because other processes briefly take the lock as a test."""
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 """Error numbers of a call with a path if a directory of the path was removed or renamed."""
@@ -155,7 +155,7 @@ def lock_file(path: Path, operation: int) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # removed or replaced meanwhile
+        os.close(fd)  # another process has removed or replaced the file
 
 
 def lock_directory(path: Path, operation: int) -> int:

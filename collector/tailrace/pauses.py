@@ -1,4 +1,4 @@
-"""Pauses that end at common moments, so that periodic tasks wake the process together.
+"""Pauses of periodic tasks that end at common times, so that the process wakes up less often.
 
 Waking a sleeping process costs more than the periodic work.
 """

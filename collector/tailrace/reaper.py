@@ -59,7 +59,7 @@ def attend(child: int) -> int:
         received = signal.sigwaitinfo(HANDED_ON | {signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
             status = _reaped(child)
-        elif received.si_code <= 0:  # the kernel sends signals of a terminal to the child directly
+        elif received.si_code <= 0:  # the kernel sends a terminal's signals to the child itself
             os.kill(child, received.si_signo)
     return status if status >= 0 else 128 - status
 

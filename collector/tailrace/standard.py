@@ -53,7 +53,7 @@ def begin() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, wrong_way)  # gets the lowest free number, which is `number`
+            os.open(os.devnull, wrong_way)  # opens the lowest free descriptor, which is `number`
     _streams.update((number, StandardStream(number)) for number in range(len(NAMES)))
     sys.stdin, sys.stdout, sys.stderr = (stream.text() for stream in _streams.values())
 

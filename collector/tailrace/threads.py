@@ -69,7 +69,7 @@ async def hold() -> None:
     async def start() -> None:
         try:
             await trio.to_thread.run_sync(ready.wait, limiter=every)
-        except threading.BrokenBarrierError:  # another thread could not start
+        except threading.BrokenBarrierError:  # another worker thread could not start
             pass
         except RuntimeError as error:
             ready.abort()

@@ -170,7 +170,9 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():
-        if facts_of.zero is not None and key in of_rows:  # rows without a time would not fit
+        if (
+            facts_of.zero is not None and key in of_rows
+        ):  # rows without a time do not fit on the axis of wall time
             of_rows[key] = of_rows[key]._replace(first_aligned=None, last_aligned=None)
     for key in sorted(known.keys() - of_rows.keys()):
         of_rows[key] = Extent(*key, known[key].format)

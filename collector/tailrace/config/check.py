@@ -48,8 +48,10 @@ NEEDED = {
 """Keys that require another key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
-_COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # names are also directory names
-SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # names are also label values in metrics
+_COLLECTOR_NAME = re.compile(
+    r"[a-z0-9][a-z0-9_-]{0,63}"
+)  # collector names are also directory names
+SOURCE_NAME = re.compile(r"[a-z0-9_]+")  # source names are also label values of metrics
 
 SectionValues = dict[str, Any]
 

@@ -92,7 +92,7 @@ def read(path: Path) -> Document | Problem:
         return Document(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         line, what = _mistake(text, str(error))
-    except ValueError:  # int() has a size limit that tomllib does not handle
+    except ValueError:  # tomllib does not handle the size limit of int()
         line, what = _unended(text), "a number is too long"
     except RecursionError:
         line, what = _unended(text), "tables or arrays are nested too deeply"
@@ -136,7 +136,9 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
     An incomplete statement comes last, with None. Each comment and each empty line counts as a statement.
     """
     run, first = "", 1
-    for line, content in enumerate(text.split("\n"), 1):  # splitlines() splits at more than LF
+    for line, content in enumerate(
+        text.split("\n"), 1
+    ):  # `splitlines` would also split at other characters than LF
         run += content + "\n"
         try:
             statement = tomllib.loads(run)

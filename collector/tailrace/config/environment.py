@@ -108,7 +108,7 @@ def _is_link(name: str, environ: Mapping[str, str]) -> bool:
         return False
     if found["url"]:
         return bool(_URL.fullmatch(environ[name]))
-    # A container's name or its variables count only together with the link's address.
+    # Ignore a NAME or ENV variable of a Docker link only if the address variable of the link is set.
     return not found["docker"] or bool(_URL.fullmatch(environ.get(f"{found['service']}_PORT", "")))
 
 
@@ -173,7 +173,7 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 def _endings(section: str, rest: str) -> list[str]:
     """Return the possible variable endings after a section's name.
 
-    In a source's variable any `_` of `rest` may separate name and key, so all endings are returned.
+    The variable of a source may split into name and key at any `_` of `rest`, so the result has all endings.
     """
     if section != "sources":
         return [

@@ -139,7 +139,7 @@ def _quantity(type_: type[Size | Duration], value: object) -> Size | Duration:
         raise ValueError(_without_unit(type_, value))  # noqa: TRY004 - what msgspec passes on
     try:
         return type_.parse(value)
-    except OverflowError:  # more digits than a float allows
+    except OverflowError:  # the number has more digits than a float allows
         raise ValueError(f"is too large for a {words(type_)}") from None
 
 

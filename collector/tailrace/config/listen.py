@@ -65,7 +65,7 @@ def _v6(text: str) -> str:
 def _host(text: str) -> str:
     if not text:
         raise ValueError(f'has no host; {_ALLOWED}, "0.0.0.0:port" for every interface')
-    if not text.strip("0123456789."):  # only an IPv4 address has this form
+    if not text.strip("0123456789."):  # digits and dots can only form an IPv4 address
         try:
             return ip_address(text).compressed
         except ValueError:

@@ -61,7 +61,7 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
     failures: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
-        signal.alarm(SECONDS)  # needs no memory
+        signal.alarm(SECONDS)  # `alarm` needs no memory
         failures.append(error)
 
     def end(*_: object) -> None:

@@ -253,7 +253,7 @@ class SourceIntake:
         return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
     def _open(self, info: OpenInfo) -> int:
-        number = self._spool.end  # the spool offset of the entry
+        number = self._spool.end  # the session number is the spool offset of its first entry
         self._gate.append(EntryKind.OPEN, number, encode(info))
         self._open_now[number] = info
         return number

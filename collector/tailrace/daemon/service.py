@@ -172,7 +172,8 @@ class Reloading:
         self._daemon.health.degrade(Condition.RELOAD, message)
 
     async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
-        """Replace the current configuration. Raise ConfigError and change nothing if a problem is found."""
+        """Replace the current configuration by the loaded one. Raise ConfigError and change nothing if a problem is
+        found."""
         daemon, old, new = self._daemon, self._daemon.config, loaded.config
         if old == new:
             logger.info("reload: %s says what is running already", loaded.path or "the environment")

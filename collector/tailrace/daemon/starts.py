@@ -115,7 +115,7 @@ class Starts:
     def came_through(self) -> None:
         """Remove the file of this start after the log is decoded or the start has failed with a message.
 
-        A refused start keeps the file of the earlier start.
+        A refused start later calls keep the file of the earlier start.
         """
         if self._start:
             self._start, self.killed = None, 0

@@ -312,11 +312,11 @@ def laws_of(metric: Metric) -> Iterator[Law]:
 def bound(metric: Metric) -> str:
     """Return the maximum number of samples, as an expression over configuration keys and numbers of sources.
 
-    The names `sources` and `udp sources` (or another type) stand for numbers of sources.
+    In the expression, `sources` is the number of all sources, and `udp sources` the number of UDP sources.
     """
     own = 1
     if metric.type is HISTOGRAM:
-        own = len(Durations.BOUNDS) + 3  # the bucket +Inf, the sum and the count
+        own = len(Durations.BOUNDS) + 3  # plus the bucket +Inf, the sum and the count
     elif metric.label:
         own = max(1, *(len(metric.label.all(t, f)) for t in OF_TYPE for f in FORMATS))
     if metric in DAEMON:

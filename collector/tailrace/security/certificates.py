@@ -101,7 +101,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.num_tickets = 0
     _trust(
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate
-    )  # shows which of the two files is wrong
+    )  # detects a wrong certificate file before the key is loaded
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _EncryptedError:

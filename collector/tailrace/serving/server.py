@@ -39,8 +39,8 @@ ACCEPT_SECONDS = 0.005
 REST = 3
 """Pause after a response, as a multiple of the time for producing the response.
 
-Responses thus take at most a quarter of the daemon's time. Health pages and refusals, which have a separate pause,
-take as much.
+Responses thus take at most a quarter of the daemon's time. Health pages and refusals have a separate pause, and take
+at most another quarter.
 """
 
 HANDSHAKE_SECONDS = 10.0

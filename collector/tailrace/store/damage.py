@@ -1,6 +1,6 @@
 """Damaged data files: gap rows for the lost rows, and the version that removes a damaged file from the table.
 
-Three sources describe the lost rows. The first available source is used:
+The lost rows are determined from the first available of three sources:
 1. The journal, for files that upkeep wrote.
 2. The columns of the file, if they agree with the rest of the table: the number of rows is the number in the log, and
    other files or the statistics in the log have the same sessions. Each stream gets a gap with the stream's number of

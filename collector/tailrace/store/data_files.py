@@ -174,7 +174,7 @@ _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
 
 
 def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
-    """Return the rows with rows of few kinds first, and the number of these rows. Keep the order otherwise.
+    """Return the rows with rows of few kinds first, and the number of these rows. Both groups keep their order.
 
     Return the rows unchanged and 0 if there are fewer than `ROWS_MIN` rows, if all rows or no rows are of few kinds,
     or if the rows of few kinds form more than `RUNS_MAX` runs.
@@ -301,7 +301,7 @@ def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) ->
         post_commithook_properties=durable.NO_HOOKS,
         commit_properties=properties,
     )
-    table.update_incremental()  # the library does not advance the handle
+    table.update_incremental()  # the library does not advance `table` to the new version
 
 
 def _action_of(add: Add) -> AddAction:

@@ -113,7 +113,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
                 if not is_parquet(part):
                     raise SyncError(f"{part}: was not written whole")
                 fsync(part)
-            _sync_file(log.last_checkpoint_path, required=False)  # optional file
+            _sync_file(log.last_checkpoint_path, required=False)  # `_last_checkpoint` is optional
             fsync(log.directory)
         except (OSError, KeyError) as error:
             raise SyncError(

@@ -292,7 +292,7 @@ class Journal:
     def _line(self, version: int, *, merges: bool) -> JournalLine | None:
         try:
             entry = self._log.path(version).read_bytes()
-        except FileNotFoundError:  # removed meanwhile with old log files
+        except FileNotFoundError:  # a checkpoint has removed the log file meanwhile
             return None
         files: dict[str, Checksum] = {}
         for action in decode(entry):
@@ -308,7 +308,7 @@ class Journal:
         except OSError:
             if self.path.exists() and self.path.is_file():
                 raise
-            return [], 0  # missing or not a regular file
+            return [], 0  # the journal is missing or not a regular file
         parsed = [_parse(line) for line in data.split(b"\n") if line]
         whole = [line for line in parsed if line]
         return whole, len(parsed) - len(whole)
@@ -323,7 +323,7 @@ class Journal:
                 lines = file.read().split(b"\n")
                 self._seen = found.st_ino, file.tell() - len(lines[-1])
         except OSError:
-            return  # missing or not a regular file
+            return  # the journal is missing or not a regular file
         whole = [line for text in lines if (line := _parse(text))]
         self._noted |= {line.version for line in whole if line.entry and line.version is not None}
 
@@ -353,7 +353,7 @@ class Journal:
             make_way(self.path)
             changed = (change(line) for line in self._lines()[0])
             new = self.path.with_name(f"{NAME}.new")
-            new.unlink(missing_ok=True)  # left by a killed process
+            new.unlink(missing_ok=True)  # a killed process has left the file
             with new.open("xb") as file:
                 for line in changed:
                     if line.entry is not None or line.files or line.rows:

@@ -86,7 +86,7 @@ class NoteStore:
             try:
                 data = self._place.read(name)
                 if data is None:
-                    continue  # removed since the listing
+                    continue  # another process has removed the note since the listing
                 note = msgspec.json.decode(data, type=Note)
             except (StoreError, msgspec.DecodeError):
                 unreadable.append(name)
@@ -186,7 +186,7 @@ class _Bucket:
 
     @property
     def refused(self) -> str | None:
-        return None  # only a write would detect a refusal
+        return None  # only a write can detect a missing permission
 
     def names(self) -> Iterable[str]:
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - 100 ms, and only needed at a URL

@@ -251,7 +251,7 @@ IMPORT = b"import"
 """Content of the file `unfinished` while an import has partly read files. The file of a collector is empty."""
 
 PORTS = "ports.json"
-"""Name of the file with the addresses of a collector's listeners, which users of port 0 need."""
+"""Name of the file with the addresses of a collector's listeners, for users who configured port 0."""
 
 
 class RunningCollector(NamedTuple):
@@ -395,7 +395,7 @@ def _addresses(path: Path, pid: int) -> dict[str, str]:
     try:
         ports = json.loads(path.read_text())
         if ports["pid"] != pid:
-            return {}  # left by an earlier collector while this collector is starting
+            return {}  # an earlier collector has left `ports.json`, and the current one is starting
         return {**ports["sources"], "admin": ports["admin"]}
     except (OSError, ValueError, LookupError, TypeError):
         return {}

@@ -40,7 +40,7 @@ class Quarantine:
     def __init__(self, directory: Path, config: QuarantineConfig) -> None:
         self.directory = directory
         self.config = config
-        self._sizes: dict[str, int] = {}  # by file name, the least recently written file first
+        self._sizes: dict[str, int] = {}  # file sizes (bytes) by name, least recently written first
         self._unsynced: set[str] = set()
         try:
             _make(directory)
@@ -87,7 +87,7 @@ class Quarantine:
         try:
             for name in self._unsynced:
                 if name in self._sizes:
-                    with suppress(FileNotFoundError):  # removed by another program
+                    with suppress(FileNotFoundError):  # another program has removed the file
                         fsync(self.directory / name)
             fsync(self.directory)
         except OSError as error:
@@ -129,7 +129,7 @@ class Quarantine:
                     _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], end)
                 _pwrite(fd, data, at)
             except OSError:
-                os.ftruncate(fd, end)  # removes an incomplete frame
+                os.ftruncate(fd, end)  # `ftruncate` removes an incomplete frame
                 raise
         finally:
             os.close(fd)

@@ -1,7 +1,7 @@
 """Rule 5 of `durable`: a start repairs the table after a power cut or damage.
 
-After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Unsynced and damaged files look alike.
-Recovery changes nothing before it has found the best source for each repair:
+After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Incomplete and damaged
+files look alike. Recovery changes nothing before the best source for each repair is known:
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
 2. An incomplete *checkpoint* is removed, if older checkpoints and log entries replace it.
 3. A version with an unrestorable entry or a damaged file is removed with all later versions, **if the spools of all

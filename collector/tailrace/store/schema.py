@@ -113,7 +113,7 @@ def take(step: SchemaStep, table: DeltaTable) -> None:
     nevertheless."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
-        raise_if_not_exists=False,  # the library accepts only Delta's own properties otherwise
+        raise_if_not_exists=False,  # otherwise the library accepts only Delta's own properties
         post_commithook_properties=NO_HOOKS,
     )
 

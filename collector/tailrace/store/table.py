@@ -1,8 +1,9 @@
 """The table `events`: rows and the spool offset, committed together and exactly once.
 
-One Delta commit has a batch and two transactions. The version of `COLLECTOR/spool` is the spool offset up to which
-all rows are in the table. The version of `COLLECTOR` is the epoch (Unix ns) of the collector instance that wrote the
-commit. A restart continues at the committed offset. If two instances use one name, the older one is refused and ends.
+A Delta commit has a batch of rows and two transactions. The version of `COLLECTOR/spool` is the spool offset up to
+which all rows are in the table. The version of `COLLECTOR` is the epoch (Unix ns) of the collector instance that
+wrote the commit. A restart continues at the committed offset. If two instances use one name, the older one is refused
+and ends.
 
 A commit that raises an exception may have succeeded (the response of an object store can be lost). The offset in the
 table decides: the new offset means success, the old offset means failure, and any other offset means that another
@@ -167,12 +168,10 @@ class Table:
         """Version of this collector's last commit, or of the opening."""
         self._position: int | None = None
         self._epoch = 0
-        self._fence: int | None = (
-            None  # the epoch that the table must have until this instance has committed
-        )
+        self._fence: int | None = None  # epoch in the table before this instance's first commit
         self._unsure = False  # whether a failed write may be in the table
         self._prepared: list[PreparedRows] = []
-        """Rows that are not committed. Each commit updates the modification times of their files."""
+        """Prepared rows that are not committed. Each commit updates the modification times of their files."""
         self._broken: SyncError | None = None
 
     @classmethod
@@ -408,7 +407,10 @@ class Table:
             table = layout.open_table(self.root, self._options)
             try:
                 return table, *self._stands_at(table)
-            except (DeltaError, OSError) as error:  # the library reads the log only now
+            except (
+                DeltaError,
+                OSError,
+            ) as error:  # reading a transaction makes the library read the log
                 again = is_conflict(error) or is_broken_off(error)
                 if attempt == layout.OPEN_TRIES or not again:
                     raise refusal(error, self.root, "read the position") from error

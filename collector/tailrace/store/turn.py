@@ -219,7 +219,10 @@ class RemoteTurn:
     def _noted(self, table: DeltaTable, id_: str) -> int:
         try:
             return table.transaction_version(id_) or 0
-        except (DeltaError, OSError) as error:  # the library reads the log only now
+        except (
+            DeltaError,
+            OSError,
+        ) as error:  # reading a transaction makes the library read the log
             raise refusal(error, self._root, "read whose turn it is") from error
 
     def _open(self) -> DeltaTable:

@@ -423,7 +423,7 @@ def _remove_staging(root: Path, now: int) -> int:
     for path in root.rglob("*#*"):
         try:
             old = path.stat().st_mtime_ns < now - layout.REMOVED_HOURS * HOUR_NS
-        except FileNotFoundError:  # the library has renamed the file
+        except FileNotFoundError:  # the library has renamed the temporary file
             continue
         if old and _STAGING.fullmatch(path.name):
             path.unlink(missing_ok=True)

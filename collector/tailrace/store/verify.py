@@ -62,7 +62,7 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data.find(_ZEROS) >= 0:  # zstd never writes so many zeros
+        if data.find(_ZEROS) >= 0:  # zstd never writes that many zero bytes
             return "has a hole of zeros"
     return _undecodable(root, file)
 
@@ -183,7 +183,7 @@ class _LocalStore:
             self.found.verified += noted is not None
             self.found.unverifiable += noted is None
         elif snapshot.refresh() and file.path not in {each.path for each in snapshot.files()}:
-            self.found.files -= 1  # merged meanwhile
+            self.found.files -= 1  # an upkeep has merged the file meanwhile
         else:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
             self._add(self._root / file.path, reason, rows)
