@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 STEP_NS = 50_000_000
-"""Minimum difference (ns) between wall clock and monotonic clock that counts as a step. Slewing causes less."""
+"""Minimum difference (ns) between wall clock and monotonic clock that counts as a step. Slewing of the wall clock
+stays below this difference."""
 
 
 class Clock(Protocol):

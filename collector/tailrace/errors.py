@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 
 class TailraceError(Exception):
-    """The base class. The message of an exception is meant for the user at the terminal."""
+    """The base class of all exceptions. The message of an exception is meant for the user at the terminal."""
 
 
 class ConfigError(TailraceError):
@@ -46,7 +46,7 @@ class NoProgramError(ConfigError):
 
 
 class AddressError(ConfigError):
-    """An address of the configuration is in use or does not exist yet. A retry may succeed."""
+    """An address of the configuration is in use or does not exist yet. A later start may succeed."""
 
 
 class LockedError(TailraceError):
@@ -98,7 +98,8 @@ class QueryError(TailraceError):
 
 
 class UnknownError(QueryError):
-    """The requested source, session or stream does not exist. The message lists the existing ones."""
+    """The requested source, session or stream does not exist. The message lists the existing sources, sessions or
+    streams."""
 
 
 class ExportError(TailraceError):

@@ -134,7 +134,7 @@ AWAITED_MAX = 1000
 
 
 class SessionStatus(msgspec.Struct, kw_only=True):
-    """The progress of a session's clock relative to wall time (see `ingest.clocks`). Times are Unix seconds."""
+    """The progress of a session's clock relative to wall time (see `ingest.clocks`). Timestamps are Unix seconds."""
 
     progress: str
     reached_ticks: int
@@ -239,7 +239,7 @@ class MemoryStatus(msgspec.Struct, kw_only=True):
     bound_bytes: int
     """Maximum memory (bytes) of the process with its configuration."""
     bounds: dict[str, int]
-    """Parts of `bound_bytes`, by name."""
+    """Parts of `bound_bytes` (bytes), by name."""
 
 
 class SpoolStatus(msgspec.Struct, kw_only=True):

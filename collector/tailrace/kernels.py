@@ -1,8 +1,8 @@
 """Choice between the compiled kernels and their Python equivalents.
 
 A kernel is a module `_NAME` compiled from `_NAME.pyx`, with a slower equivalent in Python. Either all kernels run or
-none. The variable TAILRACE_KERNELS decides. Unset, the kernels run if all are built. With `off`, the kernels never
-run. With `require`, nothing runs without the kernels. Callers check before an import:
+no kernel runs. The variable TAILRACE_KERNELS decides. Unset, the kernels run if all are built. With `off`, the
+kernels never run. With `require`, nothing runs without the kernels. Callers check `active` before importing a kernel:
 
     if kernels.active():
         from tailrace.decoding.formats.heph import _kernel

@@ -31,7 +31,7 @@ FIELDS = {
     "dropped": "How many lines before this one nobody read in time; they are lost.",
     "exception": "A traceback; only where Tailrace has a defect.",
 }
-"""All fields of a JSON line with their meanings. The first four fields are always present."""
+"""All fields of a JSON line with their meanings. The first four fields are present in every line."""
 
 _ALWAYS = 4
 

@@ -12,7 +12,7 @@ from tailrace.figures import SourceStatus, Status
 
 
 class SourceOverview(msgspec.Struct, kw_only=True):
-    """One source. Rates are None with only one status of the process."""
+    """The overview of one source. Rates are None if only one status of the process is available."""
 
     source: str
     format: str

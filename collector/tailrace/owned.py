@@ -31,7 +31,7 @@ GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 """Error numbers of a call with a path if a directory of the path was removed or renamed."""
 
 Identity = tuple[int, int]
-"""Device and inode."""
+"""Device number and inode number of a file or directory."""
 
 
 def identity(fd: int) -> Identity:

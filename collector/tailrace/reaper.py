@@ -39,7 +39,8 @@ def leave_process_1() -> None:
 
 
 def fork() -> int:
-    """Fork. Return 0 in the child, and the child's pid in the parent, where signals stay pending until `attend`."""
+    """Fork the process. Return 0 in the child, and the child's pid in the parent, where signals stay pending until
+    `attend`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON | {signal.SIGCHLD})
     try:
         child = os.fork()

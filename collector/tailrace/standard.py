@@ -59,8 +59,8 @@ def begin() -> None:
 
 
 def never_wait(*numbers: int) -> None:
-    """Start a thread that writes these streams, so that a write neither waits nor fails. Do nothing if no thread can
-    start."""
+    """Start a thread that writes these streams, so that a write neither waits nor fails. Do nothing if the thread
+    cannot start."""
     for number in numbers:
         stream = _streams.get(number)
         if stream is not None and stream.queue is None:

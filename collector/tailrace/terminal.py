@@ -2,7 +2,7 @@
 
 Names, attributes, paths and error messages come from outside. A control character may clear the screen, change the
 window title, or make the terminal send input. A character that changes the direction of text makes one name look like
-another. Such characters are escaped as in Python.
+another. The module escapes such characters as Python does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Positions of rows and gaps on one time axis in nanoseconds, for exports and drawn timelines.
 
-A session whose clock is related to wall time has its rows at their Unix times. Any other session has a separate axis.
-The first row of its run is at the time at which the collector opened the first session of the run. All other rows
-have the distance of their ticks from that row. A tick of unknown length is drawn as one nanosecond.
-`SessionClock.clock_words` describes the kind of axis, and every writer shows these words. A gap has no time. Its
-position is between the events before and after the gap (`between`).
+A session whose clock is related to wall time has its rows at their Unix times. A session without a relation to wall
+time has a separate axis. The first row of its run is at the time at which the collector opened the first session of
+the run. All other rows have the distance of their ticks from that row. A tick of unknown length is drawn as one
+nanosecond. `SessionClock.clock_words` describes the kind of axis, and every writer shows these words. A gap has no
+time. Its position is between the events before and after the gap (`between`).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a count in words: "1 event", "2 events". Pass `plural` for irregular nouns."""
+    """Return a count in words: "1 event", "2 events". Pass `plural` for a noun with an irregular plural."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 

@@ -45,7 +45,7 @@ NEEDED = {
     "tls_key": "tls_certificate",
     "tls_client_authority": "tls_certificate",
 }
-"""Keys that require another key."""
+"""Configuration keys that require another key, by key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
 _COLLECTOR_NAME = re.compile(
@@ -276,8 +276,8 @@ def needed(config: Config) -> int:
 
 
 def too_few(config: Config, limit: int) -> str | None:
-    """Return a message if `limit` is lower than the number of required file descriptors, else None. A negative limit
-    means none."""
+    """Return a message if `limit` is lower than the number of required file descriptors, else None. A negative
+    `limit` means no limit."""
     wanted = needed(config)
     if limit < 0 or limit >= wanted:
         return None

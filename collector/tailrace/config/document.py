@@ -1,9 +1,9 @@
 """Reader of a TOML file that returns the line of every key.
 
 `tomllib` reports the line of a syntax error but not the line of a value, and the same is true of all maintained
-parsers on PyPI. This module finds the lines with tomllib. A TOML statement (`key = value`, `[table]`) begins on a new
-line and is valid TOML, while a statement that is cut inside an array or a multi-line string is invalid. So the text
-is split into the shortest runs of lines that parse. The result of a run has the names of its keys.
+parsers on PyPI. This module finds the lines of keys with tomllib. A TOML statement (`key = value`, `[table]`) begins
+on a new line and is valid TOML, while a statement that is cut inside an array or a multi-line string is invalid. So
+the text is split into the shortest runs of lines that parse. The result of a run has the names of its keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Where(NamedTuple):
-    """The location of a setting.
+    """The location of a setting in file, environment or command line.
 
     `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` has the original
     spelling. `line` counts from 1.
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """One problem. Its text is one line: `file:line: key: problem; allowed values`."""
+    """A problem with the configuration. The problem's text is one line: `file:line: key: problem; allowed values`."""
 
     where: Where
     message: str
@@ -133,7 +133,8 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
     """Yield the first line, the text and the tree of each statement.
 
-    An incomplete statement comes last, with None. Each comment and each empty line counts as a statement.
+    An incomplete statement comes last, with None in place of its tree. Each comment and each empty line counts as a
+    statement.
     """
     run, first = "", 1
     for line, content in enumerate(

@@ -24,7 +24,8 @@ PATH_MAX = 107
 
 
 def parse(text: str) -> tuple[str, int]:
-    """Return the host in canonical form, and the port. Port 0 means that the system chooses. Raise ValueError."""
+    """Return the host in canonical form, and the port. Port 0 means that the system chooses a port. Raise
+    ValueError."""
     form = _FORM.fullmatch(text)
     if form is None:
         raise ValueError(f"{text!r} is not an address; {_ALLOWED}")

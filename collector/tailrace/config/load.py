@@ -67,7 +67,8 @@ def load(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> Loaded:
-    """Return the configuration. Raise ConfigError with all problems. The arguments are those of `examine`."""
+    """Return the configuration. Raise ConfigError with all problems. The arguments are those of `examine`, where
+    they are explained."""
     loaded, problems = examine(path, environ=environ, flags=flags, formats=formats)
     if loaded is None:
         raise ConfigError([str(problem) for problem in problems])
@@ -234,7 +235,7 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
 
 
 def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
-    """Set an entry of a table. Replace an entry whose name differs only in case."""
+    """Set an entry of a table key, such as `store.options`. Replace an entry whose name differs only in case."""
     table = section.get(key, Setting({}, setting.where))
     if isinstance(table.value, dict):
         others = {n: value for n, value in table.value.items() if n.lower() != name}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Byte order mark that Notepad and PowerShell write before UTF-8. The mark has no meaning."""
+"""Byte order mark that Notepad and PowerShell write before UTF-8. Decoding removes the mark."""
 
 _ENCODINGS = (
     (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"),
@@ -21,7 +21,8 @@ QUOTES = "\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2032\u20
 
 
 class EncodingError(ValueError):
-    """Bytes are not UTF-8 text. The message describes the bytes, and `line` is the line number, counted from 1."""
+    """The content of a file is not UTF-8 text. The message describes the bytes, and `line` is the line number,
+    counted from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """Conditions of the daemon that loops check at intervals.
 
-The loops check:
+The conditions report:
 - whether sources dropped unfinished records, or sessions evicted state, for lack of memory;
 - whether file descriptors are exhausted;
 - whether a listener has unusable credentials, or the file of a unix socket is gone.

@@ -95,7 +95,7 @@ def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Aw
 
 
 class DaemonProgress(NamedTuple):
-    """The progress of a daemon."""
+    """The progress of a daemon, for the watchdog."""
 
     decoded: int
     """Offset in the spool up to which entries are decoded."""

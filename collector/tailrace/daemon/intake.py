@@ -31,7 +31,7 @@ UNFOLLOWED_MAX = 8192
 """Maximum number of unfollowed sessions. The oldest session is closed when the number is exceeded."""
 
 Former = dict[int, tuple[OpenInfo, FileState]]
-"""Sessions to continue, by session number."""
+"""Sessions that a source continues, by session number."""
 
 _Key = tuple[str, int, int] | tuple[str, str]
 
@@ -45,8 +45,8 @@ class FileSessions:
         """Running sources by name, each with its format."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """Unfollowed sessions by inode and by the part of the path that copies of a file share. None means not
-        computed."""
+        """Unfollowed sessions by inode and by the part of the path that copies of a file share. None means that the
+        index is not computed."""
         self._known_at = 0
         """Spool offset up to which the ingest must decode to have the read offset of each unfollowed file."""
 

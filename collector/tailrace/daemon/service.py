@@ -6,8 +6,8 @@ failure the daemon serves the reason on /healthz for `LINGER_SECONDS`, and exits
 
 `Supervision` sends watchdog signals, requests for more time and a status line to the service manager. The daemon
 sends a watchdog signal for each commit, and for each operation that a disk or store refused, because a restart would
-not help. Heartbeats cause commits while no data arrives. A hanging loop, a hanging disk or stopped decoding sends no
-signal, so the service manager restarts the daemon.
+not help. Heartbeats cause commits even while no data arrives. A hanging loop, a hanging disk or stopped decoding
+sends no signal, so the service manager restarts the daemon.
 
 `Reloading` replaces the whole configuration after a signal, or nothing. The daemon reads and checks file and
 environment as at the start. After an error the old configuration stays current, and the daemon is degraded until a

@@ -131,7 +131,7 @@ class Starts:
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # keeps the file
+            self._start = None  # `came_through` then keeps the file
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:

@@ -50,7 +50,7 @@ class Type(StrEnum):
     """One gauge for each value of the label: 1 for current values, else 0."""
     HISTOGRAM = "histogram"
     INFO = "info"
-    """Constant 1. The labels have the information."""
+    """A gauge with the constant value 1, whose labels contain the information."""
 
     @property
     def exposed(self) -> str:
@@ -109,7 +109,7 @@ class Metric(NamedTuple):
     counts: str = ""
     """The unit, if it is not the last part of the name."""
     optional: bool = False
-    """Whether the value may be absent. The help text has the reason."""
+    """Whether the metric's value may be absent. The metric's help text has the reason."""
 
     @property
     def unit(self) -> str:

@@ -38,7 +38,7 @@ OBSERVED = (READ, *COLLECTORS)
 
 
 class ObservedCollector:
-    """The figures of one collector. None means unknown."""
+    """The figures of one collector. A figure is None if unknown."""
 
     def __init__(self, each: CollectorHistory) -> None:
         self.health = each.health if each.health in HEALTHS else UNKNOWN

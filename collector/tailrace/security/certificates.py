@@ -44,7 +44,7 @@ class Certificates:
     def __init__(
         self, certificate: Path, key: Path, authority: Path | None, *, clock: Clock
     ) -> None:
-        """Read PEM files. With `authority`, clients must present a certificate signed by that authority.
+        """Read the PEM files. With `authority`, clients must present a certificate signed by that authority.
 
         Raise UnusableError.
         """

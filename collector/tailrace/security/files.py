@@ -36,7 +36,7 @@ class Kept(Generic[T]):
     """The last value that was built from the files."""
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T], clock: Clock) -> None:
-        """Build the first value. Raise UnusableError."""
+        """Build the first value from the files. Raise UnusableError."""
         self.problem: str | None = None
         """The reason why the current files are not used, or None."""
         self._paths = paths

@@ -18,14 +18,14 @@ from tailrace.security.files import UnusableError
 from tailrace.security.tokens import Tokens
 
 _REMEMBERED = 4096
-"""Number of addresses with a cached result. Other lookups take 4 µs."""
+"""Number of addresses with a cached result. A lookup without the cache takes 4 µs."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
 """Prefix of IPv4-mapped IPv6 addresses."""
 
 
 class Networks:
-    """A list of networks. An IPv4 address equals its IPv4-mapped form (::ffff:192.0.2.1)."""
+    """A list of allowed networks. An IPv4 address equals its IPv4-mapped form (::ffff:192.0.2.1)."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         """Parse networks in CIDR notation. An empty list allows every address. Raise ValueError."""

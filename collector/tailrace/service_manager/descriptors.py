@@ -54,7 +54,7 @@ class Descriptors:
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
-        """Return the slot of a listener's socket. The name is ASCII without colons.
+        """Return the slot of a listener's socket. The slot's name is ASCII without colons.
 
         With `anywhere`, a socket with another name and the wanted address is accepted.
         """
@@ -63,7 +63,7 @@ class Descriptors:
         return Slot(self, name, anywhere=anywhere)
 
     def close(self) -> None:
-        """Close the sockets without a listener. The service manager keeps its copies."""
+        """Close the sockets without a listener. The service manager keeps its copies of the sockets."""
         for _, sock in self._handed:
             sock.close()
         self._handed.clear()
@@ -82,8 +82,8 @@ class Descriptors:
         return found
 
     def close_rest(self) -> bool:
-        """Close all sockets without a listener, in this process and in the service manager. Return whether one was
-        closed."""
+        """Close all sockets without a listener, in this process and in the service manager. Return whether a socket
+        was closed."""
         names = {handed.name for handed in self._handed}
         for name in sorted(names):
             self._refuse(name)
@@ -91,7 +91,7 @@ class Descriptors:
 
     def store(self, name: str, sock: socket.socket) -> bool:
         """Pass a socket to the service manager, which replaces the socket of the same name. Return whether the
-        message was sent."""
+        message to the service manager was sent."""
         self._refuse(name)
         return self._notifier.store(name, sock)
 

@@ -28,10 +28,10 @@ REQUEST_SECONDS = 10.0
 first byte of the request."""
 
 IDLE_SECONDS = 75.0
-"""Timeout (seconds) between two requests. Many scrapers send one request a minute."""
+"""Timeout (seconds) between two requests on one connection. Many scrapers send one request a minute."""
 
 ANSWER_SECONDS = 10.0
-"""Timeout (seconds) for sending a response."""
+"""Timeout (seconds) for sending a response to the client."""
 
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**20
@@ -44,7 +44,7 @@ RECEIVE_MAX = 16 * 2**10
 class Request(NamedTuple):
     method: str
     path: str
-    """The path without the query."""
+    """Path of the requested page, without the query."""
     headers: dict[str, str]
     """Headers by lower-case name. The last of repeated headers is used."""
     query: str = ""

@@ -56,7 +56,7 @@ class ObserverPages:
 
 
 def serve(config: AdminConfig, look: TableLook, ready: Callable[[str], None]) -> None:
-    """Serve on the address of a section `[admin]` until SIGINT or SIGTERM. Call `ready` with the address.
+    """Serve on the address of a section `[admin]` until SIGINT or SIGTERM. Call `ready` with the listener's address.
 
     Raise ConfigError.
     """

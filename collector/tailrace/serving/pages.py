@@ -127,7 +127,7 @@ SECURITY_HEADERS = (
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),
 )
-"""Headers of every response. Other sites need no page, and a page needs only text and its style."""
+"""HTTP headers of every response. Other sites need no page, and a page needs only text and its style."""
 
 _SCHEME = "bearer "
 

@@ -34,7 +34,7 @@ from tailrace.serving.http import (
 from tailrace.serving.pages import HEALTH
 
 ACCEPT_SECONDS = 0.005
-"""Pause (seconds) after accepting a connection. A TLS handshake takes up to 2 ms."""
+"""Pause (seconds) of the server after accepting a connection. A TLS handshake takes up to 2 ms."""
 
 REST = 3
 """Pause after a response, as a multiple of the time for producing the response.

@@ -106,8 +106,8 @@ def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
 
 
 def _nulls(count: int, type_: pa.DataType) -> pa.Array:
-    """Return a column of nulls. All such columns share one buffer, so that a commit need not allocate one for each
-    column."""
+    """Return an Arrow column with `count` nulls. All such columns share one buffer, so that a commit need not
+    allocate one for each column."""
     return _nulls_of(1 << count.bit_length(), type_).slice(0, count)
 
 
@@ -146,7 +146,7 @@ def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
 
 
 def _zeros(count: int) -> pa.Array:
-    """Return the dictionary indices of a column with one value. All such columns share one buffer."""
+    """Return the dictionary indices of a column with one value. All columns with one value share one buffer."""
     return _zeros_of(1 << count.bit_length()).slice(0, count)
 
 
@@ -174,7 +174,8 @@ _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
 
 
 def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
-    """Return the rows with rows of few kinds first, and the number of these rows. Both groups keep their order.
+    """Return the rows with rows of few kinds first, and the number of these rows. Rows of few kinds and other rows
+    keep their order.
 
     Return the rows unchanged and 0 if there are fewer than `ROWS_MIN` rows, if all rows or no rows are of few kinds,
     or if the rows of few kinds form more than `RUNS_MAX` runs.
@@ -217,7 +218,8 @@ def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int
 
 
 TEXT_MAX = 256
-"""Maximum length (characters) of a minimum or maximum string in the log. Longer bounds are omitted."""
+"""Maximum length (characters) of a minimum or maximum string in the log. The log has no bounds of a column with
+longer strings."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ The library never syncs, so all syncs of the table follow these rules:
 1. The library's own checkpoints and clean-up are off (`NO_HOOKS`).
 2. A data file and its name are on disk before a log entry names the file (`data_files`). After a commit, `sync` syncs
    the log file, the directories, and all other files of the version, because another writer may not have synced the
-   files. Acknowledgements wait for `sync`.
+   files. The collector acknowledges data only after `sync`.
 3. `checkpoint` syncs a checkpoint before deleting the log files that the checkpoint replaces.
 4. The files written by a merge are synced before the merged files may be deleted (`upkeep`).
 5. A start without other processes in the store (`presence`) validates the newest versions, and repairs damage
@@ -39,7 +39,8 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 
 UNSYNCED_MAX = 16
 """Minimum number of newest versions that may not be synced: one of each writer, and at most two of an upkeep. An
-upkeep syncs after each step, and a vacuum adds two versions. A start validates as many versions."""
+upkeep syncs after each step, and a vacuum adds two versions. A start validates the same number of newest
+versions."""
 
 LOG_VERSIONS_KEPT = 800
 """Number of log files kept below a checkpoint, regardless of age.
@@ -205,9 +206,9 @@ class LocalVersions:
         self.root = root
         self._journal = Journal(root)
         self._synced = -1
-        """Newest version on disk."""
+        """Number of the newest version that is synced to disk."""
         self._noted = -1
-        """Newest version in the journal."""
+        """Number of the newest version in the journal."""
         self._checkpoint = -1
         """Newest checkpoint made by this collector or found at the start."""
 

@@ -41,9 +41,9 @@ Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A text about a range of time (Unix ns), with the time of its creation. A moment has equal bounds.
+    """A text about a range of time (Unix ns), with the time of its creation. A note about a moment has equal bounds.
 
-    A note may be restricted to a source, session or stream. An empty string means no restriction.
+    A note may be restricted to a source, session or stream. An empty source, session or stream means no restriction.
     """
 
     id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))

@@ -219,8 +219,8 @@ class Entrance:
         self._end_start()
 
     def _lock(self, operation: int) -> bool:
-        """Lock the directory and the file. Return whether both are locked. Raise StoreError if locks are not
-        supported."""
+        """Lock the directory and the file. Return whether directory and file are locked. Raise StoreError if locks
+        are not supported."""
         try:
             # Lock the directory first. Another collector may be creating a removed file again; without the
             # directory's lock another start could lock the new file exclusively although a collector runs.
@@ -334,7 +334,7 @@ class RunningMarks:
             owned.write_file(self._data / PORTS, self._ports)
 
     def check(self) -> None:
-        """Create removed files again. Ignore a full disk."""
+        """Create `ports.json` and `unfinished` again if removed. Ignore a full disk."""
         with self._turn:
             if self._begun and not is_file(self._data / UNFINISHED):
                 begin(self._data, self._work)

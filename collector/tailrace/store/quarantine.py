@@ -57,7 +57,7 @@ class Quarantine:
 
     @property
     def size(self) -> int:
-        """Return the number of bytes of all files, rounded up to blocks. Holes count as well."""
+        """Return the number of bytes of all files, rounded up to blocks. The size includes holes of the files."""
         return self._total
 
     def write(self, session: str, at: int, data: bytes) -> bool:
@@ -83,7 +83,7 @@ class Quarantine:
         return True
 
     def sync(self) -> None:
-        """Sync all written files. Raise SyncError."""
+        """Sync all quarantine files written since the last sync. Raise SyncError."""
         try:
             for name in self._unsynced:
                 if name in self._sizes:
@@ -117,7 +117,7 @@ class Quarantine:
         try:
             fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         except FileNotFoundError:
-            _make(self.directory)  # removed by another program
+            _make(self.directory)  # another program has removed the directory
             fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
         try:
             end = os.fstat(fd).st_size

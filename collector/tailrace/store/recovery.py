@@ -42,7 +42,8 @@ from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.verify import damage, place_damage
 
 Refills = Callable[[int | None], bool]
-"""Function that returns whether a spool still has all rows from an offset on. None is the begin of the spool."""
+"""Function that returns whether a spool still has all rows from an offset on. Offset None is the begin of the spool.
+"""
 
 Others = Mapping[str, Refills]
 """Function of each other collector in the store, by spool identity."""

@@ -7,8 +7,9 @@ writers of the version have written. So the version also increases when older re
 A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the rows
 of all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. A reader of a
 newer table ignores unknown columns. A step that adds columns must add nullable columns in one commit first, and set
-the property last. In between, the table has the older version, and the next start continues. No step exists yet. The
-first step that adds columns must also make DuckDB combine old and new files by column name (`query/engine.py`).
+the property last. In between, the table has the older version, and the next start continues. No upgrade step exists
+yet. The first step that adds columns must also make DuckDB combine old and new files by column name
+(`query/engine.py`).
 """
 
 from __future__ import annotations

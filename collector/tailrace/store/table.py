@@ -81,12 +81,13 @@ class PreparedRows(Sized):
         return self._count
 
     def keep(self) -> None:
-        """Update the modification times of the files, so that no upkeep removes the files. Ignore missing files."""
+        """Update the modification times of the files, so that no upkeep removes the files. Missing files are
+        ignored."""
         with suppress(OSError):
             self._touch()
 
     def bring_to_disk(self) -> None:
-        """Sync the files. Call this method only while no log entry names the files.
+        """Sync the files of the prepared rows. Call this method only while no log entry names the files.
 
         Raise FullError or StoreError, after which the caller repeats the call. Raise SyncError, also if a file was
         removed.
@@ -155,7 +156,7 @@ class Table:
     def __init__(self, root: str, options: dict[str, str], collector: str, clock: Clock) -> None:
         self.root = root
         self.recovery = TableRecovery()
-        """The repairs of `open`."""
+        """The repairs that `open` made to the table."""
         self._options = options
         self._collector = collector
         self._spool_id = f"{collector}/spool"

@@ -163,7 +163,7 @@ class Merge(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The due steps, in order. Days are day numbers from 1970-01-01.
+    """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
     `delete_below` is the first day to keep, and `held` the jump that protects other days. `vacuum` selects files that
     the log has as removed, or also all files without a log entry. `second` is set if `merges` include second merges.
@@ -316,7 +316,7 @@ class _Upkeep:
             durable.sync_newest(self._local)
 
     def delete(self, below: int) -> bool:
-        """Delete the days before `below` from the log. The files stay until a vacuum."""
+        """Delete the days before `below` from the log. The deleted days' files stay on disk until a vacuum."""
 
         def step(table: DeltaTable) -> None:
             days = sorted({file.day for file in data_files(table) if file.day < below})

@@ -1,4 +1,4 @@
-"""Verify that all files of a store are unchanged since they were written. The check is read-only.
+"""Verify that all files of a store are unchanged since they were written. The verification is read-only.
 
 Log entries, checkpoints and data files of a local table are compared with the journal; quarantine files are checked
 by their frames. A data file without a checksum in the journal is read completely and counts as unverifiable, because
@@ -96,7 +96,7 @@ class FileDamage(msgspec.Struct):
 
 
 class StoreVerification(msgspec.Struct):
-    """Result of a verification.
+    """Result of the verification of a store.
 
     `files` is the number of data files of the table. `verified` files have the checksum in the journal.
     `unverifiable` files are readable, but have no checksum.
