@@ -20,7 +20,7 @@ class Condition(StrEnum):
     """A problem that does not stop the daemon."""
 
     SPOOL = "spool"
-    """Sources wait, because the disk of the spool is full."""
+    """Sources wait, because the spool has reached its maximum size or its disk is full."""
     STORE = "store"
     CHECKPOINT = "checkpoint"
     UPKEEP = "upkeep"

@@ -1,8 +1,9 @@
 """Choice between the compiled kernels and their Python equivalents.
 
 A kernel is a module `_NAME` compiled from `_NAME.pyx`, with a slower equivalent in Python. Either all kernels run or
-no kernel runs. The variable TAILRACE_KERNELS decides. Unset, the kernels run if all are built. With `off`, the
-kernels never run. With `require`, nothing runs without the kernels. Callers check `active` before importing a kernel:
+no kernel runs. The variable TAILRACE_KERNELS selects the mode. Without the variable, the kernels run if all are
+built. With `off`, the kernels never run. With `require`, nothing runs without the kernels. Callers check `active`
+before importing a kernel:
 
     if kernels.active():
         from tailrace.decoding.formats.heph import _kernel

@@ -1,4 +1,4 @@
-"""Pauses of periodic tasks that end at common times, so that the process wakes up less often.
+"""Pauses of periodic tasks, aligned to common times so that the process wakes up less often.
 
 Waking a sleeping process costs more than the periodic work.
 """

@@ -1,4 +1,4 @@
-"""Standard input, output and error of a process, safe for any kind of file behind them.
+"""Standard input, output and error of a process, protected against closed, full, slow and non-blocking files.
 
 The reader of the output may be slow or gone, the disk may be full, and the parent process may have closed a stream. The
 collected data must not suffer:

@@ -81,7 +81,7 @@ async def hold() -> None:
 
 
 async def occupy(call: Callable[[], object]) -> None:
-    """Call a library at regular intervals, so that the library keeps the thread of the call."""
+    """Call a library at regular intervals, so that the library keeps its worker thread alive."""
     while True:
         await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         await pause(OCCUPY_SECONDS)

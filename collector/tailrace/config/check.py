@@ -261,7 +261,7 @@ def _place(protocol: str, address: str) -> tuple[str, int | None]:
 
 
 def _below(home: Where, key: str) -> Where:
-    """Return the location that `key` would have in the table at `home`."""
+    """Return the location (file, line and name) that `key` would have in the table at `home`."""
     variable = home.origin == ENVIRONMENT
     return home._replace(key=f"{home.key}_{key}".upper() if variable else f"{home.key}.{key}")
 

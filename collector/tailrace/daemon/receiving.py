@@ -358,8 +358,8 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # The read offsets of the files are known once the log is decoded up to the current end. A file
-                    # source can start later, because its files do not change meanwhile or only grow.
+                    # The read offsets of the files are known once the log is decoded up to the current end. Files can
+                    # wait until the source starts.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)

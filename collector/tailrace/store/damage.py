@@ -14,7 +14,7 @@ its source.
 `set_aside` adds one version, which removes damaged files from the table and adds their gap rows in one log entry. A
 reader sees either the file or the gaps, also after a kill. The library cannot commit both at once, so this module
 writes the log entry with a hard link, which fails if another writer has used the version number. Damaged files move
-to `DIRECTORY` for inspection. No code reads or removes the files there.
+to `DIRECTORY` for inspection. No code reads or removes files in `DIRECTORY`.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ class Damaged(NamedTuple):
 def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
     """Remove damaged files from the table in `root`, unless the newest version no longer has the files.
 
-    Return a message about each file. The change is durable on return. Raise StoreError, FullError or SyncError. After
-    an error a file is either still in the table, or replaced by gap rows.
+    Return a message about each damaged file. The change is durable on return. Raise StoreError, FullError or
+    SyncError. After an error a file is either still in the table, or replaced by gap rows.
     """
     try:
         return _set_aside(root, damaged, clock)

@@ -137,7 +137,7 @@ def fsync(path: Path) -> None:
 
 
 def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
-    """Sync the files that a version added. Return their directories."""
+    """Sync the files that a version added. Return the directories of these files."""
     try:
         actions = log.read(version)
     except FileNotFoundError:

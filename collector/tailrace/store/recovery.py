@@ -46,7 +46,7 @@ Refills = Callable[[int | None], bool]
 """
 
 Others = Mapping[str, Refills]
-"""Function of each other collector in the store, by spool identity."""
+"""Functions of type `Refills` for all other collectors in the store, by spool identity."""
 
 
 class EndRepair(NamedTuple):

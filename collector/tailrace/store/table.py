@@ -164,7 +164,7 @@ class Table:
         self._local = LocalVersions(Path(root)) if layout.is_local(root) else None
         self._table: DeltaTable
         self._opened_at = 0
-        """Version at which the table was last opened."""
+        """Version of the table when the handle was last opened."""
         self._seen = 0
         """Version of this collector's last commit, or of the opening."""
         self._position: int | None = None

@@ -94,7 +94,7 @@ def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = 
 
 
 class LocalTurn:
-    """The turn of a store in a local directory."""
+    """The upkeep lease of a store in a local directory."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -136,7 +136,7 @@ class LocalTurn:
 
 
 class RemoteTurn:
-    """The turn of a table at a URL."""
+    """The upkeep lease of a table at a URL."""
 
     def __init__(
         self, root: str, options: dict[str, str], clock: Clock, number: int | None = None

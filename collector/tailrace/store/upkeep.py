@@ -12,7 +12,7 @@ then left to the next run. Only one upkeep runs at a time (`turn`).
   The oldest days are deleted while the table is larger than `retention_size`. The current day is never deleted, so the
   table may exceed the size by one day.
 * Before a merge, each file is compared with its checksum. A damaged file is set aside and never merged.
-  Once a day all files are compared.
+  Once a day upkeep compares all files with their checksums.
 * Replaced files are removed an hour after the replacement (`layout.REMOVED_HOURS`). Files that no version has ever
   used, for example of a killed process, are removed once a day.
 
@@ -267,7 +267,7 @@ def run(
 
     With `clock_is_right`, record that a user confirms the clock. `number` is the number of the turn (`turn.draw`).
     Raise LockedError if another upkeep runs or has taken the lease meanwhile. Raise StoreError or FullError for a
-    failed step; earlier steps stay. Raise SyncError.
+    failed step; the results of earlier steps remain. Raise SyncError.
     """
     begun = clock.monotonic()
     root = layout.table_root(path)
